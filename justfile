@@ -1,0 +1,51 @@
+# The verbs of this repository. `just` alone lists them.
+# They expect the environment that CONTRIBUTING.md sets up.
+
+python := "python"
+
+_list:
+    @{{ just_executable() }} --list
+
+# format, style, types, layers, requirements map
+check:
+    ruff format --check .
+    ruff check .
+    mypy
+    pyright
+    lint-imports --no-cache
+    {{ python }} scripts/requirements_map.py --check
+
+# the tests, or some of them: just test tests/unit -k router
+test *arguments:
+    {{ python }} -m pytest -m "not slow" {{ arguments }}
+
+# everything that CI runs, on every Python found
+test-all:
+    bash .ci/run
+
+# measure against the peers: just bench steps
+bench *arguments="steps":
+    {{ python }} -m benchmarks {{ arguments }} --json
+
+# write what is generated from code and tests
+docs:
+    {{ python }} scripts/requirements_map.py
+
+# put everything into form
+fmt:
+    ruff check --fix .
+    ruff format .
+
+# the long forms: slow tests, then every benchmark at full size
+proof:
+    {{ python }} -m pytest -m slow
+    {{ python }} -m benchmarks steps --json
+    {{ python }} -m benchmarks import --json
+
+# pin the tools anew, for every supported Python (needs `pip install uv`)
+lock:
+    {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tools.in -o constraints/tools.txt
+    {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tests.in -o constraints/tests.txt
+    {{ python }} -m uv pip compile {{ lock-options }} constraints/bench.in -o constraints/bench.txt
+
+lock-options := "--quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --fork-strategy fewest"

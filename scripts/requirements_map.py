@@ -1,0 +1,224 @@
+"""Writes `docs/requirements.md`: requirement -> public API -> acceptance tests.
+
+The map is read off the tests, so that it cannot drift from them. A test says what it shows::
+
+    @pytest.mark.requirement("G1", api="StateGraph.node")
+    def test_a_node_is_a_plain_function() -> None:
+        "A node is a plain function of the state."
+
+Rules:
+
+- Tests are parsed, never imported.
+- A test that is skipped or expected to fail shows nothing.
+- `--check` writes nothing. It fails when the written map is stale, when a covered number has no
+  test, and when a test names a number that does not exist.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = Path("tests/acceptance")
+MAP = Path("docs/requirements.md")
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+TITLES: dict[str, str] = {
+    "G1": "Nodes are plain functions, sync or async, that return an update",
+    "G2": "Fixed, conditional and predicate edges",
+    "G3": "Entry points, exit points, START and END",
+    "G4": "`compile()` reports every problem at once, with code, place and suggestion",
+    "G5": "A compiled graph is immutable and has a manifest and a fingerprint",
+    "G6": "State as TypedDict, dataclass or pydantic model; channels with reducers",
+    "G7": "Parallel branches in one step, applied together in a fixed order",
+    "G8": "Subgraphs with their own checkpoints",
+    "G9": "`invoke`, `stream` and their async twins behave the same",
+    "G10": "Drawing as Mermaid, SVG and terminal text, offline",
+    "X1": "Execution limits: defaults, per graph, per call, field by field",
+    "X2": "The step limit is checked before a node runs",
+    "X3": "A node that comes back while nothing changed is a cycle",
+    "X4": "A failing node surfaces with node, step, path, state and cause",
+    "X5": "A run can be cancelled; what was committed stays",
+    "X6": "Retries and timeouts per node, counted durably",
+    "X7": "The checks cost nothing that can be measured",
+    "C1": "What a checkpoint holds",
+    "C2": "Saved after a node, before the next; a failed save stops the run",
+    "C3": "Checkpoint interval, preservation, stores by name or URL",
+    "C4": "`seq` counts from 1 per thread, without gaps",
+    "C5": "State carries its provenance: run, node, time",
+    "C6": "Every read and write names tenant and thread",
+    "S1": "One small store interface and one contract suite for all stores",
+    "S2": "The operations of a store",
+    "S3": "The memory store is thread-safe",
+    "S4": "The JSONL store: one readable append-only file per thread",
+    "S5": "History is listed without decoding any state",
+    "S6": "A torn last line is told apart from damage; repair drops nothing whole",
+    "S7": "A write is durable when it returns",
+    "S8": "Decoding is strict, and errors name the path",
+    "S9": "Of two writers one wins and the other gets `Conflict`",
+    "S10": "Retention by count, age and thread",
+    "S11": "Copy between stores, histories byte-equal",
+    "T1": "`resume` goes on from the last checkpoint in a fresh process",
+    "T2": "`update_state` branches off a parent and inherits what runs next",
+    "T3": "Run from any old checkpoint; history shows the branches",
+    "T4": "Resuming an ended or an empty thread says so",
+    "T5": "The difference between two checkpoints, by path",
+    "H1": "Interrupts before and after named nodes",
+    "H2": "`interrupt` inside a node, answered by `resume`, the answer checked",
+    "H3": "A portable checkpoint file before each interrupt",
+    "H4": "Save, load and resume from portable files",
+    "H5": "Portable files never execute anything, and can be signed",
+    "H6": "Clear errors for missing, corrupt and foreign files",
+    "H7": "What a portable file holds around parallel branches",
+    "R1": "Each run leaves a record and names the run before it",
+    "R2": "A run that did not end well leaves exactly one failure record",
+    "R3": "The workspace on disk: strict, atomic, durable",
+    "R4": "Resume is refused, with the reason, unless it is safe",
+    "R5": "The previous run is given or found",
+    "R6": "Modes: clean, incremental, resume-only",
+    "R7": "Task hashes, and when a node checkpoint is valid",
+    "R8": "The plan: what is reused, in topological order",
+    "R9": "Command nodes",
+    "R10": "A run is recorded even when the graph cannot be loaded",
+    "O1": "Events, and observers that cannot break a run",
+    "O2": "Built-in observers",
+    "O3": "Metrics and spans by OpenTelemetry's conventions",
+    "U1": "A command line for every verb",
+    "U2": "A local web view",
+    "U3": "Examples that run",
+    "U4": "Documentation whose snippets run",
+    "U5": "Coverage of at least 95 % of lines and branches",
+}
+
+# Built later. Whoever builds one takes it out of here, and from then on it needs a test.
+NOT_YET = frozenset(
+    [
+        *("G8", "X6", "S4", "S6", "S7", "S10", "S11"),
+        *("H1", "H2", "H3", "H4", "H5", "H6", "H7"),
+        *("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10"),
+        *("O3", "U1", "U2", "U3", "U4", "U5"),
+    ]
+)
+COVERED = frozenset(TITLES) - NOT_YET
+
+HEADER = """\
+# Requirements
+
+Generated from the acceptance tests by `just docs`; CI fails when it is stale. Do not edit.
+
+| number | requirement | public API | shown by |
+|---|---|---|---|
+"""
+
+
+class Proof(NamedTuple):
+    """One acceptance test that shows one requirement."""
+
+    number: str
+    api: str
+    file: str
+    test: str
+    says: str
+
+
+def _mark_of(decorator: ast.expr) -> str:
+    """Return `skip` for `@pytest.mark.skip(...)`, and an empty string for other decorators."""
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    path = ast.unparse(target)
+    return path.removeprefix("pytest.mark.") if path.startswith("pytest.mark.") else ""
+
+
+def _claims(decorators: Iterable[ast.expr]) -> Iterator[tuple[str, str]]:
+    """Yield (number, api) for every requirement that the decorators name."""
+    for decorator in decorators:
+        if isinstance(decorator, ast.Call) and _mark_of(decorator) == "requirement":
+            named = {word.arg: ast.literal_eval(word.value) for word in decorator.keywords}
+            for argument in decorator.args:
+                yield str(ast.literal_eval(argument)), str(named.get("api") or "")
+
+
+def _tests(
+    body: Sequence[ast.stmt], prefix: str = "", outer: Sequence[ast.expr] = ()
+) -> Iterator[tuple[str, list[ast.expr], ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield name, decorators (its class's too) and definition of every test."""
+    for item in body:
+        if isinstance(item, ast.ClassDef) and item.name.startswith("Test"):
+            yield from _tests(item.body, f"{item.name}::", item.decorator_list)
+        elif isinstance(item, FUNCTION) and item.name.startswith("test_"):
+            yield prefix + item.name, [*outer, *item.decorator_list], item
+
+
+def _sentence(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return the first line of the docstring, or the name read as a sentence."""
+    said = (ast.get_docstring(definition) or "").partition("\n")[0]
+    return said or definition.name.removeprefix("test_").replace("_", " ") + "."
+
+
+def collect(root: Path) -> list[Proof]:
+    """Return what the acceptance tests under `root` show, in order of file and line."""
+    proofs: list[Proof] = []
+    for path in sorted((root / TESTS).rglob("test_*.py")):
+        file = path.relative_to(root).as_posix()
+        for name, decorators, definition in _tests(ast.parse(path.read_text("utf-8")).body):
+            if {"skip", "xfail"} & {_mark_of(decorator) for decorator in decorators}:
+                continue
+            says = _sentence(definition)
+            proofs += [Proof(number, api, file, name, says) for number, api in _claims(decorators)]
+    return proofs
+
+
+def render(proofs: Sequence[Proof], covered: frozenset[str] = COVERED) -> str:
+    """Return the text of the map."""
+    return HEADER + "".join(_row(number, proofs, covered) for number in TITLES)
+
+
+def _row(number: str, proofs: Sequence[Proof], covered: frozenset[str]) -> str:
+    mine = [proof for proof in proofs if proof.number == number]
+    apis = dict.fromkeys(f"`{proof.api}`" for proof in mine if proof.api)
+    shown = [f"{proof.says} `{proof.file}::{proof.test}`" for proof in mine]
+    if not shown:
+        shown = ["**no test**" if number in covered else "not yet"]
+    cells = [number, TITLES[number], ", ".join(apis), "<br>".join(shown)]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def problems(proofs: Sequence[Proof], written: str, covered: frozenset[str] = COVERED) -> list[str]:
+    """Return everything that is wrong with the tests' marks and with the written map."""
+    shown = {proof.number for proof in proofs}
+    found = [
+        f"{proof.file}::{proof.test} names {proof.number}, which is no requirement"
+        for proof in proofs
+        if proof.number not in TITLES
+    ]
+    found += [
+        f"{n} is covered but no acceptance test shows it" for n in TITLES if n in covered - shown
+    ]
+    if written != render(proofs, covered):
+        found.append(f"{MAP.as_posix()} is stale: run `just docs`")
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the map, or with `--check` compare it; 1 if something is wrong."""
+    parser = argparse.ArgumentParser(description="Write docs/requirements.md from the tests.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
+    options = parser.parse_args(arguments)
+    target: Path = options.root / MAP
+    proofs = collect(options.root)
+    if not options.check:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(render(proofs), encoding="utf-8", newline="\n")
+    found = problems(proofs, target.read_text("utf-8") if target.exists() else "")
+    for problem in found:
+        print(problem, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

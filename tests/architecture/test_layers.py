@@ -1,0 +1,80 @@
+"""Imports go down only: the contract in pyproject.toml holds, and would catch a breach."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINT = (
+    "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+)
+
+
+def lint(root: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(root / "src"), "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-c", LINT],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def test_imports_go_down_only() -> None:
+    outcome = lint(ROOT)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+
+
+def test_the_contract_has_no_exceptions() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (contract,) = settings["tool"]["importlinter"]["contracts"]
+    assert contract["type"] == "layers"
+    assert contract["exhaustive"] is True
+    assert not [option for option in contract if "ignore" in option]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ("engine", "stores"),
+        ("stores", "observers"),
+        ("observers", "engine"),
+        ("engine", "drivers"),
+        ("codec", "engine"),
+        ("graph", "codec"),
+        ("ports", "graph"),
+        ("model", "ports"),
+        ("app", "testing"),
+        ("drivers", "app"),
+        ("errors", "model"),
+    ],
+)
+def test_a_breach_is_caught(tmp_path: Path, low: str, high: str) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    package = tmp_path / "src" / "milecastle" / low
+    module = package / "breach.py" if package.is_dir() else package.with_suffix(".py")
+    with module.open("a", encoding="utf-8") as file:
+        file.write(f"\nimport milecastle.{high}\n")
+    outcome = lint(tmp_path)
+    assert outcome.returncode != 0
+    assert f"milecastle.{low}" in outcome.stdout
+    assert f"milecastle.{high}" in outcome.stdout
+
+
+def test_a_package_without_a_layer_is_caught(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "src" / "milecastle" / "afterthought.py").write_text('"""New."""\n', "utf-8")
+    outcome = lint(tmp_path)
+    assert outcome.returncode != 0
+    assert "afterthought" in outcome.stdout

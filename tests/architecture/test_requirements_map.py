@@ -1,0 +1,94 @@
+"""The map of requirements is read off the tests, and a gap or a stale map fails the check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.requirements_map import COVERED, MAP, TESTS, TITLES, collect, main
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A made-up repository in which every covered number has a test and the map is fresh."""
+    write(tmp_path, "test_all.py", "".join(made_up(number) for number in sorted(COVERED)))
+    assert main(["--root", str(tmp_path)]) == 0
+    assert check(tmp_path) == 0
+    return tmp_path
+
+
+def made_up(number: str, extra: str = "") -> str:
+    mark = f'@pytest.mark.requirement("{number}", api="App.invoke")'
+    return f'{extra}{mark}\ndef test_{number.lower()}() -> None:\n    """Shows {number}."""\n\n\n'
+
+
+def write(root: Path, name: str, text: str) -> None:
+    (root / TESTS).mkdir(parents=True, exist_ok=True)
+    (root / TESTS / name).write_text("import pytest\n\n\n" + text, encoding="utf-8")
+
+
+def check(root: Path) -> int:
+    return main(["--check", "--root", str(root)])
+
+
+def test_a_fresh_map_names_requirement_api_and_test(tree: Path) -> None:
+    text = (tree / MAP).read_text("utf-8")
+    assert (
+        f"| G1 | {TITLES['G1']} | `App.invoke` | Shows G1. `{TESTS.as_posix()}/test_all.py" in text
+    )
+    assert f"| H1 | {TITLES['H1']} |  | not yet |" in text
+    assert len([line for line in text.splitlines() if line.startswith("| ")]) == len(TITLES) + 1
+
+
+def test_a_stale_map_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tree, "test_more.py", made_up("G1").replace("test_g1", "test_another"))
+    assert check(tree) == 1
+    assert "is stale" in capsys.readouterr().err
+
+
+def test_a_map_that_was_never_written_fails(tree: Path) -> None:
+    (tree / MAP).unlink()
+    assert check(tree) == 1
+
+
+def test_checking_writes_nothing(tree: Path) -> None:
+    (tree / MAP).write_text("old", encoding="utf-8")
+    assert check(tree) == 1
+    assert (tree / MAP).read_text("utf-8") == "old"
+
+
+@pytest.mark.parametrize("mark", ["skip", "xfail"])
+def test_a_test_that_does_not_run_shows_nothing(
+    tree: Path, mark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = "".join(made_up(number) for number in sorted(COVERED - {"C2"}))
+    write(tree, "test_all.py", others + made_up("C2", f'@pytest.mark.{mark}(reason="later")\n'))
+    assert main(["--root", str(tree)]) == 1
+    assert capsys.readouterr().err == "C2 is covered but no acceptance test shows it\n"
+
+
+def test_a_covered_number_without_a_test_fails_even_when_the_map_is_fresh(tree: Path) -> None:
+    write(tree, "test_all.py", "".join(made_up(number) for number in sorted(COVERED - {"T5"})))
+    assert main(["--root", str(tree)]) == 1
+    assert check(tree) == 1
+    assert "**no test**" in (tree / MAP).read_text("utf-8")
+
+
+def test_an_unknown_number_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tree, "test_more.py", made_up("Q7"))
+    assert main(["--root", str(tree)]) == 1
+    assert "Q7, which is no requirement" in capsys.readouterr().err
+
+
+def test_classes_async_tests_and_several_numbers_are_read(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "test_forms.py",
+        '@pytest.mark.requirement("S1", "S2")\nclass TestStores:\n'
+        "    async def test_a_store_keeps_what_it_is_given(self) -> None: ...\n"
+        "    def helper(self) -> None: ...\n",
+    )
+    found = [(proof.number, proof.test, proof.says) for proof in collect(tmp_path)]
+    name = "TestStores::test_a_store_keeps_what_it_is_given"
+    assert found == [(n, name, "a store keeps what it is given.") for n in ("S1", "S2")]
