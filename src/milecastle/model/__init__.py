@@ -1,0 +1,1 @@
+"""The nouns: keys, ids, checkpoints, runs, failures, policies. Data only, no behaviour."""

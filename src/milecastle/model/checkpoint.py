@@ -1,0 +1,125 @@
+"""A checkpoint: what a thread was after a step, and what it will run next.
+
+``Entry`` is the row that a store keeps: opaque payload, a few columns. ``Checkpoint`` is the
+same with its state decoded. ``CheckpointMetadata`` is the same without any state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from milecastle.model.keys import ThreadKey
+
+__all__ = [
+    "DELTA",
+    "ROLLUP",
+    "SNAPSHOT",
+    "Checkpoint",
+    "CheckpointMetadata",
+    "Entry",
+    "Kind",
+    "Source",
+    "TaskResult",
+    "to_datetime",
+]
+
+S = TypeVar("S")
+
+Source = Literal["input", "step", "interrupt", "update", "fork", "takeover"]
+
+Kind = Literal[0, 1, 2]
+DELTA: Literal[0] = 0
+ROLLUP: Literal[1] = 1
+SNAPSHOT: Literal[2] = 2
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One row of a thread's log.
+
+    ``kind`` says what the payload holds: this entry's updates (delta), the updates of every
+    entry after ``roll_seq`` of the entry before (rollup), or the whole state (snapshot).
+    The state here is the snapshot at ``base_seq``, then every rollup up to ``roll_seq``, then
+    every delta after it. For an entry that is a rollup or a snapshot, ``roll_seq == seq``.
+    ``route`` names nodes whose outgoing edges are still to be evaluated.
+    """
+
+    seq: int
+    id: str
+    parent_id: str | None
+    step: int
+    source: Source
+    nodes: tuple[str, ...]
+    next: tuple[str, ...]
+    run_id: str
+    fingerprint: str
+    created_at: int
+    kind: Kind
+    base_seq: int
+    roll_seq: int
+    payload: bytes
+    route: tuple[str, ...] = ()
+    note: str = ""
+
+
+class TaskResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one task of a step returned, kept while its siblings still run.
+
+    ``seq`` is the head when it was written, ``task`` the task's name within the step.
+    """
+
+    seq: int
+    task: str
+    payload: bytes
+
+
+class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint without its state: what a history lists."""
+
+    key: ThreadKey
+    seq: int
+    id: str
+    parent_id: str | None
+    step: int
+    source: Source
+    nodes: tuple[str, ...]
+    next: tuple[str, ...]
+    run_id: str
+    fingerprint: str
+    timestamp: datetime
+    note: str = ""
+
+    @classmethod
+    def of(cls, key: ThreadKey, entry: Entry) -> CheckpointMetadata:
+        """The metadata of a stored entry."""
+        return cls(
+            key=key,
+            seq=entry.seq,
+            id=entry.id,
+            parent_id=entry.parent_id,
+            step=entry.step,
+            source=entry.source,
+            nodes=entry.nodes,
+            next=entry.next or entry.route,
+            run_id=entry.run_id,
+            fingerprint=entry.fingerprint,
+            timestamp=to_datetime(entry.created_at),
+            note=entry.note,
+        )
+
+
+class Checkpoint(CheckpointMetadata, Generic[S], frozen=True, kw_only=True):
+    """A checkpoint with its state, and the metadata of the run that wrote it."""
+
+    state: S
+    metadata: Mapping[str, Any] = {}
+
+
+def to_datetime(microseconds: int) -> datetime:
+    """A stored time as an aware datetime in UTC."""
+    return datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(
+        microsecond=microseconds % 1_000_000
+    )

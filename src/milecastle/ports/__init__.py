@@ -1,0 +1,1 @@
+"""Small protocols, each method with its obligation. What is below knows only these."""

@@ -1,0 +1,19 @@
+"""Time and ids come from outside, so that a simulator can supply its own."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["Clock"]
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> int:
+        """Microseconds since 1970 in UTC. Used for display only; order is ``seq``."""
+        ...
+
+    def new_id(self) -> str:
+        """A UUIDv7 that nobody has seen before."""
+        ...

@@ -1,0 +1,211 @@
+"""Errors: one tree, each with its code, readable, and whole after a journey between processes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+from typing import Any
+
+import pytest
+
+import milecastle
+from milecastle import errors
+from milecastle.errors import (
+    CodecError,
+    Conflict,
+    Corrupted,
+    CycleDetected,
+    DefinitionError,
+    ExecutionError,
+    FormatTooNew,
+    InvalidRequest,
+    InvalidUpdate,
+    MaxStepsExceeded,
+    MilecastleError,
+    NodeTimeout,
+    RecoveryError,
+    ResumeRefused,
+    RoutingError,
+    RunCancelled,
+    RunError,
+    RunTimeout,
+    StoreError,
+    Unavailable,
+    UnserializableState,
+    UntrustedFile,
+)
+from milecastle.model.problem import Place, Problem
+
+WHERE = {"thread": "demo", "run_id": "0190"}
+
+EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
+    (MilecastleError("it broke"), {"message": "it broke"}, "it broke"),
+    (
+        DefinitionError([Problem("MC110", "no node", Place("demo.py", 3), "add it")]),
+        {"problems": (Problem("MC110", "no node", Place("demo.py", 3), "add it"),)},
+        "demo.py:3: MC110 no node (add it)",
+    ),
+    (RunError("it broke", **WHERE), WHERE, "it broke"),
+    (
+        ExecutionError(
+            "node 'a' failed",
+            node="a",
+            step=2,
+            path=["b", "a"],
+            state={"secret": 1},
+            cause=ValueError("why"),
+            **WHERE,
+        ),
+        {"node": "a", "step": 2, "path": ("b", "a"), "state": {"secret": 1}, **WHERE},
+        "node 'a' failed",
+    ),
+    (
+        MaxStepsExceeded(max=5, reached=6, **WHERE),
+        {"max": 5, "reached": 6, **WHERE},
+        "max_steps is 5",
+    ),
+    (
+        CycleDetected(node="a", recent=["a", "b"], strict=True, **WHERE),
+        {"node": "a", "recent": ("a", "b"), "strict": True, **WHERE},
+        "a -> b",
+    ),
+    (
+        CycleDetected(node="a", recent=["a"]),
+        {"strict": False, "thread": None},
+        "nothing in the state",
+    ),
+    (NodeTimeout(node="a", seconds=1.5, **WHERE), {"node": "a", "seconds": 1.5, **WHERE}, "1.5 s"),
+    (RunTimeout(seconds=2, **WHERE), {"seconds": 2, **WHERE}, "longer than 2 s"),
+    (RunCancelled(**WHERE), WHERE, "resume() goes on from there"),
+    (InvalidUpdate("not a dict", node="a", key="k"), {"node": "a", "key": "k"}, "not a dict"),
+    (RoutingError("nowhere", node="a"), {"node": "a"}, "nowhere"),
+    (RecoveryError("cannot go on"), {}, "cannot go on"),
+    (
+        ResumeRefused("demo", ["one", "two"]),
+        {"thread": "demo", "reasons": ("one", "two")},
+        "thread 'demo' was not resumed: one; two",
+    ),
+    (InvalidRequest("no such thread"), {}, "no such thread"),
+    (StoreError("full"), {}, "full"),
+    (
+        Conflict(tenant="t", thread="demo", expected=3, head=4),
+        {"tenant": "t", "thread": "demo", "expected": 3, "head": 4},
+        "wanted seq 3 and the head is already 4",
+    ),
+    (Corrupted("a bit flipped", place="file:3"), {"place": "file:3"}, "a bit flipped at file:3"),
+    (Unavailable("closed"), {}, "closed"),
+    (
+        FormatTooNew(found=9, supported=1, place="row 3"),
+        {"found": 9, "supported": 1, "place": "row 3"},
+        "row 3 has format version 9",
+    ),
+    (CodecError("bad byte"), {}, "bad byte"),
+    (
+        UnserializableState("a lock", path="$.docs[3]", type_name="Lock", node="a"),
+        {"reason": "a lock", "path": "$.docs[3]", "type_name": "Lock", "node": "a"},
+        "the value at $.docs[3] (returned by node 'a') cannot be stored: a lock",
+    ),
+    (UntrustedFile("not signed"), {}, "not signed"),
+]
+
+
+def every_class() -> list[type[MilecastleError]]:
+    return [
+        value
+        for value in vars(errors).values()
+        if inspect.isclass(value) and issubclass(value, MilecastleError)
+    ]
+
+
+def test_there_is_an_example_of_every_error() -> None:
+    assert {type(error) for error, _, _ in EXAMPLES} == set(every_class())
+
+
+@pytest.mark.parametrize(
+    ("error", "data", "text"), EXAMPLES, ids=lambda value: type(value).__name__
+)
+def test_an_error_says_what_happened_and_its_code(
+    error: MilecastleError, data: dict[str, Any], text: str
+) -> None:
+    assert text in str(error)
+    assert str(error).endswith(f"[{error.code}]")
+    assert {name: getattr(error, name) for name in data} == data
+
+
+@pytest.mark.parametrize(
+    ("error", "data", "text"), EXAMPLES, ids=lambda value: type(value).__name__
+)
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_survives_pickling(
+    error: MilecastleError, data: dict[str, Any], text: str, protocol: int
+) -> None:
+    back = pickle.loads(pickle.dumps(error, protocol))
+    assert type(back) is type(error)
+    assert (str(back), back.args) == (str(error), error.args)
+    assert {name: getattr(back, name) for name in data} == data
+    assert vars(back).keys() == vars(error).keys()
+
+
+def test_a_cause_and_a_note_survive_pickling() -> None:
+    error = ExecutionError(
+        "failed", node="a", step=1, path=[], state=None, cause=ValueError("why", 3)
+    )
+    error.add_note("in the same step b failed as well")
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back.cause), back.cause.args) == (ValueError, ("why", 3))
+    assert back.__notes__ == ["in the same step b failed as well"]
+
+
+def test_a_copy_is_whole_as_well() -> None:
+    error = Conflict(tenant="t", thread="demo", expected=3, head=4)
+    assert vars(copy.copy(error)) == vars(error)
+
+
+def test_the_state_never_appears_in_a_message() -> None:
+    error = ExecutionError(
+        "node 'a' failed", node="a", step=1, path=[], state={"k": "hidden"}, cause=ValueError()
+    )
+    assert "hidden" not in str(error)
+    assert "hidden" not in repr(error)
+
+
+def test_every_class_has_a_code_of_its_own() -> None:
+    codes = [cls.code for cls in every_class()]
+    assert len(set(codes)) == len(codes)
+    assert all(re.fullmatch(r"MC\d{3}", code) for code in codes)
+    assert all("code" in vars(cls) for cls in every_class())
+
+
+def drawn_tree() -> dict[str, tuple[str | None, str | None]]:
+    """The tree in the docstring: the parent of each class, and its code if one is drawn."""
+    found: dict[str, tuple[str | None, str | None]] = {}
+    above: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.fullmatch(r"    ((?:[|`]   |[|`]-- |    )*)([A-Z]\w+)(?: +(MC\d+)  .+)?", line)
+        if match is None:
+            continue
+        depth = len(match[1])
+        above = [entry for entry in above if entry[0] < depth]
+        found[match[2]] = (above[-1][1] if above else None, match[3])
+        above.append((depth, match[2]))
+    return found
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
+    tree = drawn_tree()
+    assert set(tree) == {cls.__name__ for cls in every_class()}
+    for cls in every_class():
+        parent, code = tree[cls.__name__]
+        expected = None if cls is MilecastleError else cls.__bases__[0].__name__
+        assert parent == expected
+        assert code in (None, cls.code)
+    leaves = {cls for cls in every_class() if not cls.__subclasses__()}
+    assert all(tree[cls.__name__][1] for cls in leaves)
+
+
+def test_every_error_is_exported() -> None:
+    names = {cls.__name__ for cls in every_class()}
+    assert names == set(errors.__all__)
+    assert names <= set(milecastle.__all__)
