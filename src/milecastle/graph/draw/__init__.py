@@ -1,0 +1,17 @@
+"""Drawings of a graph, made from its manifest alone: Mermaid, SVG and terminal text.
+
+Rules:
+
+- Offline and with the standard library only.
+- The same manifest gives the same bytes on every Python version: whole numbers for coordinates,
+  no Unicode tables of the interpreter.
+- Names are data, never markup.
+"""
+
+from __future__ import annotations
+
+from milecastle.graph.draw.mermaid import draw_mermaid
+from milecastle.graph.draw.svg import draw_svg
+from milecastle.graph.draw.text import draw_text
+
+__all__ = ["draw_mermaid", "draw_svg", "draw_text"]

@@ -1,0 +1,56 @@
+"""A graph as Mermaid text.
+
+Names never become Mermaid syntax: nodes are called n0, n1, ..., and whatever is not a letter, a
+digit or a space is written as a character code, save for a mark inside a word.
+"""
+
+from __future__ import annotations
+
+from milecastle.graph.draw.lettering import clean
+from milecastle.graph.draw.sketch import sketch
+from milecastle.model.manifest import END, START, EdgeInfo, Manifest
+
+__all__ = ["draw_mermaid"]
+
+
+def draw_mermaid(manifest: Manifest, *, title: str = "") -> str:
+    """Draw the graph as a Mermaid flowchart; conditional edges are dotted."""
+    drawn = sketch(manifest)
+    ids = {name: f"n{index}" for index, name in enumerate(drawn.names)}
+    lines = ["---", f'title: "{_yaml(title)}"', "---"] if title else []
+    lines.append("flowchart TD")
+    for index, name in enumerate(drawn.names):
+        opening, closing = ("([", "])") if name in (START, END) else ("[", "]")
+        lines.append(f'    {ids[name]}{opening}"{_text(drawn.caption(index))}"{closing}')
+    lines += [f"    {_edge(edge, ids)}" for edge in dict.fromkeys(manifest.edges)]
+    return "\n".join([*lines, ""])
+
+
+def _edge(edge: EdgeInfo, ids: dict[str, str]) -> str:
+    arrow = "-->" if edge.kind == "fixed" else "-.->"
+    label = f'|"{_text(edge.label)}"|' if edge.label else ""
+    return f"{ids[edge.source]} {arrow}{label} {ids[edge.target]}"
+
+
+def _text(name: str) -> str:
+    """The name with every sign that Mermaid could read as its own written as ``#code;``."""
+    name = clean(name) or " "
+    return "".join(
+        char if _is_plain(name, index) else f"#{ord(char)};" for index, char in enumerate(name)
+    )
+
+
+def _yaml(title: str) -> str:
+    title = clean(title)
+    return "".join(
+        char if _is_plain(title, index) else f"\\x{ord(char):02x}"
+        for index, char in enumerate(title)
+    )
+
+
+def _is_plain(name: str, index: int) -> bool:
+    char = name[index]
+    if char in "_-.":
+        around = name[max(index - 1, 0) : index] + name[index + 1 : index + 2]
+        return len(around) == 2 and around.isascii() and around.isalnum()
+    return not char.isascii() or char.isalnum() or char == " "

@@ -1,0 +1,158 @@
+"""The builder: declarations, what they are called, and where they were written."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypedDict, cast
+
+import pytest
+
+from milecastle import END, START, ExecutionConfig, StateGraph
+from milecastle.graph.builder import Declared
+from tests.unit.graph.checking import compiled
+
+
+class State(TypedDict):
+    n: int
+
+
+def declared(graph: StateGraph[Any]) -> Declared:
+    return graph._declared  # pyright: ignore[reportPrivateUsage]
+
+
+def here() -> int:
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+def step(state: State) -> State:
+    return state
+
+
+def test_a_node_goes_by_its_functions_name_or_by_another() -> None:
+    graph = StateGraph(State)
+
+    @graph.node
+    def one(state: State) -> None: ...
+
+    @graph.node()
+    def two(state: State) -> None: ...
+
+    @graph.node(name="third", version="2", inline=True)
+    def three(state: State) -> None: ...
+
+    graph.add_node(step)
+    graph.add_node("fifth", step)
+    graph.add_node(functools.partial(step))
+    names = [node.name for node in declared(graph).nodes]
+    assert names == ["one", "two", "third", "step", "fifth", "step"]
+    assert (declared(graph).nodes[2].version, declared(graph).nodes[2].inline) == ("2", True)
+    assert [function.__name__ for function in (one, two, three)] == ["one", "two", "three"]
+
+
+def test_every_declaration_knows_its_line() -> None:
+    graph = StateGraph(State)
+    built = here() - 1
+
+    @graph.node
+    def one(state: State) -> None: ...
+
+    added = here() + 1
+    graph.add_node(step)
+    graph.add_edge("one", "step")
+    graph.add_edges("step", "one")
+    graph.set_entry_point("one")
+    graph.set_exit_point("step")
+    graph.add_conditional_edges("one", lambda state: "step", ["step"])
+    found = declared(graph)
+    assert (found.place.file, found.place.line) == (__file__, built)
+    assert [node.place.line for node in found.nodes] == [one.__code__.co_firstlineno, added]
+    lines = [edge.place.line for edge in found.edges if edge.place]
+    assert lines == [added + 1, added + 2, added + 3, added + 4]
+    assert found.routers[0].place is not None
+    assert found.routers[0].place.line == added + 5
+    places = [edge.place for edge in found.edges] + [found.routers[0].place]
+    assert {place.file for place in places if place} == {__file__}
+
+
+def test_a_parametrised_graph_knows_its_line_as_well() -> None:
+    graph = StateGraph[State](State)
+    assert declared(graph).place.line == here() - 1
+    assert declared(graph).place.file == __file__
+
+
+def test_without_a_frame_of_the_user_there_is_still_a_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("milecastle.graph.caller._is_ours", lambda frame: True)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert declared(StateGraph(State)).place.file.endswith("caller.py")
+
+
+def test_a_graph_is_named_after_its_state_unless_it_is_given_a_name() -> None:
+    assert declared(StateGraph(State)).name == "State"
+    assert declared(StateGraph(State, name="demo")).name == "demo"
+    assert declared(StateGraph(cast("type[Any]", 5))).name == "graph"
+
+
+def test_entry_and_exit_points_are_edges_from_start_and_to_end() -> None:
+    graph = StateGraph(State)
+    graph.add_node(step)
+    graph.set_entry_point("step")
+    graph.set_exit_point("step")
+    exits = compiled(graph).exits
+    assert (exits[START].fixed, exits["step"].fixed) == (("step",), (END,))
+
+
+def test_the_default_config_is_the_graphs() -> None:
+    graph = StateGraph(State)
+    graph.add_node(step)
+    graph.add_edges(START, "step", END)
+    graph.with_default_config(ExecutionConfig(max_steps=7))
+    assert compiled(graph).config.max_steps == 7
+
+
+WRONG: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda graph: graph.add_node("a"), r"add_node\('a'\) needs the node's function"),
+    (lambda graph: graph.add_node(5, step), "goes by its name, a str, not int"),
+    (lambda graph: graph.add_node("a", step, version=2), "version of a node is a str, not int"),
+    (lambda graph: graph.node("a"), r"write @graph.node\(name='a'\)"),
+    (lambda graph: graph.add_edge(step, END), "not function: write 'step'"),
+    (lambda graph: graph.add_edge(["a", "b"], END), "a str, not list$"),
+    (lambda graph: graph.add_edge("a", "b", True), "when= takes a function of the state, not"),
+    (lambda graph: graph.add_edges("a"), "add_edges needs at least two names"),
+    (lambda graph: graph.set_exit_point(None), "a str, not NoneType"),
+    (lambda graph: graph.add_conditional_edges("a", "b"), "a router is a function of the"),
+    (lambda graph: graph.add_conditional_edges("a", step, [step]), "not function: write"),
+    (
+        lambda graph: graph.add_conditional_edges("a", step, {True: "b"}),
+        "its targets map from str, not bool",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG)
+def test_what_is_no_name_is_refused_on_the_spot(wrong: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        wrong(StateGraph(State))
+
+
+def test_a_single_target_may_stand_alone() -> None:
+    graph = StateGraph(State)
+    graph.add_conditional_edges("a", step, "target")
+    assert declared(graph).routers[0].targets == {"target": "target"}
+
+
+def test_what_is_declared_later_does_not_reach_a_compiled_graph() -> None:
+    graph = StateGraph(State)
+    graph.add_node(step)
+    graph.add_edges(START, "step", END)
+    before = compiled(graph)
+    graph.add_node("later", step)
+    graph.add_edges("step", "later", END)
+    assert list(before.nodes) == ["step"]
+    assert before.exits["step"].fixed == (END,)
+    assert list(compiled(graph).nodes) == ["step", "later"]
