@@ -1,0 +1,1 @@
+"""Values to bytes and back, deltas and the envelope."""

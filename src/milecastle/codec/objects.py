@@ -1,0 +1,309 @@
+"""Objects of declared types: how each kind is taken apart and put together again.
+
+A shape belongs to one class. Taking apart refuses whatever would be lost; putting together
+runs neither ``__init__`` nor validators nor ``__post_init__`` (msgspec structs excepted, which
+have no other way in) and insists on exactly the fields that the class has today.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, Flag
+from types import MemberDescriptorType
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from milecastle.codec import codes
+from milecastle.codec.plain import kind_of
+from milecastle.codec.refusal import Refusal
+from milecastle.errors import CodecError
+
+__all__ = [
+    "AdaptedShape",
+    "MemberShape",
+    "ModelShape",
+    "RecordShape",
+    "Shape",
+    "StructShape",
+    "is_storable",
+    "shape_for",
+]
+
+Section: TypeAlias = "dict[str, Any] | None"
+
+_IGNORED: Final = frozenset({"__orig_class__"})
+_HEAP_TYPE: Final = 1 << 9
+
+
+class RecordShape:
+    """A dataclass."""
+
+    code = codes.RECORD
+
+    def __init__(self, cls: type, name: str) -> None:
+        self.cls = cls
+        self.name = name
+        self._fields = self._field_names()
+        self._expected = frozenset(self._fields)
+        self._slots = _other_slots(cls, self._expected)
+        self._computed = next((name for name in self._fields if _is_computed(cls, name)), None)
+
+    def _field_names(self) -> tuple[str, ...]:
+        from dataclasses import fields
+
+        return tuple(field.name for field in fields(self.cls))
+
+    def sections(self, value: Any) -> list[Section]:
+        """The parts of ``value``: here the fields, by name."""
+        if self._computed is not None:
+            raise Refusal(f"its field '{self._computed}' is a descriptor", self.cls)
+        self._refuse_extras(value)
+        return [self._values(value)]
+
+    def build(self, sections: list[Section]) -> object:
+        """The object whose parts these are."""
+        (values,) = sections
+        values = _matching(values, self._expected, self.name)
+        if self._computed is not None:
+            raise CodecError(f"the field '{self._computed}' of {self.name} is a descriptor")
+        cls: Any = self.cls
+        made: Any = object.__new__(cls)
+        for name, value in values.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def parts(self, value: Any) -> list[object]:
+        """What stands one level below ``value``."""
+        return [getattr(value, name) for name in self._fields]
+
+    def _values(self, value: Any) -> dict[str, Any]:
+        try:
+            return {name: getattr(value, name) for name in self._fields}
+        except AttributeError:
+            raise Refusal("one of its fields was never set", self.cls) from None
+
+    def _refuse_extras(self, value: Any) -> None:
+        attributes: dict[str, object] = getattr(value, "__dict__", {})
+        if attributes.keys() <= self._expected and not self._slots:
+            return
+        slots = [name for name in self._slots if hasattr(value, name)]
+        for name in [*attributes, *slots]:
+            if name not in self._expected and not _is_derived(self.cls, name):
+                raise Refusal(f"its attribute '{name}' is not a field and would be lost", self.cls)
+
+
+class StructShape(RecordShape):
+    """A msgspec struct."""
+
+    def _field_names(self) -> tuple[str, ...]:
+        cls: Any = self.cls
+        return tuple[str, ...](cls.__struct_fields__)
+
+    def build(self, sections: list[Section]) -> object:
+        """The struct whose fields these are."""
+        (values,) = sections
+        return self.cls(**_matching(values, self._expected, self.name))
+
+
+class ModelShape(RecordShape):
+    """A pydantic model: its fields, extra fields, private attributes and the set of fields set."""
+
+    code = codes.MODEL
+
+    def _field_names(self) -> tuple[str, ...]:
+        cls: Any = self.cls
+        self._is_root: bool = cls.__pydantic_root_model__
+        self._has_extra: bool = cls.model_config.get("extra") == "allow"
+        self._private = frozenset[str](cls.__private_attributes__)
+        return tuple(cls.model_fields)
+
+    def sections(self, value: Any) -> list[Section]:
+        """Fields, extra fields, private attributes, and the names of the fields that were set."""
+        self._refuse_extras(value)
+        private: Section = None if self._is_root else value.__pydantic_private__
+        if private:
+            undefined = sys.modules["pydantic_core"].PydanticUndefined
+            private = {name: part for name, part in private.items() if part is not undefined}
+        extra: Section = None if self._is_root else value.__pydantic_extra__
+        was_set = dict.fromkeys(sorted(value.__pydantic_fields_set__))
+        return [self._values(value), extra, private, was_set]
+
+    def parts(self, value: Any) -> list[object]:
+        """What stands one level below ``value``."""
+        return [part for section in self.sections(value) for part in (section or {}).values()]
+
+    def _values(self, value: Any) -> dict[str, Any]:
+        attributes = value.__dict__
+        try:
+            return {name: attributes[name] for name in self._fields}
+        except KeyError:
+            raise Refusal("one of its fields was never set", self.cls) from None
+
+    def build(self, sections: list[Section]) -> object:
+        """The model whose parts these are."""
+        values, extra, private, was_set = sections
+        values = _matching(values, self._expected, self.name)
+        _no_others(extra, None if self._has_extra else frozenset[str](), self.name)
+        _no_others(private, self._private, self.name)
+        if was_set is None:
+            raise ValueError("no fields set")
+        cls: Any = self.cls
+        made = cls.__new__(cls)
+        object.__setattr__(made, "__dict__", values)
+        object.__setattr__(made, "__pydantic_fields_set__", set(was_set))
+        if not self._is_root:
+            object.__setattr__(made, "__pydantic_extra__", self._extra(extra))
+            object.__setattr__(made, "__pydantic_private__", private)
+        return made
+
+    def _extra(self, extra: Section) -> Section:
+        return (extra or {}) if self._has_extra else None
+
+
+class MemberShape:
+    """An enum; members are known by name, and combinations of flags by value."""
+
+    code = codes.MEMBER
+
+    def __init__(self, cls: type[Enum], name: str) -> None:
+        self.cls = cls
+        self.name = name
+
+    def take(self, value: Any) -> object:
+        """What stands for the member."""
+        return value._value_ if isinstance(value, Flag) else value._name_
+
+    def build(self, part: object) -> object:
+        """The member that ``part`` stands for."""
+        try:
+            member = self._combination(part) if issubclass(self.cls, Flag) else self._member(part)
+        except (KeyError, ValueError, TypeError):
+            member = None
+        if type(member) is not self.cls:
+            raise CodecError(f"{self.name} has no such member now")
+        return member
+
+    def _member(self, part: Any) -> Enum:
+        return self.cls._member_map_[part]
+
+    def _combination(self, part: Any) -> object:
+        known = self.cls._value2member_map_.get(part)
+        if known is not None:
+            return known
+        # Straight to the library's own method: a user's _missing_ must not run while decoding.
+        missing: Any = Flag.__dict__["_missing_"].__func__
+        return missing(self.cls, part)
+
+
+class AdaptedShape:
+    """A type that users registered with a pair of functions."""
+
+    code = codes.ADAPTED
+
+    def __init__(
+        self,
+        cls: type,
+        name: str,
+        to_plain: Callable[[Any], object],
+        from_plain: Callable[[Any], Any],
+    ) -> None:
+        self.cls = cls
+        self.name = name
+        self._to_plain = to_plain
+        self._from_plain = from_plain
+
+    def take(self, value: Any) -> object:
+        """What the user's function makes of ``value``."""
+        try:
+            return self._to_plain(value)
+        except Exception as error:
+            reason = f"to_plain of {self.name} raised {type(error).__name__}"
+            raise Refusal(reason, self.cls) from error
+
+    def build(self, part: object) -> object:
+        """What the user's function makes of ``part``."""
+        try:
+            return self._from_plain(part)
+        except Exception as error:
+            reason = f"from_plain of {self.name} raised {type(error).__name__}"
+            raise CodecError(reason) from error
+
+
+Shape: TypeAlias = RecordShape | MemberShape | AdaptedShape
+
+
+def is_storable(cls: type) -> bool:
+    """Whether ``cls`` is of a kind that needs no functions of the user's."""
+    return _kind_of(cls) is not None
+
+
+def shape_for(cls: type, name: str) -> Shape:
+    """The shape of a storable class."""
+    kind = _kind_of(cls)
+    if kind is None:
+        raise TypeError(f"{cls.__qualname__} is not a dataclass, model, struct or enum")
+    return kind(cls, name)
+
+
+def _kind_of(cls: Any) -> Callable[[Any, str], Shape] | None:
+    if issubclass(cls, Enum):
+        return MemberShape
+    if issubclass(cls, Struct):
+        return StructShape
+    if not _is_python_all_through(cls):
+        return None
+    models: Any = sys.modules.get("pydantic.main")
+    if models is not None and issubclass(cls, models.BaseModel):
+        return ModelShape
+    return RecordShape if hasattr(cls, "__dataclass_fields__") else None
+
+
+def _is_python_all_through(cls: type) -> bool:
+    """False when a built-in base (list, Exception, ...) holds content besides the fields."""
+    return all(base is object or base.__flags__ & _HEAP_TYPE for base in cls.__mro__)
+
+
+def _other_slots(cls: Any, fields: frozenset[str]) -> tuple[str, ...]:
+    if issubclass(cls, Struct) or hasattr(cls, "__pydantic_validator__"):
+        return ()
+    names: list[str] = []
+    for base in cls.__mro__:
+        slots: str | Iterable[str] = base.__dict__.get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    return tuple(name for name in names if name not in fields and not name.startswith("__"))
+
+
+def _is_computed(cls: type, name: str) -> bool:
+    """Whether setting an attribute would run code of the user's."""
+    found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    kind = kind_of(found)
+    return hasattr(kind, "__set__") and kind is not MemberDescriptorType
+
+
+def _is_derived(cls: type, name: str) -> bool:
+    """Whether an attribute is computed from the fields (a cached property)."""
+    from functools import cached_property
+
+    return name in _IGNORED or isinstance(getattr(cls, name, None), cached_property)
+
+
+def _matching(values: Section, expected: frozenset[str], name: str) -> dict[str, Any]:
+    if values is None:
+        raise ValueError("no fields")
+    if values.keys() != expected:
+        gone = sorted(values.keys() - expected)
+        new = sorted(expected - values.keys())
+        parts = [f"the class has no field '{field}'" for field in gone]
+        parts += [f"the stored value has no field '{field}'" for field in new]
+        raise CodecError(f"the fields of {name} changed: {'; '.join(parts)}")
+    return values
+
+
+def _no_others(
+    values: Mapping[str, object] | None, allowed: frozenset[str] | None, name: str
+) -> None:
+    if values and allowed is not None and not values.keys() <= allowed:
+        others = ", ".join(sorted(values.keys() - allowed))
+        raise CodecError(f"the fields of {name} changed: the class has no field '{others}'")

@@ -1,0 +1,81 @@
+"""Which values msgpack holds by itself.
+
+Types are compared exactly: a subclass of a plain type is not plain. Most state is plain, and
+this check runs at every step, so whole containers are checked at the interpreter's C speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import chain
+from typing import Any, Final
+
+from milecastle.codec.limits import MAX_DEPTH
+
+__all__ = ["SCALARS", "is_plain", "kind_of"]
+
+SCALARS: Final[frozenset[type[object]]] = frozenset({type(None), bool, int, float, str, bytes})
+"""Types that msgpack has; also the types of keys that its maps may have here."""
+
+_MANY: Final = 16
+
+kind_of: Final[Callable[[object], type[object]]] = type
+"""``type(value)``, which type checkers else take for a type of unknown contents."""
+
+
+def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
+    """Whether ``value`` is plain data of at most ``room`` levels."""
+    kind = kind_of(value)  # pyright: ignore[reportUnknownVariableType] - of an Any
+    if kind in SCALARS:
+        return True
+    if room == 0:
+        return False
+    if kind is list:
+        if len(value) < _MANY:
+            return _are_plain(value, room - 1)
+        return _is_settled(value, room) or _are_plain(value, room - 1)
+    if kind is not dict:
+        return False
+    values = value.values()
+    if len(values) < _MANY:
+        return _are_keys(value) and _are_plain(values, room - 1)
+    return _are_keys(value) and (_is_settled(values, room) or _are_plain(values, room - 1))
+
+
+def _are_plain(items: Iterable[object], room: int) -> bool:
+    for item in items:  # noqa: SIM110 - a generator costs more than the few items
+        if kind_of(item) not in SCALARS and not is_plain(item, room):
+            return False
+    return True
+
+
+def _are_keys(keys: Collection[object]) -> bool:
+    if len(keys) >= _MANY:
+        return _kinds(keys) <= SCALARS
+    for key in keys:  # noqa: SIM110 - a generator costs more than the few keys
+        if kind_of(key) not in SCALARS:
+            return False
+    return True
+
+
+def _is_settled(items: Collection[object], room: int) -> bool:
+    """Whether many items are scalars all, or rows of scalars all; False if it takes a look."""
+    if len(items) < _MANY:
+        return False
+    kinds = _kinds(items)
+    return kinds <= SCALARS or (room > 1 and _are_rows(items, kinds))
+
+
+def _kinds(items: Iterable[object]) -> set[type]:
+    """The types of many items; counting one type is twice as fast as collecting a set."""
+    kinds = list(map(type, items))
+    first = kinds[0] if kinds else type(None)
+    return {first} if kinds.count(first) == len(kinds) else set(kinds)
+
+
+def _are_rows(items: Collection[Any], kinds: set[type]) -> bool:
+    """Whether all items are lists of scalars, or all are dicts of scalars."""
+    if kinds == {dict}:
+        values: Iterable[object] = chain.from_iterable([row.values() for row in items])
+        return _kinds(values) <= SCALARS and _kinds(chain.from_iterable(items)) <= SCALARS
+    return kinds == {list} and _kinds(chain.from_iterable(items)) <= SCALARS

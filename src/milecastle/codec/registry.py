@@ -1,0 +1,165 @@
+"""The closed set of types that a state may hold besides plain data.
+
+A type is known on the wire by its qualified name, without its module, so that a script and the
+same file imported agree; ``register_type(..., name=...)`` chooses another. Looking a name up
+searches the registered types, then their subclasses that are already imported, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from milecastle.codec.annotations import storable_types
+from milecastle.codec.objects import AdaptedShape, Shape, is_storable, shape_for
+from milecastle.codec.refusal import type_name
+from milecastle.codec.scalars import WRITERS
+
+__all__ = ["TypeRegistry", "register_type"]
+
+_NATIVE: Final = frozenset({*WRITERS, list, dict, tuple, set, frozenset})
+_registered: Final[dict[str, Shape]] = {}
+
+
+def register_type(
+    cls: type,
+    *,
+    name: str | None = None,
+    to_plain: Callable[[Any], object] | None = None,
+    from_plain: Callable[[Any], Any] | None = None,
+) -> None:
+    """Let every state hold values of ``cls``, for codecs made from now on.
+
+    Dataclasses, pydantic models, msgspec structs and enums need no functions. For any other
+    type ``to_plain`` returns something that can be stored and ``from_plain`` makes the value
+    again. ``name`` stands for the type in stored bytes; by default its qualified name.
+
+    Raises:
+        TypeError: functions are missing, or ``cls`` is plain data already.
+        ValueError: another type has that name.
+    """
+    name = name or cls.__qualname__
+    if cls in _NATIVE:
+        raise TypeError(f"{cls.__qualname__} is stored without being registered")
+    if to_plain is not None and from_plain is not None:
+        shape: Shape = AdaptedShape(cls, name, to_plain, from_plain)
+    elif to_plain is None and from_plain is None and is_storable(cls):
+        shape = shape_for(cls, name)
+    else:
+        raise TypeError(
+            f"{cls.__qualname__} needs both to_plain and from_plain: only dataclasses, pydantic "
+            "models, msgspec structs and enums are stored without them"
+        )
+    known = _registered.get(name)
+    if known is not None and not _same_definition(known.cls, cls):
+        raise _taken(name, known.cls, cls)
+    for other in [key for key, value in _registered.items() if value.cls is cls]:
+        del _registered[other]
+    _registered[name] = shape
+
+
+class TypeRegistry:
+    """A closed set of types, fixed when it is made."""
+
+    def __init__(self, types: Iterable[type] = ()) -> None:
+        self._by_name: dict[str, Shape] = dict(_registered)
+        self._by_type: dict[type, Shape] = {s.cls: s for s in self._by_name.values()}
+        self._subclasses: dict[str, Shape] = {}
+        for cls in types:
+            if cls not in self._by_type:
+                self._add(shape_for(cls, cls.__qualname__))
+
+    @classmethod
+    def for_annotations(cls, annotations: Iterable[object]) -> TypeRegistry:
+        """The types that these type hints mention, and those that users registered.
+
+        Raises:
+            ValueError: two types have one name.
+        """
+        return cls(storable_types(annotations))
+
+    def _add(self, shape: Shape) -> None:
+        known = self._by_name.get(shape.name)
+        if known is not None:
+            raise _taken(shape.name, known.cls, shape.cls)
+        self._by_name[shape.name] = shape
+        self._by_type[shape.cls] = shape
+
+    def shape_of(self, cls: type) -> Shape | None:
+        """The shape of a registered type or of a storable subclass of one, else None.
+
+        Raises:
+            LookupError: the name of the subclass would not lead back to it.
+        """
+        shape = self._by_type.get(cls)
+        if shape is not None or not self._is_below(cls):
+            return shape
+        name = cls.__qualname__
+        found = self._by_name.get(name) or self._search(name)
+        if found is None or not _same_definition(found.cls, cls):
+            raise LookupError(
+                f"another type is named '{name}': give this one a name of its own with "
+                f"milecastle.register_type({cls.__name__}, name=...)"
+            )
+        self._subclasses[name] = found
+        return found
+
+    def find(self, name: str) -> Shape | None:
+        """The shape that ``name`` stands for, else None.
+
+        Raises:
+            LookupError: several subclasses have that name.
+        """
+        found = self._by_name.get(name) or self._subclasses.get(name)
+        if found is None:
+            found = self._search(name)
+            if found is not None:
+                self._subclasses[name] = found
+        return found
+
+    def _is_below(self, cls: type) -> bool:
+        if not is_storable(cls):
+            return False
+        above = (self._by_type.get(base) for base in cls.__mro__[1:])
+        return any(shape is not None and _passes_on(shape) for shape in above)
+
+    def _search(self, name: str) -> Shape | None:
+        roots = [shape.cls for shape in self._by_type.values() if _passes_on(shape)]
+        named = [cls for cls in _below(roots) if cls.__qualname__ == name and is_storable(cls)]
+        if not named:
+            return None
+        # A class that was defined again (a notebook's cell run twice) stands for its older self.
+        newest = named[-1]
+        if not all(_same_definition(cls, newest) for cls in named):
+            raise LookupError(f"several imported types are named '{name}'")
+        return shape_for(newest, name)
+
+
+def _passes_on(shape: Shape) -> bool:
+    """Whether subclasses count: not those of a type with functions, which know only the type."""
+    return not isinstance(shape, AdaptedShape)
+
+
+def _below(roots: Iterable[type]) -> Iterator[type]:
+    seen: set[type] = set()
+    waiting = list(roots)
+    while waiting:
+        children: list[type] = type.__subclasses__(waiting.pop())
+        for cls in children:
+            if cls not in seen:
+                seen.add(cls)
+                waiting.append(cls)
+                yield cls
+
+
+def _same_definition(one: type, other: type) -> bool:
+    return one is other or (
+        one.__module__ == other.__module__ and one.__qualname__ == other.__qualname__
+    )
+
+
+def _taken(name: str, one: type, other: type) -> ValueError:
+    return ValueError(
+        f"two types are named '{name}': {type_name(one)} and {type_name(other)}; give one of "
+        f"them a name of its own with milecastle.register_type({other.__name__}, name=...)"
+    )
