@@ -1,0 +1,1 @@
+"""Drivers perform effects: one blocking, one on an event loop. They decide nothing."""

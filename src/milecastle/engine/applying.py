@@ -1,0 +1,178 @@
+"""Applying updates: what nodes returned meets the state, and becomes operations for the log.
+
+Rules:
+
+- Values are never copied and never changed in place; an update makes a new outer dict.
+- Updates of one step are applied in the order of the nodes' declaration.
+- Two updates of one step may meet in a channel only if it has a reducer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from milecastle.codec.deltas import Operations
+from milecastle.errors import InvalidUpdate
+from milecastle.graph.reducers import LAST
+from milecastle.graph.schema import Channel, StateSchema
+
+__all__ = ["apply_update", "apply_updates", "read_update"]
+
+_MISSING: Final = object()
+_IMMUTABLE: Final = frozenset({int, str, float, bool, bytes, type(None)})
+
+
+def read_update(
+    schema: StateSchema, node: str, returned: Any, values: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """What a node returned, as an update of ``values``: a dict, nothing, or a changed state."""
+    if type(returned) is dict:
+        return cast("dict[str, Any]", returned)
+    if returned is None:
+        return {}
+    if isinstance(returned, Mapping):
+        return cast("Mapping[str, Any]", returned)
+    if schema.form != "typed-dict" and isinstance(returned, schema.state_type):
+        return _changed_fields(schema, node, returned, values)
+    raise InvalidUpdate(
+        f"node '{node}' returned {type(returned).__name__}; a node returns a dict with the keys "
+        "that it updates, or None",
+        node=node,
+    )
+
+
+def _changed_fields(
+    schema: StateSchema, node: str, returned: Any, before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of a returned state that are not the ones that the node was given.
+
+    They are compared with the values, because a node may have changed the state it was given.
+    """
+    fields = schema.fields_of(returned)
+    changed = {name: value for name, value in fields.items() if _may_differ(before[name], value)}
+    for name in changed:
+        if schema.channels[name].reducer is not LAST and fields[name] is not before[name]:
+            raise InvalidUpdate(
+                f"node '{node}' returned a whole {schema.state_type.__name__}, but '{name}' has a "
+                f"reducer, so it is not clear what to add: return {{'{name}': ...}} instead",
+                node=node,
+                key=name,
+            )
+    return {name: value for name, value in changed.items() if schema.channels[name].reducer is LAST}
+
+
+def apply_updates(
+    schema: StateSchema,
+    values: dict[str, Any],
+    updates: Sequence[tuple[str, Mapping[str, Any]]],
+    operations: Operations | None,
+) -> bool:
+    """Apply the updates of one step to ``values``; whether anything changed."""
+    if len(updates) > 1:
+        _refuse_two_writers(schema, updates)
+    changed = False
+    for node, update in updates:
+        changed = apply_update(schema, values, node, update, operations) or changed
+    return changed
+
+
+def apply_update(
+    schema: StateSchema,
+    values: dict[str, Any],
+    node: str,
+    update: Mapping[str, Any],
+    operations: Operations | None,
+) -> bool:
+    """Apply one update to ``values``, an outer dict of its own; whether anything changed.
+
+    What it did is added to ``operations``, if somebody keeps a log.
+    """
+    channels = schema.channels
+    changed = False
+    for name, value in update.items():
+        channel = channels.get(name)
+        if channel is None:
+            raise _unknown_key(node, name, channels)
+        reducer = channel.reducer
+        old = values.get(name, _MISSING)
+        if reducer is LAST:
+            if channel.classes is not None and not isinstance(value, channel.classes):
+                raise _wrong_type(node, channel, value)
+            stored = new = value
+        else:
+            if old is _MISSING and reducer.empty is not None:
+                old = reducer.empty()
+            try:
+                new = value if old is _MISSING else reducer.function(old, value)
+            except TypeError as error:
+                raise _not_taken(node, channel, value, error) from error
+            stored = _as_stored(channel, value, new)
+        values[name] = new
+        if not changed:
+            changed = _may_differ(old, new)
+        if operations is not None:
+            operations += (reducer.code, name, stored)
+    return changed
+
+
+def _as_stored(channel: Channel, update: Any, new: Any) -> Any:
+    """What a log keeps: the update of a built-in reducer, the outcome of a user's own."""
+    empty = channel.reducer.empty
+    if not channel.reducer.code:
+        return new
+    return update if empty is None or type(update) is empty else cast("Any", empty)(update)
+
+
+def _not_taken(node: str, channel: Channel, update: Any, error: TypeError) -> InvalidUpdate:
+    return InvalidUpdate(
+        f"node '{node}' updates '{channel.name}' with {type(update).__name__}, which its "
+        f"reducer '{channel.reducer.name}' does not take: {error}",
+        node=node,
+        key=channel.name,
+    )
+
+
+def _may_differ(old: Any, new: Any) -> bool:
+    """Whether the value may have changed. A mutable object may have been changed in place."""
+    if old is new:
+        return type(new) not in _IMMUTABLE
+    try:
+        return not bool(old == new)
+    except Exception:  # values with an equality of their own, such as arrays
+        return True
+
+
+def _refuse_two_writers(
+    schema: StateSchema, updates: Sequence[tuple[str, Mapping[str, Any]]]
+) -> None:
+    writers: dict[str, str] = {}
+    for node, update in updates:
+        for name in update:
+            other = writers.setdefault(name, node)
+            channel = schema.channels.get(name)
+            if other != node and channel is not None and channel.reducer is LAST:
+                raise InvalidUpdate(
+                    f"nodes '{other}' and '{node}' ran in the same step and both wrote '{name}', "
+                    "which has no reducer: annotate it with one",
+                    node=node,
+                    key=name,
+                )
+
+
+def _unknown_key(node: str, name: object, channels: Mapping[str, Channel]) -> InvalidUpdate:
+    known = ", ".join(repr(channel) for channel in channels)
+    return InvalidUpdate(
+        f"node '{node}' returned the key {name!r}, which the state does not have; it has {known}",
+        node=node,
+        key=str(name),
+    )
+
+
+def _wrong_type(node: str, channel: Channel, value: Any) -> InvalidUpdate:
+    return InvalidUpdate(
+        f"node '{node}' returned {type(value).__name__} for '{channel.name}', which is declared "
+        f"as {channel.type_name}",
+        node=node,
+        key=channel.name,
+    )

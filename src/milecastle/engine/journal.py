@@ -1,0 +1,226 @@
+"""The journal: turns what happened in a run into batches for the store.
+
+Rules:
+
+- An entry stores the step's updates. Reading stays cheap because the journal cuts the chain:
+  a *rollup* repeats the combined effect of many deltas in one row, and a *snapshot* is written
+  when reading the chain would cost more than twice the state itself.
+- Whether it does is measured, not guessed: whenever the chain has doubled since the last look,
+  the state is encoded and compared. So the looks cost no more than the writing did.
+- The first entry of a run carries its record; a transition carries the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec.structs
+
+from milecastle.codec.deltas import LogCodec, Operations
+from milecastle.engine.position import Position
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, Source, TaskResult
+from milecastle.model.failure import Failure
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import TRANSITIONS, RunRecord, RunStatus, may_become
+from milecastle.ports.clock import Clock
+from milecastle.ports.store import Batch
+
+__all__ = ["Journal", "Standing"]
+
+_SMALL = 512
+"""A chain of fewer bytes is not worth a look at the state."""
+
+
+class Standing(Protocol):
+    """Where a thread stands, as an entry records it."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The state."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """The step that led here."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that produced the state."""
+        ...
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        """The nodes to run next."""
+        ...
+
+    @property
+    def route(self) -> tuple[str, ...]:
+        """The nodes whose edges are still to be evaluated."""
+        ...
+
+
+class Journal:
+    """Writes for one run on one thread. It believes the head to be where it left it."""
+
+    def __init__(
+        self,
+        *,
+        record: RunRecord,
+        codec: LogCodec,
+        clock: Clock,
+        position: Position,
+        head: int,
+        rollup_after: int | None = None,
+        manifest: bytes | None = None,
+        announced: bool = True,
+    ) -> None:
+        """``announced=False`` writes no record: the entry belongs to a run that is over."""
+        self.record = record
+        self._codec = codec
+        self._clock = clock
+        self._rollup_after = rollup_after
+        self._manifest = None if manifest is None else (record.fingerprint, manifest)
+        self._unwritten: tuple[RunRecord, ...] = (record,) if announced else ()
+        self._head = head
+        entry = position.entry
+        self._parent_id = entry.id if entry else None
+        self._continues = entry is not None and entry.seq == head
+        self._base_seq = entry.base_seq if entry else 0
+        self._roll_seq = entry.roll_seq if entry else 0
+        self._tail = list(position.tail)
+        self._chain_bytes = position.chain_bytes
+        self._next_look = max(_SMALL, 2 * position.snapshot_bytes)
+        self._pending: Operations = []
+
+    @property
+    def key(self) -> ThreadKey:
+        """The thread that is written to."""
+        return self.record.key
+
+    def note(self, operations: Operations) -> None:
+        """Keep the operations of a step until the next entry is written."""
+        self._pending = self._pending + operations if self._pending else operations
+
+    def restart(self) -> None:
+        """Write the next entry as a snapshot: it has nothing to do with the state before it."""
+        self._continues = False
+
+    def supersede(self, previous: RunRecord) -> None:
+        """Close the record of the run that this one takes over from, with the next entry."""
+        ended = msgspec.structs.replace(previous, status="superseded", ended_at=self._clock.now())
+        self._unwritten = (ended, *self._unwritten)
+
+    def turn(self, status: RunStatus) -> None:
+        """Change the run's status, with the next entry."""
+        if not may_become(self.record.status, status):
+            raise RuntimeError(f"a run cannot go from {self.record.status} to {status}")
+        ended_at = None if TRANSITIONS[status] else self._clock.now()
+        self.record = msgspec.structs.replace(self.record, status=status, ended_at=ended_at)
+        others = tuple(run for run in self._unwritten if run.run_id != self.record.run_id)
+        self._unwritten = (*others, self.record)
+
+    def append(
+        self, at: Standing, source: Source, note: str = "", status: RunStatus | None = None
+    ) -> Batch:
+        """The batch that appends one entry with everything noted since the last one.
+
+        With it the run's status turns to ``status``; if the state cannot be stored, it stays.
+        """
+        record, clock, nodes = self.record, self._clock, at.nodes
+        seq = self._head + 1
+        kind, body = self._body(at.values, nodes, source != "takeover")
+        if status is not None:
+            self.turn(status)
+        if kind != DELTA:
+            self._cut(seq, kind, body)
+        entry = Entry(  # by position: sixteen keywords would cost as much as the encoding
+            seq,
+            clock.new_id(),
+            self._parent_id,
+            at.step,
+            source,
+            nodes,
+            at.next,
+            record.run_id,
+            record.fingerprint,
+            clock.now(),
+            kind,
+            self._base_seq,
+            self._roll_seq,
+            self._codec.seal(body),
+            at.route,
+            note,
+        )
+        batch = Batch(
+            key=record.key,
+            head=self._head,
+            entries=(entry,),
+            runs=self._unwritten,
+            manifest=self._manifest,
+        )
+        self._parent_id = entry.id
+        self._head = seq
+        self._unwritten = ()
+        self._manifest = None
+        return batch
+
+    def result(self, task: str, update: Mapping[str, Any]) -> TaskResult:
+        """What a task returned, to be kept while its siblings still run."""
+        body = self._codec.encode_state(update, node=task)
+        return TaskResult(seq=self._head, task=task, payload=self._codec.seal(body))
+
+    def results(self, results: tuple[TaskResult, ...]) -> Batch:
+        """The batch that keeps these results."""
+        return msgspec.structs.replace(self.close(), results=results)
+
+    def close(self, failure: Failure | None = None) -> Batch:
+        """The batch that records what became of the run without a new entry."""
+        batch = Batch(
+            key=self.record.key,
+            head=self._head,
+            runs=self._unwritten,
+            failure=failure,
+            manifest=self._manifest,
+        )
+        self._unwritten = ()
+        self._manifest = None
+        return batch
+
+    def _body(
+        self, values: Mapping[str, Any], nodes: tuple[str, ...], may_cut: bool
+    ) -> tuple[Kind, bytes]:
+        """What the next entry holds, in the form that makes reading cheapest.
+
+        A takeover never cuts the chain: who reads it must see the entry that it took over.
+        """
+        node = nodes[0] if len(nodes) == 1 else None
+        operations, self._pending = self._pending, []
+        if not self._continues:
+            self._continues = True
+            return SNAPSHOT, self._codec.encode_state(values, node=node)
+        delta = self._codec.encode(operations, node=node)
+        cost = self._chain_bytes + len(delta)
+        if cost > self._next_look and may_cut:
+            snapshot = self._codec.encode_state(values, node=node)
+            if cost > 2 * len(snapshot):
+                return SNAPSHOT, snapshot
+            self._next_look = 2 * cost
+        if self._rollup_after is not None:
+            if len(self._tail) >= self._rollup_after and may_cut:
+                return ROLLUP, self._codec.roll_up([*self._tail, delta])
+            self._tail.append(delta)
+        self._chain_bytes = cost
+        return DELTA, delta
+
+    def _cut(self, seq: int, kind: Kind, body: bytes) -> None:
+        """From here on the chain is read from this entry, or through it."""
+        if kind == SNAPSHOT:
+            self._base_seq = seq
+            self._chain_bytes = len(body)
+            self._next_look = max(_SMALL, 2 * len(body))
+        else:
+            self._chain_bytes += len(body) - sum(map(len, self._tail))
+        self._roll_seq = seq
+        self._tail = []

@@ -1,0 +1,1 @@
+"""Observers tell what happens. A failing observer never breaks a run."""
