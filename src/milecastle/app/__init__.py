@@ -1,0 +1,1 @@
+"""The composition root: graphs meet stores, drivers and observers here."""

@@ -1,0 +1,69 @@
+"""Pruning a thread: the oldest checkpoints go, the rest stays readable.
+
+Where the cut falls, a snapshot takes the place of what it rested on. The cut never goes past the
+head's last rollup: a run that is still writing rests on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec.structs
+
+from milecastle.codec.deltas import LogCodec
+from milecastle.engine.position import restore
+from milecastle.errors import InvalidRequest
+from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+
+__all__ = ["prune_thread"]
+
+
+def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: int) -> int:
+    """Drop the oldest checkpoints but at least ``keep_last``; how many were dropped.
+
+    A few more than asked for may stay, up to the length of a rollup.
+    """
+    if keep_last < 1:
+        raise InvalidRequest(f"keep_last must be at least 1, not {keep_last}")
+    chain = store.read(key)
+    if chain is None:
+        return 0
+    head = chain.entries[-1]
+    cut = min(head.seq - keep_last + 1, head.roll_seq)
+    kept = [entry for entry in store.history(key) if entry.seq >= cut]
+    if cut <= 1 or kept[-1].seq > cut:
+        return 0
+    rewritten = [_as_snapshot(store, codec, key, entry) for entry in _resting_below(kept[::-1])]
+    return store.prune(key, head=head.seq, cut=cut, rewritten=rewritten)
+
+
+def _resting_below(kept: list[Entry]) -> Iterator[Entry]:
+    """The entries, oldest first, that cannot be read without what is dropped."""
+    first = kept[0]
+    if first.kind == SNAPSHOT:
+        return
+    yield first
+    if first.kind == ROLLUP:
+        return
+    for entry in kept[1:]:
+        if entry.kind == SNAPSHOT:
+            return
+        if entry.kind == ROLLUP:
+            yield entry
+            return
+
+
+def _as_snapshot(store: Store, codec: LogCodec, key: ThreadKey, entry: Entry) -> Entry:
+    chain = store.read(key, entry.seq)
+    if chain is None:
+        raise InvalidRequest(f"thread '{key.thread}' changed while it was pruned: try again")
+    body = codec.encode_state(restore(chain, codec).values)
+    return msgspec.structs.replace(
+        chain.entries[-1],
+        kind=SNAPSHOT,
+        base_seq=entry.seq,
+        roll_seq=entry.seq,
+        payload=codec.seal(body),
+    )
