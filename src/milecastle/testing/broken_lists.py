@@ -1,0 +1,285 @@
+"""Stores that break a promise on listing: history, runs, failures, threads, manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec.structs
+
+from milecastle.errors import Unavailable
+from milecastle.model.checkpoint import Entry
+from milecastle.model.failure import Failure
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.store import Batch, Chain
+from milecastle.testing.broken_store import BrokenStore
+
+
+class ListsOldestFirst(
+    BrokenStore, caught_by=("test_history_is_listed_newest_first",), seen_by_model=True
+):
+    """As they were written."""
+
+    def history(
+        self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
+    ) -> Iterator[Entry]:
+        """Turn the page round."""
+        return iter(list(super().history(key, limit=limit, before=before))[::-1])
+
+
+class ListsPayloads(
+    BrokenStore, caught_by=("test_history_has_everything_but_payloads",), seen_by_model=True
+):
+    """Lists everything that it has."""
+
+    def history(
+        self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
+    ) -> Iterator[Entry]:
+        """Give the entries themselves."""
+        for entry in super().history(key, limit=limit, before=before):
+            chain = self.read(key, entry.seq)
+            yield chain.entries[-1] if chain else entry
+
+
+class IgnoresTheLimit(BrokenStore, caught_by=("test_history_is_limited",)):
+    """All is all."""
+
+    def history(
+        self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
+    ) -> Iterator[Entry]:
+        """List everything."""
+        return super().history(key, before=before)
+
+
+class ListsBeforeAgain(BrokenStore, caught_by=("test_history_is_paged",), seen_by_model=True):
+    """Off by one."""
+
+    def history(
+        self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
+    ) -> Iterator[Entry]:
+        """List ``before`` too."""
+        return super().history(key, limit=limit, before=None if before is None else before + 1)
+
+
+class ListsWhatComesMeanwhile(
+    BrokenStore, caught_by=("test_history_does_not_change_while_it_is_read",)
+):
+    """Counts from an end that moves."""
+
+    def history(
+        self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
+    ) -> Iterator[Entry]:
+        """Look anew for each entry."""
+        place = 0
+        while place < len(found := list(super().history(key, limit=limit, before=before))):
+            yield found[place]
+            place += 1
+
+
+class IsBusyWhileItLists(
+    BrokenStore,
+    caught_by=(
+        "test_reading_is_fine_while_history_is_read",
+        "test_a_history_may_be_left_unread",
+    ),
+):
+    """One thing at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listing = 0
+
+    def history(
+        self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
+    ) -> Iterator[Entry]:
+        """Be busy until the last entry was taken."""
+        self._listing += 1
+        yield from super().history(key, limit=limit, before=before)
+        self._listing -= 1
+
+    def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        """Refuse while listing."""
+        self._check_idle()
+        return super().read(key, seq)
+
+    def commit(self, batch: Batch) -> None:
+        """Refuse while listing."""
+        self._check_idle()
+        super().commit(batch)
+
+    def _check_idle(self) -> None:
+        if self._listing:
+            raise Unavailable("a history is being read")
+
+
+class ListsRunsAsWritten(
+    BrokenStore, caught_by=("test_runs_are_listed_newest_first",), seen_by_model=True
+):
+    """The last written is the newest."""
+
+    def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
+        """Turn the order of writing round."""
+        log = self._logs.get(key)
+        return list(log.runs.values())[::-1][:limit] if log else []
+
+
+class KeepsTheFirstRecord(
+    BrokenStore, caught_by=("test_a_later_record_of_a_run_replaces_the_earlier",)
+):
+    """A record is written once."""
+
+    def commit(self, batch: Batch) -> None:
+        """Drop records of runs that are known."""
+        new = tuple(run for run in batch.runs if self.run(batch.key, run.run_id) is None)
+        super().commit(msgspec.structs.replace(batch, runs=new))
+
+
+class FindsAnyRun(
+    BrokenStore,
+    caught_by=(
+        "test_a_run_is_found_in_its_thread_only",
+        "test_nothing_of_another_tenant_is_found",
+    ),
+):
+    """A run id is enough."""
+
+    def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
+        """Look into every thread."""
+        found = (super(FindsAnyRun, self).run(each, run_id) for each in self._logs)
+        return next((run for run in found if run is not None), None)
+
+
+class KeepsOneFailure(BrokenStore, caught_by=("test_a_failure_belongs_to_one_run",)):
+    """A thread has one failure."""
+
+    def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
+        """Give the last one."""
+        log = self._logs.get(key)
+        return list(log.failures.values())[-1] if log and log.failures else None
+
+
+class ListsTheLastWrittenRun(
+    BrokenStore, caught_by=("test_threads_are_listed_with_their_newest_run",), seen_by_model=True
+):
+    """The run that was written last stands for the thread."""
+
+    def threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Take run id and status from what was written last."""
+        found = super().threads(tenant, status=status, limit=limit, after=after)
+        return [self._last_written(info) for info in found]
+
+    def _last_written(self, info: ThreadInfo) -> ThreadInfo:
+        run = list(self._logs[info.key].runs.values())[-1]
+        return msgspec.structs.replace(info, run_id=run.run_id, status=run.status)
+
+
+class SortsLikePeople(BrokenStore, caught_by=("test_threads_are_listed_by_code_point",)):
+    """Case does not matter in a list."""
+
+    def threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Sort by folded id."""
+        found = super().threads(tenant, status=status, limit=limit, after=after)
+        return sorted(found, key=lambda info: info.key.thread.casefold())
+
+
+class IgnoresTheStatus(BrokenStore, caught_by=("test_threads_are_filtered_by_status",)):
+    """Lists all."""
+
+    def threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Leave the status aside."""
+        return super().threads(tenant, limit=limit, after=after)
+
+
+class LimitsBeforeItFilters(BrokenStore, caught_by=("test_threads_are_limited_after_filtering",)):
+    """Counts what it does not list."""
+
+    def threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Take a page, and filter it."""
+        found = super().threads(tenant, limit=limit, after=after)
+        return [info for info in found if status is None or info.status == status]
+
+
+class ListsAfterAgain(BrokenStore, caught_by=("test_threads_are_paged",), seen_by_model=True):
+    """Off by one."""
+
+    def threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """List ``after`` too."""
+        found = super().threads(tenant, status=status)
+        return [info for info in found if after is None or info.key.thread >= after][:limit]
+
+
+class ListsTenantsThatBeginAlike(
+    BrokenStore, caught_by=("test_threads_are_listed_for_one_tenant",)
+):
+    """A prefix will do."""
+
+    def threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """List every tenant that begins so."""
+        tenants = sorted({key.tenant for key in self._logs if key.tenant.startswith(tenant)})
+        found: list[ThreadInfo] = []
+        for each in tenants:
+            found += super().threads(each, status=status, after=after)
+        return found[:limit]
+
+
+class ReplacesManifests(BrokenStore, caught_by=("test_a_manifest_is_kept_once",)):
+    """The last one counts."""
+
+    def commit(self, batch: Batch) -> None:
+        """Drop the one that is there."""
+        if batch.manifest is not None:
+            self._manifests.pop((batch.key.tenant, batch.manifest[0]), None)
+        super().commit(batch)
+
+
+class SharesManifests(
+    BrokenStore, caught_by=("test_a_manifest_of_another_tenant_is_not_in_the_way",)
+):
+    """A fingerprint is a fingerprint."""
+
+    def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
+        """Give what any tenant stored."""
+        found = (kept for (_, known), kept in self._manifests.items() if known == fingerprint)
+        return next(found, None)

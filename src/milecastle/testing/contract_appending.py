@@ -1,0 +1,210 @@
+"""The clauses on appending: the fence, and all or nothing."""
+
+from __future__ import annotations
+
+import msgspec.structs
+import pytest
+
+from milecastle.errors import Conflict
+from milecastle.ports.store import Batch, Store
+from milecastle.testing.contract_hooks import ContractHooks, everything_of
+from milecastle.testing.entries import (
+    Writer,
+    a_failure,
+    a_key,
+    a_result,
+    a_run,
+    an_entry,
+    make_id,
+)
+
+__all__ = ["AppendingClauses"]
+
+SECOND = "b" * 32
+
+
+class AppendingClauses(ContractHooks):
+    """Rules 1 and 2."""
+
+    def test_a_thread_that_was_never_written_is_empty(self, store: Store) -> None:
+        """Rule 1: the head of nothing is 0."""
+        key = a_key()
+        assert store.read(key) is None
+        assert store.read(key, 1) is None
+        assert list(store.history(key)) == []
+        assert list(store.runs(key)) == []
+        assert list(store.threads(key.tenant)) == []
+
+    def test_entries_are_appended_one_above_the_other(self, store: Store) -> None:
+        """Rule 1: ``head + 1`` is appended."""
+        writer = Writer().begin(store, 5)
+        assert [entry.seq for entry in store.history(writer.key)] == [5, 4, 3, 2, 1]
+
+    def test_a_batch_may_hold_several_entries(self, store: Store) -> None:
+        """Rule 1: a batch is appended whole."""
+        writer = Writer().begin(store)
+        store.commit(writer.batch(an_entry(2), an_entry(3), an_entry(4)))
+        assert [entry.seq for entry in store.history(writer.key)] == [4, 3, 2, 1]
+
+    def test_a_taken_seq_is_refused(self, store: Store) -> None:
+        """Rule 1: never a lost update."""
+        writer = Writer().begin(store, 3)
+        for seq in (1, 2, 3):
+            late = an_entry(seq, id=make_id(99))
+            self._refuse(store, Batch(key=writer.key, head=seq - 1, entries=(late,)))
+
+    def test_a_gap_is_refused(self, store: Store) -> None:
+        """Rule 1: never a gap."""
+        writer = Writer().begin(store, 2)
+        for seq in (4, 5, 1000):
+            self._refuse(store, Batch(key=writer.key, head=seq - 1, entries=(an_entry(seq),)))
+
+    def test_a_thread_begins_with_seq_one(self, store: Store) -> None:
+        """Rule 1: a first entry that is not 1 is refused."""
+        for seq in (-1, 0, 2, 3):
+            self._refuse(store, Batch(key=a_key(), head=seq - 1, entries=(an_entry(seq),)))
+
+    def test_an_entry_that_is_not_above_the_head_is_refused(self, store: Store) -> None:
+        """Rule 1: the entries themselves are looked at, not only what the batch says of them."""
+        writer = Writer()
+        for seq in (0, 2):
+            self._refuse(store, writer.batch(an_entry(seq)))
+        writer.begin(store, 2)
+        for seq in (0, 1, 2, 4):
+            self._refuse(store, writer.batch(an_entry(seq, id=make_id(99))))
+
+    def test_a_second_entry_with_a_taken_seq_takes_the_first_with_it(self, store: Store) -> None:
+        """Rules 1 and 2: nothing of such a batch remains."""
+        writer = Writer().begin(store, 2)
+        for seq in (1, 2, 3):
+            self._refuse(store, writer.batch(an_entry(3), an_entry(seq, id=make_id(99))))
+
+    def test_a_second_entry_above_a_gap_takes_the_first_with_it(self, store: Store) -> None:
+        """Rules 1 and 2: nothing of such a batch remains."""
+        writer = Writer().begin(store, 2)
+        self._refuse(store, writer.batch(an_entry(3), an_entry(5)))
+
+    def test_a_batch_without_entries_is_fenced_too(self, store: Store) -> None:
+        """Rule 1: results and records of a writer that was overtaken are refused."""
+        writer = Writer().begin(store, 3)
+        ended = msgspec.structs.replace(writer.run, status="completed", ended_at=9)
+        for head in (0, 2, 4):
+            self._refuse(store, Batch(key=writer.key, head=head, runs=(ended,)))
+            self._refuse(store, Batch(key=writer.key, head=head, results=(a_result(head),)))
+        self._refuse(store, Batch(key=a_key("another"), head=1, runs=(ended,)))
+
+    def test_a_batch_without_entries_is_kept_at_the_head(self, store: Store) -> None:
+        """Rule 1: it does not move the head."""
+        writer = Writer().begin(store, 2)
+        ended = msgspec.structs.replace(writer.run, status="failed", ended_at=9)
+        store.commit(writer.batch(runs=(ended,), failure=a_failure(ended.run_id)))
+        assert store.run(writer.key, ended.run_id) == ended
+        assert store.failure(writer.key, ended.run_id) == a_failure(ended.run_id)
+        writer.append(store)
+        assert [entry.seq for entry in store.history(writer.key)] == [3, 2, 1]
+
+    def test_a_run_may_be_recorded_before_any_entry(self, store: Store) -> None:
+        """Rule 1: the head of a thread that has only records is 0."""
+        writer = Writer()
+        store.commit(writer.batch(runs=(writer.run,)))
+        assert list(store.runs(writer.key)) == [writer.run]
+        assert store.read(writer.key) is None
+        writer.append(store)
+        assert [entry.seq for entry in store.history(writer.key)] == [1]
+
+    def test_a_conflict_says_what_was_wanted_and_what_is(self, store: Store) -> None:
+        """Rule 1: ``Conflict`` has the tenant, the thread, the seq wanted and the head."""
+        writer = Writer(a_key("contested", "owner")).begin(store, 3)
+        for head in (0, 2, 6):
+            entry = an_entry(head + 1, id=make_id(99))
+            with pytest.raises(Conflict) as caught:
+                store.commit(Batch(key=writer.key, head=head, entries=(entry,)))
+            error = caught.value
+            assert (error.tenant, error.thread) == ("owner", "contested")
+            assert (error.expected, error.head) == (head + 1, 3)
+
+    def test_a_refused_writer_may_read_and_try_again(self, store: Store) -> None:
+        """Rule 1: a conflict leaves the thread open to whoever knows the head."""
+        writer = Writer().begin(store, 2)
+        self._refuse(store, Batch(key=writer.key, head=1, entries=(an_entry(2, id=make_id(99)),)))
+        writer.append(store)
+        assert [entry.seq for entry in store.history(writer.key)] == [3, 2, 1]
+
+    def test_a_batch_keeps_all_of_its_parts(self, store: Store) -> None:
+        """Rule 2: entries, results, records, failure and manifest."""
+        writer = Writer()
+        batch = self._full(writer, head=0)
+        store.commit(batch)
+        chain = store.read(writer.key)
+        assert chain is not None
+        assert chain.entries == (batch.entries[-1],)
+        assert chain.results == batch.results
+        assert list(store.runs(writer.key)) == list(reversed(batch.runs))
+        assert store.failure(writer.key, make_id(2)) == batch.failure
+        assert store.manifest(writer.key, SECOND) == b"manifest"
+
+    def test_a_refused_batch_leaves_no_entry(self, store: Store) -> None:
+        """Rule 2: all or nothing."""
+        writer = self._refuse_full_batches(store)
+        assert [entry.seq for entry in store.history(writer.key)] == [2, 1]
+        assert store.locate(writer.key, make_id(98)) is None
+        assert store.locate(writer.key, make_id(99)) is None
+
+    def test_a_refused_batch_leaves_no_result(self, store: Store) -> None:
+        """Rule 2: all or nothing."""
+        writer = self._refuse_full_batches(store)
+        chain = store.read(writer.key)
+        assert chain is not None
+        assert chain.results == ()
+
+    def test_a_refused_batch_leaves_no_record(self, store: Store) -> None:
+        """Rule 2: all or nothing."""
+        writer = self._refuse_full_batches(store)
+        assert list(store.runs(writer.key)) == [writer.run]
+        assert store.run(writer.key, make_id(2)) is None
+
+    def test_a_refused_batch_leaves_no_failure(self, store: Store) -> None:
+        """Rule 2: all or nothing."""
+        writer = self._refuse_full_batches(store)
+        assert store.failure(writer.key, make_id(2)) is None
+
+    def test_a_refused_batch_leaves_no_manifest(self, store: Store) -> None:
+        """Rule 2: all or nothing."""
+        writer = self._refuse_full_batches(store)
+        assert store.manifest(writer.key, SECOND) is None
+
+    def test_a_refused_first_batch_leaves_no_thread(self, store: Store) -> None:
+        """Rule 2: all or nothing."""
+        writer = Writer()
+        self._refuse(store, self._full(writer, head=1))
+        assert list(store.threads(writer.key.tenant)) == []
+        assert store.delete(writer.key) is False
+
+    def _refuse(self, store: Store, batch: Batch) -> None:
+        before = everything_of(store, batch.key)
+        with pytest.raises(Conflict):
+            store.commit(batch)
+        assert everything_of(store, batch.key) == before
+
+    def _refuse_full_batches(self, store: Store) -> Writer:
+        """Have batches with every part refused: taken, above a gap, broken in the middle."""
+        writer = Writer().begin(store, 2)
+        torn = self._full(writer, head=2)
+        torn = msgspec.structs.replace(torn, entries=(torn.entries[0], an_entry(9)))
+        for batch in (self._full(writer, head=1), self._full(writer, head=5), torn):
+            with pytest.raises(Conflict):
+                store.commit(batch)
+        return writer
+
+    def _full(self, writer: Writer, *, head: int) -> Batch:
+        entries = (an_entry(head + 1, id=make_id(98)), an_entry(head + 2, id=make_id(99)))
+        ended = msgspec.structs.replace(writer.run, status="superseded", ended_at=9)
+        return Batch(
+            key=writer.key,
+            head=head,
+            entries=entries,
+            results=(a_result(head + 2),),
+            runs=(ended, a_run(writer.key, 2, status="failed")),
+            failure=a_failure(make_id(2)),
+            manifest=(SECOND, b"manifest"),
+        )

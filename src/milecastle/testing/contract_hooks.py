@@ -1,0 +1,67 @@
+"""What a store gives to be held to the contract, and what every clause stands on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+
+__all__ = ["ContractHooks", "everything_of"]
+
+
+class ContractHooks(ABC):
+    """The two hooks. A test file subclasses ``StoreContract``, names it ``Test...``, fills them."""
+
+    @abstractmethod
+    def open_store(self) -> Store:
+        """Open a fresh, empty store that shares nothing with any other."""
+
+    @abstractmethod
+    def reopen(self, store: Store) -> Store:
+        """Open the same data anew, as after a crash: ``store`` was not closed before.
+
+        A store that lives and dies with its process returns itself.
+        """
+
+    @pytest.fixture
+    def store(self) -> Iterator[Store]:
+        """The store of one test; it is closed afterwards."""
+        store = self.open_store()
+        try:
+            yield store
+        finally:
+            store.close()
+
+    @contextmanager
+    def reopened(self, store: Store) -> Generator[Store, None, None]:
+        """The store after a crash; it is closed afterwards."""
+        again = self.reopen(store)
+        try:
+            yield again
+        finally:
+            again.close()
+
+
+def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
+    """All that can be seen of a thread, and how its tenant is listed; to be compared."""
+    history = list(store.history(key))
+    chains = [store.read(key, entry.seq) for entry in history]
+    head = store.read(key)
+    runs = list(store.runs(key))
+    return {
+        "history": history,
+        "chains": [chain.entries if chain else None for chain in chains],
+        "located": [store.locate(key, entry.id) for entry in history],
+        "head": head.entries[-1] if head else None,
+        "results": sorted(head.results, key=lambda result: result.task) if head else [],
+        "runs": runs,
+        "found": [store.run(key, run.run_id) for run in runs],
+        "failures": [store.failure(key, run.run_id) for run in runs],
+        "threads": list(store.threads(key.tenant)),
+    }

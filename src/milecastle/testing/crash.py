@@ -1,0 +1,95 @@
+"""``crash_everywhere``: proves for a graph that no crash changes how it ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from milecastle.app.application import App
+from milecastle.model.keys import ThreadKey
+from milecastle.model.policies import ExecutionOptions
+from milecastle.testing.crash_course import Courses
+from milecastle.testing.crash_judge import Judge
+from milecastle.testing.crash_record import CourseRecord
+from milecastle.testing.crash_report import CrashMismatch, CrashReport, Mismatch
+from milecastle.testing.simulator import CrashPoint, When
+
+__all__ = ["crash_everywhere"]
+
+S = TypeVar("S")
+
+_SIDES: tuple[When, ...] = ("before", "after")
+
+
+def crash_everywhere(
+    app: App[S],
+    input: S | Mapping[str, Any],
+    *,
+    thread: str | ThreadKey = "crash",
+    options: ExecutionOptions | None = None,
+    config: Any = None,
+    compare: Callable[[S, S], bool] | None = None,
+    seed: int = 0,
+) -> CrashReport:
+    """Crash a run of ``app`` at every effect, go on, and compare the ends.
+
+    The run is done once undisturbed; then, for every effect, once with a crash before it and
+    once with a crash after it. Each time it is gone on with as a careful user would: ``invoke``
+    with the same input if the run was cut short, ``resume`` if the thread waits at an interrupt,
+    nothing if the thread ended.
+
+    Nodes run for real, many times over. The app's store is used (a memory store if it has none),
+    with a thread of its own for each course, named after ``thread`` and deleted if all was well.
+    ``compare`` says whether two final states count as equal, for graphs that keep times or random
+    numbers; by default they must be exactly equal. ``seed`` decides the order of parallel tasks.
+
+    Raises:
+        CrashMismatch: some crash changes the outcome; its ``report`` says which, and how.
+        MilecastleError: the undisturbed run does not come to an end.
+    """
+    courses = Courses(app, input, thread=thread, options=options, config=config, seed=seed)
+    calm = courses.run(None)
+    judge = Judge(courses.app, courses.store, calm, compare)
+    found = list(judge.mismatches(calm))
+    repeated: Counter[str] = Counter()
+    points = [] if found else _points(len(calm.kinds))
+    for point in points:
+        course = courses.run(point, most_calls=calm.calls + 1)
+        repeated.update((course.record.runs - calm.record.runs).keys())
+        mismatches = list(judge.mismatches(course))
+        found += mismatches
+        if not mismatches:
+            courses.forget(course)
+    report = CrashReport(
+        effects=len(calm.kinds),
+        crashes=len(points),
+        repeated=dict(repeated),
+        mismatches=tuple(found),
+        hint=_hint(calm.record, found),
+    )
+    if found:
+        raise CrashMismatch(report)
+    courses.forget(calm)
+    return report
+
+
+def _points(effects: int) -> list[CrashPoint]:
+    return [CrashPoint(effect, when) for effect in range(1, effects + 1) for when in _SIDES]
+
+
+def _hint(record: CourseRecord, found: list[Mismatch]) -> str:
+    if not found:
+        return ""
+    if not any(mismatch.paths for mismatch in found):
+        return "what a store acknowledges must be durable, and all of a batch or nothing of it"
+    if record.changed:
+        nodes = ", ".join(f"'{name}'" for name in sorted(record.changed))
+        return (
+            f"changed in place a value of the state that was given to it: {nodes}; what a node "
+            "does not return as an update is not saved"
+        )
+    return (
+        "a graph whose outcome is not the same each time (it depends on time, random numbers or "
+        "outside data) needs compare="
+    )

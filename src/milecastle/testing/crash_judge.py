@@ -1,0 +1,135 @@
+"""The judge: holds a course against the undisturbed one.
+
+Each course must end in the same state, along the same path, with a history that has no gap, with
+every acknowledged checkpoint in it, with no finished task run twice, and with no run left open.
+Where not every step is saved, steps may be repeated, and the path is compared where it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from milecastle.app.application import App
+from milecastle.app.difference import difference
+from milecastle.app.threads import log_codec_for
+from milecastle.model.checkpoint import CheckpointMetadata
+from milecastle.ports.store import Store
+from milecastle.testing.crash_course import Course
+from milecastle.testing.crash_record import encode_or_none
+from milecastle.testing.crash_report import Mismatch
+
+__all__ = ["Judge"]
+
+S = TypeVar("S")
+
+_Path = list[tuple[str, int, tuple[str, ...], tuple[str, ...]]]
+
+
+class Judge(Generic[S]):
+    """Knows how the undisturbed course went."""
+
+    def __init__(
+        self, app: App[S], store: Store, calm: Course, compare: Callable[[S, S], bool] | None
+    ) -> None:
+        self._app = app
+        self._store = store
+        self._calm = calm
+        self._compare = compare
+        self._codec = log_codec_for(app.graph)
+        self._expected: S = self._copy(calm.result.state)
+        self._path = _path(self._history(calm))
+        steps = [step for source, step, _, _ in self._path if source == "step"]
+        self._saves_every_step = steps == list(range(1, len(steps) + 1))
+
+    def mismatches(self, course: Course) -> Iterator[Mismatch]:
+        """The mismatch of a course, if there is one."""
+        paths: list[str] = []
+        problems = [course.problem] if course.problem else []
+        if not course.problem:
+            paths = list(dict.fromkeys(self._paths(course)))
+            problems = list(self._problems(course))
+        if paths or problems:
+            yield Mismatch(
+                point=course.point,
+                kind=course.kind,
+                thread=str(course.thread),
+                paths=tuple(paths),
+                problems=tuple(problems),
+            )
+
+    def _paths(self, course: Course) -> Iterator[str]:
+        """Where the state that was returned, or the one that is stored, is not as expected."""
+        if course.result is not None and course.result.status == "completed":
+            yield from self._differences(course.result.state)
+        yield from self._differences(self._app.state(course.thread).state)
+
+    def _differences(self, found: S) -> Iterator[str]:
+        if self._compare is not None:
+            if not self._compare(self._expected, found):
+                yield "$"
+            return
+        schema = self._app.graph.schema
+        expected, values = schema.read_input(self._expected), schema.read_input(found)
+        if self._same(expected, values):
+            return
+        for change in difference(expected, values):
+            if not self._same({"": change.old}, {"": change.new}):
+                yield f"{change.path} ({change.kind})"
+
+    def _same(self, old: dict[str, Any], new: dict[str, Any]) -> bool:
+        before = encode_or_none(self._codec, old)
+        return before is not None and before == encode_or_none(self._codec, new)
+
+    def _copy(self, state: S) -> S:
+        """The state with values that no node can reach any more."""
+        schema = self._app.graph.schema
+        payload = encode_or_none(self._codec, schema.read_input(state))
+        return state if payload is None else schema.present(self._codec.decode_state(payload))
+
+    def _problems(self, course: Course) -> Iterator[str]:
+        reached = course.point.effect if course.point else 0
+        if course.kinds[:reached] != self._calm.kinds[:reached] or course.crashed != bool(reached):
+            yield "the run took another way before the crash: it is not the same each time"
+        history = self._history(course)
+        yield from _gaps(history)
+        yield from _lost(history, course.record.acknowledged)
+        if not self._is_same_path(_path(history)):
+            yield "the path through the graph differs"
+        if self._saves_every_step and course.record.wasted:
+            names = ", ".join(sorted(course.record.wasted))
+            yield f"the result of a finished task was committed, and it ran again: {names}"
+        for run in self._store.runs(history[-1].key):
+            if run.status not in ("completed", "superseded"):
+                yield f"a run was left as '{run.status}'"
+
+    def _is_same_path(self, found: _Path) -> bool:
+        if self._saves_every_step:
+            return found == self._path
+        known = {(source, step): place for source, step, *place in self._path}
+        return all(known.get((source, step), place) == place for source, step, *place in found)
+
+    def _history(self, course: Course) -> list[CheckpointMetadata]:
+        """Oldest first."""
+        return list(self._app.history(course.thread))[::-1]
+
+
+def _gaps(history: list[CheckpointMetadata]) -> Iterator[str]:
+    seqs = [known.seq for known in history]
+    if seqs != list(range(1, len(seqs) + 1)):
+        yield f"the history has gaps: its seqs are {seqs}"
+
+
+def _lost(history: list[CheckpointMetadata], acknowledged: dict[int, str]) -> Iterator[str]:
+    ids = {known.seq: known.id for known in history}
+    for seq, checkpoint_id in sorted(acknowledged.items()):
+        if ids.get(seq) != checkpoint_id:
+            yield f"checkpoint {seq} was acknowledged and is lost"
+
+
+def _path(history: list[CheckpointMetadata]) -> _Path:
+    return [
+        (known.source, known.step, known.nodes, known.next)
+        for known in history
+        if known.source != "takeover"
+    ]

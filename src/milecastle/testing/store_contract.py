@@ -1,0 +1,42 @@
+"""The store contract: what every store must pass, ours and yours.
+
+Fill the two hooks and give the class a name that pytest collects::
+
+    class TestMyStore(StoreContract):
+        def open_store(self) -> Store:
+            return MyStore(...)
+
+        def reopen(self, store: Store) -> Store:
+            return MyStore(...)  # on the same data, as after a crash
+
+Each test names the rule of ``milecastle.ports.store`` that it checks.
+"""
+
+from __future__ import annotations
+
+from milecastle.testing.contract_appending import AppendingClauses
+from milecastle.testing.contract_keeping import KeepingClauses
+from milecastle.testing.contract_listing import ListingClauses
+from milecastle.testing.contract_racing import RacingClauses
+from milecastle.testing.contract_reading import ReadingClauses
+from milecastle.testing.contract_removing import RemovingClauses
+from milecastle.testing.contract_tenants import TenantClauses
+
+__all__ = ["StoreContract", "clauses"]
+
+
+class StoreContract(
+    AppendingClauses,
+    KeepingClauses,
+    ReadingClauses,
+    ListingClauses,
+    TenantClauses,
+    RemovingClauses,
+    RacingClauses,
+):
+    """Every clause, for one store. Needs ``open_store`` and ``reopen``."""
+
+
+def clauses() -> list[str]:
+    """The names of the contract's clauses, which are the names of its tests."""
+    return sorted(name for name in dir(StoreContract) if name.startswith("test_"))
