@@ -1,0 +1,45 @@
+"""The command line of the benchmarks: one verb for each thing that is measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from benchmarks import import_time, memory_growth, steps
+from benchmarks.alternating import PeerMissing
+from benchmarks.report import Report
+
+VERBS = {
+    "steps": (steps.measure, "time of a step, beside LangGraph"),
+    "import": (import_time.measure, "time of a cold import, and what an installation brings"),
+    "memory": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
+}
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for name, (_, meaning) in VERBS.items():
+        verb = verbs.add_parser(name, help=meaning)
+        verb.add_argument("--json", action="store_true", help="print one flat JSON object")
+        verb.add_argument("--quick", action="store_true", help="fewer rounds, rougher figures")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, and return the exit code."""
+    chosen = parse(arguments)
+    measure, _ = VERBS[chosen.verb]
+    try:
+        report: Report = measure(quick=chosen.quick)
+    except PeerMissing as missing:
+        print(missing, file=sys.stderr)
+        return 2
+    print(json.dumps(report.figures) if chosen.json else report.table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
