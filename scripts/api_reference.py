@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/reference/api.md")
 SOURCE = Path("src")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Definition = ast.ClassDef | Function | ast.Assign
+Definition = ast.ClassDef | Function | ast.Assign | ast.AnnAssign
 HEADER = """# Reference: what is exported
 
 Written by `scripts/api_reference.py` from the docstrings; do not edit it here.
@@ -69,6 +69,8 @@ class Package:
             if isinstance(item, ast.ClassDef | Function) and item.name == name:
                 return Found(module, item)
             if isinstance(item, ast.Assign) and name in map(ast.unparse, item.targets):
+                return Found(module, item)
+            if isinstance(item, ast.AnnAssign) and ast.unparse(item.target) == name:
                 return Found(module, item)
             if isinstance(item, ast.ImportFrom) and name in {alias.name for alias in item.names}:
                 origin = item.module or ""

@@ -16,7 +16,7 @@ from milecastle.app.clock import SystemClock
 from milecastle.app.difference import Change, difference
 from milecastle.app.results import Result, Snapshot
 from milecastle.app.starting import Start, start_resumed, start_with_input
-from milecastle.app.streams import StreamMode, selector
+from milecastle.app.streams import StreamMode, selector, waiting_events
 from milecastle.app.threads import At, Threads
 from milecastle.drivers.host import Host
 from milecastle.engine.plan import Ending, RunPlan
@@ -90,8 +90,6 @@ class App(Generic[S]):
             clock=clock,
         )
 
-    # -- running ---------------------------------------------------------------------------
-
     def invoke(
         self,
         input: S | Mapping[str, Any] | None,
@@ -154,7 +152,7 @@ class App(Generic[S]):
         """
         call = self.begin(input, thread, options, config, mode)
         if isinstance(call, Result):
-            return iter(())
+            return iter(waiting_events(call))
         return self._events(call)
 
     async def astream(
@@ -173,6 +171,8 @@ class App(Generic[S]):
 
         call = await self._off_loop(self.begin, input, thread, options, config, mode)
         if isinstance(call, Result):
+            for event in waiting_events(call):
+                yield event
             return
         drive = Drive(call.effects, call.host)
         async with aclosing(drive.events()) as events:
@@ -284,8 +284,6 @@ class App(Generic[S]):
             timestamp=to_datetime(entry.created_at),
         )
 
-    # -- looking and branching -------------------------------------------------------------
-
     def state(self, thread: Thread, at: At = None) -> Snapshot[S]:
         """The state of a thread at its head, or at a checkpoint given by seq or id."""
         threads, key = self._stored(thread)
@@ -371,8 +369,6 @@ class App(Generic[S]):
 
     def _repr_html_(self) -> str:
         return self.draw("svg")
-
-    # -- inside ----------------------------------------------------------------------------
 
     def _key(self, thread: Thread) -> ThreadKey:
         return thread if isinstance(thread, ThreadKey) else ThreadKey(self._tenant, thread)

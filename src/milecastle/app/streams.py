@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec.structs
 
+from milecastle.app.results import Result
 from milecastle.errors import InvalidRequest
 from milecastle.model.event import Event
 
-__all__ = ["StreamMode", "selector"]
+__all__ = ["StreamMode", "selector", "waiting_events"]
 
 StreamMode = Literal["updates", "state", "events"]
 
@@ -34,3 +35,18 @@ def _updates(event: Event) -> Event | None:
 
 def _states(event: Event) -> Event | None:
     return event if event.type in ("state", "interrupt") else None
+
+
+def waiting_events(waiting: Result[Any]) -> list[Event]:
+    """What a stream of a thread that waits consists of: the interrupts that it waits at."""
+    return [
+        Event(
+            type="interrupt",
+            run_id=waiting.run_id,
+            key=waiting.thread,
+            step=waiting.step,
+            node=name,
+            state=waiting.state,
+        )
+        for name in waiting.next
+    ]
