@@ -15,6 +15,7 @@ from contextvars import copy_context
 from time import monotonic
 from typing import Any, cast
 
+from milecastle.drivers.committer import committer_for
 from milecastle.drivers.host import Host
 from milecastle.engine.effects import (
     AwaitTasks,
@@ -30,6 +31,7 @@ from milecastle.engine.effects import (
 from milecastle.engine.plan import Ending
 from milecastle.errors import RunCancelled
 from milecastle.model.event import Event
+from milecastle.ports.store import GroupStore
 
 __all__ = ["Drive"]
 
@@ -47,6 +49,7 @@ class Drive:
         self._ending: Ending | None = None
         self._effects = effects
         self._host = host
+        self._committer = committer_for(host.store) if isinstance(host.store, GroupStore) else None
         self._executor: ThreadPoolExecutor | None = None
         self._running: dict[asyncio.Task[Any], RunTask] = {}
 
@@ -143,6 +146,9 @@ class Drive:
         store = self._host.store
         if store is None or not store.blocking:
             self._host.commit(effect.batch)
+            return
+        if self._committer is not None:
+            await self._committer.commit(effect.batch)
             return
         writing = asyncio.ensure_future(self._in_thread(self._host.commit, effect.batch))
         try:

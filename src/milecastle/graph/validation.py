@@ -67,9 +67,6 @@ def _source_order(problem: Problem) -> tuple[bool, str, int, str]:
     return (place is None, place.file if place else "", place.line if place else 0, problem.code)
 
 
-# -- reading -------------------------------------------------------------------------------
-
-
 def _read_state(declared: Declared, findings: Findings) -> None:
     try:
         findings.schema = read_schema(declared.state_type, declared.local_names)
@@ -151,9 +148,6 @@ def _check_returned(router: Router, returned: Returned, findings: Findings) -> N
             )
 
 
-# -- names and edges -----------------------------------------------------------------------
-
-
 def _check_ends(declared: Declared, findings: Findings) -> None:
     entered = False
     for source, target, place in _ways(declared, findings):
@@ -233,9 +227,6 @@ def _check_order_of_edges(declared: Declared, findings: Findings) -> None:
             always[edge.source] = edge
 
 
-# -- ways ----------------------------------------------------------------------------------
-
-
 def _check_ways(declared: Declared, findings: Findings, meant: Mapping[str, str]) -> None:
     anywhere = object()
     ways: dict[object, set[object]] = {anywhere: {END, *findings.nodes}}
@@ -269,9 +260,6 @@ def _closure(start: object, ways: Mapping[object, set[object]]) -> set[object]:
                 seen.add(target)
                 waiting.append(target)
     return seen
-
-
-# -- updates -------------------------------------------------------------------------------
 
 
 def _check_updates(findings: Findings) -> None:

@@ -27,16 +27,17 @@ Rules that every store keeps, and that ``milecastle.testing.StoreContract`` chec
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from milecastle.errors import StoreError
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 
-__all__ = ["Batch", "Chain", "Store"]
+__all__ = ["Batch", "Chain", "GroupStore", "Store"]
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -177,5 +178,19 @@ class Store(Protocol):
         """Release what the store holds. Every later call raises ``Unavailable``.
 
         Closing again does nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class GroupStore(Store, Protocol):
+    """A store that can write the batches of many threads in one transaction."""
+
+    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+        """Commit each batch as ``commit`` would, all in one transaction; the outcome of each.
+
+        A batch that conflicts leaves no trace and has its ``Conflict`` in its place; the others
+        are written. Anything else is raised: then none is known to be written. Batches of one
+        thread are taken in the order given.
         """
         ...

@@ -97,8 +97,6 @@ class StoreMachine(RuleBasedStateMachine):
         """Close the store."""
         self.store.close()
 
-    # -- writing
-
     @rule(key=keys, kind=st.sampled_from(KINDS), source=st.sampled_from(SOURCES))
     def append(self, key: ThreadKey, kind: Kind, source: Source) -> None:
         """Append one entry on top of the head."""
@@ -207,8 +205,6 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.commit(thread.writer.batch(manifest=(fingerprint, manifest)))
             assert self.store.manifest(key, fingerprint) == manifest
 
-    # -- removing
-
     @rule(key=keys)
     def delete(self, key: ThreadKey) -> None:
         """Delete a thread that is there, or not."""
@@ -256,8 +252,6 @@ class StoreMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         """Open the data anew, as after a crash."""
         self.store = self.hooks[1](self.store)
-
-    # -- reading
 
     @rule(key=keys, above=st.integers(0, 3))
     def read_what_is_not_there(self, key: ThreadKey, above: int) -> None:
@@ -309,8 +303,6 @@ class StoreMachine(RuleBasedStateMachine):
         self._check_history(thread, None, None)
         self._check_runs(thread, None)
         self._check_threads(self.touched.tenant, None, None, None)
-
-    # -- small parts
 
     def _thread(self, key: ThreadKey) -> ThreadModel:
         self.touched = key

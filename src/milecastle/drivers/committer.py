@@ -1,0 +1,151 @@
+"""Group commit: many runs of one process share transactions.
+
+One thread per store takes whatever batches are waiting and hands them to ``commit_many`` at once.
+While it writes, others gather; so the busier it is, the larger the groups. Rules:
+
+- Each waiter learns its own outcome. A conflict fails one batch; anything else that the store
+  raises fails every batch of the group.
+- Nobody waits for ever: if the thread dies, or the process forked, the waiters are told.
+- The queue is bounded: who finds it full waits for room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+from weakref import WeakKeyDictionary, ref
+
+import msgspec
+
+from milecastle.errors import StoreError, Unavailable
+from milecastle.ports.store import Batch, GroupStore
+
+__all__ = ["Committer", "committer_for"]
+
+GROUP: Final = 256
+"""The most batches that are written at once."""
+
+ROOM: Final = 4096
+"""The most batches that may wait."""
+
+_IDLE: Final = 2.0
+"""After so many seconds without work the thread ends; the next batch starts another."""
+
+_PAUSE: Final = 0.001
+
+
+class _Waiter(msgspec.Struct, frozen=True, eq=False):
+    batch: Batch
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[None]
+
+
+class Committer:
+    """Writes the batches of many runs to one store."""
+
+    def __init__(self, store: GroupStore, *, group: int = GROUP, room: int = ROOM) -> None:
+        self._store = ref(store)
+        self._group = group
+        self._room = room
+        self._waiting: deque[_Waiter] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+
+    async def commit(self, batch: Batch) -> None:
+        """Write a batch together with what else is waiting; raises what became of it.
+
+        A cancellation waits until the outcome is known.
+        """
+        while len(self._waiting) >= self._room:  # noqa: ASYNC110 - a thread makes the room
+            await asyncio.sleep(_PAUSE)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._enter(_Waiter(batch, loop, future))
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not future.done():
+                await asyncio.wait([future])
+            if future.done() and not future.cancelled():
+                future.exception()  # taken note of: the run is being cancelled anyway
+            raise
+
+    def _enter(self, waiter: _Waiter) -> None:
+        with self._changed:
+            if self._process != os.getpid():  # a forked child has the queue but not the thread
+                self._process, self._thread = os.getpid(), None
+                self._waiting.clear()
+            self._waiting.append(waiter)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="milecastle-committer", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while group := self._next_group():
+            try:
+                outcomes = self._commit_many([waiter.batch for waiter in group])
+            except StoreError as error:
+                outcomes = [error] * len(group)
+            except BaseException as error:
+                refused = Unavailable(f"the store failed with {type(error).__name__}: {error}")
+                refused.__cause__ = error
+                outcomes = [refused] * len(group)
+            _tell(group, outcomes)
+
+    def _commit_many(self, batches: list[Batch]) -> Sequence[StoreError | None]:
+        store = self._store()
+        if store is None:
+            raise Unavailable("the store is gone")
+        return store.commit_many(batches)
+
+    def _next_group(self) -> list[_Waiter]:
+        """What is waiting now; empty, and the thread gone, if nothing came for a while."""
+        with self._changed:
+            if not self._waiting:
+                self._changed.wait(_IDLE)
+            if not self._waiting:
+                self._thread = None
+            return [self._waiting.popleft() for _ in range(min(len(self._waiting), self._group))]
+
+
+def _tell(group: Sequence[_Waiter], outcomes: Sequence[StoreError | None]) -> None:
+    """Wake the waiters, each loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiter, StoreError | None]]] = {}
+    for waiter, outcome in zip(group, outcomes, strict=True):
+        by_loop.setdefault(waiter.loop, []).append((waiter, outcome))
+    for loop, settled in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle, settled)
+        except RuntimeError:
+            continue  # that loop was closed; nobody waits there any more
+
+
+def _settle(settled: list[tuple[_Waiter, StoreError | None]]) -> None:
+    for waiter, outcome in settled:
+        if waiter.future.done():
+            continue
+        if outcome is None:
+            waiter.future.set_result(None)
+        else:
+            waiter.future.set_exception(outcome)
+
+
+_committers: WeakKeyDictionary[GroupStore, Committer] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def committer_for(store: GroupStore) -> Committer:
+    """The committer of this store; all runs of the process share it."""
+    with _lock:
+        committer = _committers.get(store)
+        if committer is None:
+            committer = _committers[store] = Committer(store)
+        return committer

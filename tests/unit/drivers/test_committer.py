@@ -1,0 +1,128 @@
+"""Group commit: shared transactions, separate outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from milecastle.drivers.committer import Committer, committer_for
+from milecastle.errors import Conflict, StoreError, Unavailable
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Batch
+from milecastle.stores.memory import MemoryStore
+from milecastle.testing.entries import Writer
+
+
+class SlowStore(MemoryStore):
+    """A memory store that writes groups, slowly, and counts them."""
+
+    blocking = True
+
+    def __init__(self, seconds: float = 0.01) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.groups: list[int] = []
+        self.fault: Exception | None = None
+
+    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+        time.sleep(self.seconds)
+        self.groups.append(len(batches))
+        if self.fault is not None:
+            raise self.fault
+        return [self._outcome(batch) for batch in batches]
+
+    def _outcome(self, batch: Batch) -> StoreError | None:
+        try:
+            self.commit(batch)
+        except Conflict as conflict:
+            return conflict
+        return None
+
+
+def first_batch(thread: str) -> Batch:
+    writer = Writer(ThreadKey("t", thread))
+    return writer.batch(writer.plan(), runs=(writer.run,))
+
+
+def first_batches(count: int) -> list[Batch]:
+    return [first_batch(f"thread-{number}") for number in range(count)]
+
+
+async def commit_all(committer: Committer, batches: list[Batch]) -> list[BaseException | None]:
+    return await asyncio.gather(*map(committer.commit, batches), return_exceptions=True)
+
+
+def test_many_batches_share_few_transactions() -> None:
+    store = SlowStore()
+    outcomes = asyncio.run(commit_all(Committer(store), first_batches(100)))
+    assert outcomes == [None] * 100
+    assert sum(store.groups) == 100
+    assert len(store.groups) < 10
+    assert len(store.threads("t")) == 100
+
+
+def test_a_conflict_fails_one_batch_alone() -> None:
+    store = SlowStore()
+    batches = first_batches(10)
+    outcomes = asyncio.run(commit_all(Committer(store), [*batches, batches[3]]))
+    assert outcomes[:10] == [None] * 10
+    assert isinstance(outcomes[10], Conflict)
+
+
+@pytest.mark.parametrize("fault", [Unavailable("the disk is gone"), ValueError("a bug")])
+def test_any_other_error_fails_every_batch_of_the_group(fault: Exception) -> None:
+    store = SlowStore()
+    store.fault = fault
+    outcomes = asyncio.run(commit_all(Committer(store), first_batches(5)))
+    assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+    assert store.threads("t") == []
+
+
+def test_a_group_is_never_larger_than_allowed_and_a_full_queue_makes_writers_wait() -> None:
+    store = SlowStore(0.001)
+    outcomes = asyncio.run(commit_all(Committer(store, group=4, room=8), first_batches(50)))
+    assert outcomes == [None] * 50
+    assert max(store.groups) <= 4
+
+
+def test_a_cancelled_writer_waits_until_the_outcome_is_known() -> None:
+    store = SlowStore(0.05)
+    [batch] = first_batches(1)
+
+    async def cancel_soon() -> bool:
+        task = asyncio.create_task(Committer(store).commit(batch))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return store.read(batch.key) is not None
+
+    assert asyncio.run(cancel_soon())
+
+
+def test_the_thread_ends_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milecastle.drivers.committer._IDLE", 0.01)
+    store = SlowStore(0)
+    committer = Committer(store)
+    asyncio.run(commit_all(committer, first_batches(1)))
+    deadline = time.monotonic() + 5
+    while any(thread.name == "milecastle-committer" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert asyncio.run(commit_all(committer, [first_batch("later")])) == [None]
+
+
+def test_all_runs_of_a_process_share_the_committer_of_a_store() -> None:
+    store, other = SlowStore(), SlowStore()
+    assert committer_for(store) is committer_for(store)
+    assert committer_for(store) is not committer_for(other)
+
+
+def test_a_store_that_is_gone_is_unavailable() -> None:
+    committer = Committer(SlowStore())
+    [outcome] = asyncio.run(commit_all(committer, first_batches(1)))
+    assert isinstance(outcome, Unavailable)
