@@ -14,6 +14,8 @@ check:
     pyright
     lint-imports --no-cache
     {{ python }} scripts/requirements_map.py --check
+    {{ python }} scripts/api_reference.py --check
+    {{ python }} scripts/run_states_diagram.py --check
 
 # the tests, or some of them: just test tests/unit -k router
 test *arguments:
@@ -30,6 +32,8 @@ bench *arguments="steps":
 # write what is generated from code and tests
 docs:
     {{ python }} scripts/requirements_map.py
+    {{ python }} scripts/api_reference.py
+    {{ python }} scripts/run_states_diagram.py
 
 # put everything into form
 fmt:

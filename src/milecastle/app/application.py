@@ -14,6 +14,7 @@ import msgspec.structs
 from milecastle.app.calls import Call, take_page
 from milecastle.app.clock import SystemClock
 from milecastle.app.difference import Change, difference
+from milecastle.app.habits import refuse_attribute, refuse_thread
 from milecastle.app.results import Result, Snapshot
 from milecastle.app.starting import Start, start_resumed, start_with_input
 from milecastle.app.streams import StreamMode, selector, waiting_events
@@ -370,8 +371,13 @@ class App(Generic[S]):
     def _repr_html_(self) -> str:
         return self.draw("svg")
 
+    def __getattr__(self, name: str) -> Any:
+        refuse_attribute(name)
+
     def _key(self, thread: Thread) -> ThreadKey:
-        return thread if isinstance(thread, ThreadKey) else ThreadKey(self._tenant, thread)
+        if isinstance(thread, ThreadKey):
+            return thread
+        return ThreadKey(self._tenant, thread) if type(thread) is str else refuse_thread(thread)
 
     def _stored(self, thread: Thread) -> tuple[Threads, ThreadKey]:
         if self._threads is None:

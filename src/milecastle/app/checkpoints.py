@@ -166,6 +166,7 @@ class CheckpointStore:
         return self._checkpoint(key, batch.entries[0], made.values)
 
     def _record(self, key: ThreadKey, parent: Entry | None, waiting: bool) -> RunRecord:
+        now = self._clock.now()
         return RunRecord(
             run_id=self._clock.new_id(),
             key=key,
@@ -175,7 +176,8 @@ class CheckpointStore:
             status="interrupted" if waiting else "completed",
             retry_count=0,
             previous_run_id=parent.run_id if parent else None,
-            started_at=self._clock.now(),
+            started_at=now,
+            ended_at=None if waiting else now,
             metadata=describe_environment(),
         )
 

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore
+from milecastle.app.habits import refuse_checkpointer
 from milecastle.app.opening import find_store
 from milecastle.errors import InvalidRequest
 from milecastle.graph.builder import GraphBuilder
@@ -39,16 +40,18 @@ class StateGraph(GraphBuilder, Generic[S]):
         interrupt_after: Sequence[str] = (),
         observers: Iterable[str | Observer] = (),
         tenant: str = "default",
+        checkpointer: object = None,
     ) -> App[S]:
         """Check the whole graph and freeze it; ``DefinitionError`` lists every problem.
 
         ``store`` is a URL (``"memory://"``), a registered name or a store; without one nothing is
         saved. ``checkpoint`` sets the store together with how often to save.
         """
+        refuse_checkpointer(checkpointer)
         graph = compile_graph(
             self._declared,
-            interrupt_before=tuple(interrupt_before),
-            interrupt_after=tuple(interrupt_after),
+            interrupt_before=_names(interrupt_before),
+            interrupt_after=_names(interrupt_after),
         )
         if checkpoint is None:
             checkpoint = CheckpointConfig(store=store)
@@ -64,6 +67,10 @@ class StateGraph(GraphBuilder, Generic[S]):
             observers=find_observers(observers),
             tenant=tenant,
         )
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _open(given: str | Store | CheckpointStore | None) -> Store | None:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
+import msgspec.msgpack
+
 from milecastle.codec.envelope import seal, unseal
 from milecastle.codec.packing import join_lists
 from milecastle.codec.plain import kind_of
@@ -59,7 +62,11 @@ class LogCodec:
 
     def decode(self, body: bytes) -> Operations:
         """The operations of a body; strict."""
-        found = self._values.decode(body)
+        try:
+            found = self._values.decode(body)
+        except CodecError:
+            self._find_damage(body)
+            raise
         if kind_of(found) is not list:
             raise CodecError("a payload does not hold a list of operations")
         operations = cast("Operations", found)
@@ -91,6 +98,16 @@ class LogCodec:
                 raise UnserializableState(
                     error.reason, path=error.path, type_name=error.type_name, node=node
                 ) from error.__cause__
+
+    def _find_damage(self, body: bytes) -> None:
+        """Decode one value after the other, so that the error names the channel."""
+        try:
+            parts = msgspec.msgpack.decode(body, type=list[msgspec.Raw])
+        except msgspec.DecodeError:
+            return
+        for channel, value in zip(parts[1::3], parts[2::3], strict=False):
+            name = self._values.decode(bytes(channel))
+            self._values.decode(bytes(value), path=f"$.{name}")
 
 
 def _triples(operations: Operations) -> Iterator[tuple[int, str, Any]]:

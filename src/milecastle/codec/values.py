@@ -58,8 +58,8 @@ class ValueCodec:
                 refusal.reason, path=refusal.path(path), type_name=refusal.type_name
             ) from refusal.__cause__
 
-    def decode(self, data: bytes) -> object:
-        """The value that these bytes were made of.
+    def decode(self, data: bytes, *, path: str = "$") -> object:
+        """The value that these bytes were made of; ``path`` is where it stands, for messages.
 
         Raises:
             CodecError: they are damaged, too deep, or of a type that is not known.
@@ -75,5 +75,5 @@ class ValueCodec:
             reason, cause = "it is nested too deeply", None
         except Exception:
             reason, cause = "the stored bytes are damaged", None
-        path = find_bad(data, self._reader.extension) or "$"
-        raise CodecError(f"the value at {path} cannot be read: {reason}") from cause
+        place = find_bad(data, self._reader.extension) or "$"
+        raise CodecError(f"the value at {path}{place[1:]} cannot be read: {reason}") from cause

@@ -71,7 +71,10 @@ def targets_of(router: Router, returned: Any) -> list[str]:
 
 
 def _target(router: Router, name: Any) -> str:
-    target = router.targets.get(name) if isinstance(name, str) else None
+    try:
+        target = router.targets.get(name)
+    except TypeError:  # not hashable, so not among the targets
+        target = None
     if target is None:
         raise RoutingError(
             f"the router '{router.label}' of node '{router.source}' returned "

@@ -135,13 +135,13 @@ class GraphBuilder:
         self,
         source: str,
         router: Callable[[Any], Any],
-        targets: Iterable[str] | Mapping[str, str] | None = None,
+        targets: Iterable[str] | Mapping[Any, str] | None = None,
     ) -> None:
         """Lead from ``source`` to what the router returns: a node, several, or ``END``.
 
-        ``targets`` lists the nodes that it may return, or maps what it returns to nodes. It may
-        be left out when the router's return annotation is a ``Literal`` of them, or when it
-        returns nothing but plain names.
+        ``targets`` lists the nodes that it may return, or maps what it returns (a name, a bool,
+        any value that can be a key) to nodes. It may be left out when the router's return
+        annotation is a ``Literal`` of them, or when it returns nothing but plain names.
         """
         if not callable(router):
             raise TypeError(f"a router is a function of the state, not {type(router).__name__}")
@@ -173,20 +173,15 @@ class GraphBuilder:
         self._declared.edges.append(PlainEdge(_name(source), _name(target), when, caller()))
 
 
-def _as_mapping(targets: Iterable[str] | Mapping[str, str] | None) -> Mapping[str, str]:
+def _as_mapping(targets: Iterable[str] | Mapping[Any, str] | None) -> Mapping[Any, str]:
     if targets is None:
         return MappingProxyType({})
     if isinstance(targets, str):
         targets = [targets]
     if not isinstance(targets, Mapping):
         return MappingProxyType({_name(target): target for target in targets})
-    given = cast("Mapping[object, object]", targets)
-    for returned in given:
-        if not isinstance(returned, str):
-            raise TypeError(
-                f"a router returns names: its targets map from str, not {type(returned).__name__}"
-            )
-    return MappingProxyType({str(returned): _name(target) for returned, target in given.items()})
+    given = cast("Mapping[Any, str]", targets)
+    return MappingProxyType({returned: _name(target) for returned, target in given.items()})
 
 
 def _name(given: object) -> str:

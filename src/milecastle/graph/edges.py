@@ -45,7 +45,7 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     function: Callable[[Any], Any]
-    targets: Mapping[str, str]
+    targets: Mapping[Any, str]
     declared: bool = True
     is_async: bool = False
     together: tuple[frozenset[str], ...] = ()

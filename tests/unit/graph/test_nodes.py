@@ -172,6 +172,10 @@ class Machine:
     def static(state: Any) -> Any:
         return (state,)
 
+    @staticmethod
+    async def static_later(state: Any) -> Any:
+        return (state,)
+
     def __call__(self, s: Any, name: Any) -> Any:
         return (s, name)
 
@@ -201,6 +205,7 @@ async def three_later(a: Any, state: Any) -> Any:
         (Machine.of_class, ("Machine", STATE), False),
         (Machine.static, (STATE,), False),
         (vars(Machine)["static"], (STATE,), False),
+        (vars(Machine)["static_later"], (STATE,), True),
         (Machine(), (STATE, "step"), False),
         (AsyncMachine(), (STATE, CONTEXT), True),
         (later, (STATE, CONFIG), True),

@@ -86,6 +86,9 @@ def test_everybody_who_meets_is_named_and_nobody_twice_without_need() -> None:
     mixed = [router("a", "bcde", "be", "ce", "cd")]
     found = list(meetings(edges("^a b$ c$ d$ e$"), mixed, {"k": list("bcde")}))
     assert found == [("k", "b", ("e",)), ("k", "c", ("d",))]
+    crossed = [router("a", "bcde", "bc", "be", "de")]
+    found = list(meetings(edges("^a b$ c$ d$ e$"), crossed, {"k": list("bcde")}))
+    assert found == [("k", "b", ("c", "e")), ("k", "d", ("e",))]
 
 
 def test_a_group_of_one_meets_nobody() -> None:

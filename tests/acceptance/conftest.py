@@ -1,0 +1,20 @@
+"""What acceptance tests get: both drivers, and nodes of every colour."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.acceptance.running import AsyncRunner, Every, Runner, Wrap
+
+
+@pytest.fixture(params=[Runner, AsyncRunner], ids=["blocking", "asynchronous"])
+def run(request: pytest.FixtureRequest) -> Runner:
+    """Calls an app, from plain code and from an event loop."""
+    runner: Runner = request.param()
+    return runner
+
+
+@pytest.fixture(params=[0, 1, 2], ids=["sync nodes", "async nodes", "mixed nodes"])
+def wrap(request: pytest.FixtureRequest) -> Wrap:
+    """Makes functions async: none, all, or every second one."""
+    return Every(request.param)

@@ -1,0 +1,303 @@
+"""O: observing. Events in order, and observers that cannot break a run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Any, TypedDict, get_args
+
+import pytest
+
+from milecastle import (
+    END,
+    START,
+    App,
+    CycleDetected,
+    Event,
+    ExecutionError,
+    InvalidRequest,
+    StateGraph,
+    append,
+    register_observer,
+)
+from milecastle.model.event import EventType
+from milecastle.observers.logs import LoggingObserver
+from tests.acceptance.running import Recorder, Runner, Wrap, always, crash_after
+
+
+class Trip(TypedDict):
+    n: int
+    log: Annotated[list[str], append]
+
+
+def note(state: Trip, name: str) -> dict[str, Any]:
+    return {"n": state["n"] + 1, "log": [name]}
+
+
+def fail(state: Trip) -> dict[str, Any]:
+    raise ValueError("on purpose")
+
+
+def line(wrap: Wrap, *observers: Any, last: Any = note, **options: Any) -> App[Trip]:
+    graph: StateGraph[Trip] = StateGraph(Trip, name="line")
+    graph.add_node("a", wrap(note))
+    graph.add_node("b", wrap(last))
+    graph.add_edge(START, "a")
+    graph.add_edge("a", END, when=wrap(always(False)))
+    graph.add_edge("a", "b")
+    graph.add_edge("b", END)
+    return graph.compile(store="memory://", observers=observers, **options)
+
+
+def told(events: list[Event]) -> list[str]:
+    """Each event in short: its type, its node, and what is particular to it."""
+    lines: list[str] = []
+    for event in events:
+        extra = [str(event.data[name]) for name in ("target", "taken") if name in event.data]
+        words = [event.type, event.node or "", *extra, f"seq {event.seq}" if event.seq else ""]
+        lines.append(" ".join(word for word in words if word))
+    return lines
+
+
+OPENING = [
+    "graph_start",
+    "state_created",
+    "checkpoint_save seq 1",
+    "edge_evaluate __start__ a True",
+    "edge_transition __start__ a",
+    "state",
+    "state_copied a",
+    "node_start a",
+    "node_complete a",
+    "checkpoint_save seq 2",
+    "edge_evaluate a __end__ False",
+    "edge_evaluate a b True",
+    "edge_transition a b",
+    "state",
+]
+
+
+@pytest.mark.requirement("O1", api="Event")
+def test_every_event_of_a_run_is_told_in_order(run: Runner, wrap: Wrap) -> None:
+    """The golden sequence of a run from its input to its end."""
+    seen = Recorder()
+    result = run.invoke(line(wrap, seen), {"n": 0}, "t")
+    assert told(seen.events) == [
+        *OPENING,
+        "state_copied b",
+        "node_start b",
+        "node_complete b",
+        "checkpoint_save seq 3",
+        "edge_evaluate b __end__ True",
+        "edge_transition b __end__",
+        "state",
+        "graph_complete",
+    ]
+    assert {event.run_id for event in seen.events} == {result.run_id}
+    assert {event.key for event in seen.events} == {result.thread}
+    assert [event.step for event in seen.events if event.type == "node_start"] == [1, 2]
+    complete = next(event for event in seen.events if event.type == "node_complete")
+    assert complete.update == {"n": 1, "log": ["a"]}
+    assert complete["node"] == "a"
+    assert {"type", "node", "update"} <= set(complete.keys())
+    save = next(event for event in seen.events if event.type == "checkpoint_save")
+    assert (save["source"], save.step) == ("input", 0)
+
+
+@pytest.mark.requirement("O1", api="Event")
+def test_a_failing_run_is_told_in_order(run: Runner, wrap: Wrap) -> None:
+    """The node fails, then the graph; the types of errors are told."""
+    seen = Recorder()
+    with pytest.raises(ExecutionError):
+        run.invoke(line(wrap, seen, last=fail), {"n": 0}, "t")
+    assert told(seen.events) == [
+        *OPENING,
+        "state_copied b",
+        "node_start b",
+        "node_failed b",
+        "graph_failed b",
+    ]
+    assert [event.data["error"] for event in seen.events[-2:]] == ["ValueError", "ExecutionError"]
+
+
+@pytest.mark.requirement("O1", api="Event")
+def test_an_interrupt_and_its_resume_are_told_in_order(run: Runner, wrap: Wrap) -> None:
+    """The thread is loaded and resumed before anything else happens."""
+    seen = Recorder()
+    app = line(wrap, seen, interrupt_before=["b"])
+    run.invoke(app, {"n": 0}, "t")
+    assert told(seen.events) == [*OPENING, "checkpoint_save seq 3", "interrupt b"]
+    assert seen.events[-1].state == {"n": 1, "log": ["a"]}
+    seen.events.clear()
+    run.resume(app, "t")
+    assert told(seen.events)[:5] == [
+        "graph_start",
+        "checkpoint_load seq 3",
+        "checkpoint_resume seq 3",
+        "state_copied b",
+        "node_start b",
+    ]
+    assert seen.events[2].data["next"] == ("b",)
+    seen.events.clear()
+    run.invoke(app, {"n": 5}, "t")
+    assert told(seen.events)[:4] == [
+        "graph_start",
+        "checkpoint_load seq 4",
+        "state_created",
+        "checkpoint_save seq 5",
+    ]
+
+
+@pytest.mark.requirement("O1", api="Event")
+def test_a_takeover_is_told_as_a_save(run: Runner) -> None:
+    """Who takes a thread over appends an entry of its own first."""
+    seen = Recorder()
+    app = line(lambda function: function, seen)
+    crash_after(app, {"n": 0}, "t", commits=2)
+    seen.events.clear()
+    run.resume(app, "t")
+    assert told(seen.events)[:4] == [
+        "graph_start",
+        "checkpoint_load seq 2",
+        "checkpoint_resume seq 2",
+        "checkpoint_save seq 3",
+    ]
+    assert seen.events[3].data["source"] == "takeover"
+
+
+@pytest.mark.requirement("O1", api="Event")
+def test_branches_are_told_each_with_its_start_and_its_end(run: Runner, wrap: Wrap) -> None:
+    """Those that failed as failed, those that were known already not at all."""
+    broken = [True]
+
+    def branch(state: Trip, name: str) -> dict[str, Any]:
+        if name == "b" and broken[0]:
+            raise ValueError("on purpose")
+        return {"log": [name]}
+
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    for name in ("a", "b"):
+        graph.add_node(name, wrap(branch))
+        graph.add_edge(START, name)
+        graph.add_edge(name, END)
+    seen = Recorder()
+    app = graph.compile(store="memory://", observers=[seen])
+    with pytest.raises(ExecutionError):
+        run.invoke(app, {"n": 0}, "t")
+    ends = [event for event in seen.events if event.type in ("node_complete", "node_failed")]
+    assert {(event.type, event.node) for event in ends} == {
+        ("node_complete", "a"),
+        ("node_failed", "b"),
+    }
+    assert [event.node for event in seen.events if event.type == "node_start"] == ["a", "b"]
+    seen.events.clear()
+    broken[0] = False
+    run.resume(app, "t")
+    assert [event.node for event in seen.events if event.type == "node_start"] == ["b"]
+
+
+@pytest.mark.requirement("O1", api="Event")
+def test_every_type_of_event_is_told_by_some_run(run: Runner, wrap: Wrap) -> None:
+    """All but ``retry``, which comes with retries, and ``update``, which only streams have."""
+    seen = Recorder()
+    app = line(wrap, seen, interrupt_before=["b"], last=fail)
+    run.invoke(app, {"n": 0}, "t")
+    with pytest.raises(ExecutionError):
+        run.resume(app, "t")
+    run.invoke(line(wrap, seen), {"n": 0}, "t")
+    loop: StateGraph[Trip] = StateGraph(Trip)
+    loop.add_node("a", wrap(always({})))
+    loop.add_edge(START, "a")
+    loop.add_edge("a", "a", when=lambda state: True)
+    loop.add_edge("a", END)
+    with pytest.raises(CycleDetected):
+        run.invoke(loop.compile(observers=[seen]), {"n": 0})
+    assert set(get_args(EventType)) - set(seen.types) == {"retry", "update"}
+
+
+class Bomb:
+    """An observer that raises at its n-th event."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.count = 0
+
+    def on_event(self, event: Event) -> None:
+        self.count += 1
+        if self.count >= self.at:
+            raise RuntimeError("the observer is broken")
+
+
+@pytest.mark.requirement("O1", api="Observer")
+@pytest.mark.parametrize("at", [1, 2, 8, 20])
+def test_a_failing_observer_never_breaks_a_run(
+    run: Runner, wrap: Wrap, at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is warned of once and not called again in this run; the others hear everything."""
+    bomb, seen = Bomb(at), Recorder()
+    result = run.invoke(line(wrap, bomb, seen), {"n": 0}, "t")
+    assert result.state == {"n": 2, "log": ["a", "b"]}
+    assert bomb.count == at
+    assert len(seen.events) == 22
+    warnings = [record for record in caplog.records if record.name == "milecastle"]
+    assert [record.getMessage() for record in warnings] == [
+        "observer Bomb raised RuntimeError and is not called again in this run"
+    ]
+
+
+@pytest.mark.requirement("O1", api="register_observer")
+def test_observers_are_found_by_name(run: Runner, wrap: Wrap) -> None:
+    """Users add their own; an unknown name is refused with those that are known."""
+    seen = Recorder()
+    register_observer("mine", lambda: seen)
+    run.invoke(line(wrap, "mine"), {"n": 0})
+    assert seen.types[-1] == "graph_complete"
+    with pytest.raises(InvalidRequest, match="logging, mine, none"):
+        line(wrap, "nobody")
+
+
+@pytest.mark.requirement("O2", api="StateGraph.compile")
+def test_the_observer_none_tells_nobody(
+    run: Runner, wrap: Wrap, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is logged that the user did not ask for."""
+    caplog.set_level(logging.DEBUG, "milecastle")
+    run.invoke(line(wrap, "none"), {"n": 0}, "t")
+    assert [record for record in caplog.records if record.name == "milecastle"] == []
+
+
+@pytest.mark.requirement("O2", api="StateGraph.compile")
+def test_the_observer_logging_writes_to_the_standard_logger(
+    run: Runner, wrap: Wrap, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line per event with node, step, thread and run, and no value of the state."""
+    caplog.set_level(logging.DEBUG, "milecastle")
+    app = line(wrap, "logging", last=fail)
+    with pytest.raises(ExecutionError) as caught:
+        run.invoke(app, {"n": 4711, "log": ["swordfish"]}, "t")
+    records = [record for record in caplog.records if record.name == "milecastle"]
+    levels = {
+        record.getMessage().split(" node=")[0].split(" step=")[0]: record.levelno
+        for record in records
+    }
+    assert levels["node start"] == logging.INFO
+    assert levels["state copied"] == logging.DEBUG
+    assert levels["node failed"] == logging.WARNING
+    assert levels["graph failed"] == logging.ERROR
+    lines = [record.getMessage() for record in records]
+    run_id = caught.value.run_id
+    assert f"node start node=a step=1 attempt=1 thread=t run={run_id}" in lines
+    assert any(line.startswith("checkpoint save step=1 seq=2") for line in lines)
+    assert "4711" not in caplog.text
+    assert "swordfish" not in caplog.text
+
+
+@pytest.mark.requirement("O2", api="Observer")
+def test_the_logging_observer_is_silent_below_the_level_of_its_logger(
+    run: Runner, wrap: Wrap, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its logger can be chosen, and its level decides."""
+    caplog.set_level(logging.INFO, "trips")
+    run.invoke(line(wrap, LoggingObserver("trips")), {"n": 0})
+    messages = [record.getMessage() for record in caplog.records if record.name == "trips"]
+    assert any(message.startswith("node complete node=b") for message in messages)
+    assert not any(message.startswith("state") for message in messages)

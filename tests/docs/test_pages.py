@@ -1,0 +1,128 @@
+"""What the pages say of the code is so: links, tests, error codes, generated parts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from milecastle import errors
+from scripts import api_reference, run_states_diagram
+from tests.docs.pages import PAGES, ROOT, read
+
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
+TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+PATH = re.compile(r"`((?:src|docs|scripts|benchmarks|examples)/[\w/.-]+\.\w+)`")
+MOST_LINES_OF_README = 200
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that the headings of a page give."""
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }
+
+
+def dead_links(page: str, text: str) -> list[str]:
+    """The links of a page that lead nowhere."""
+    dead: list[str] = []
+    for target, anchor in LINK.findall(text):
+        path = (ROOT / page).parent / target if target else ROOT / page
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text("utf-8"))):
+            dead.append(f"{target}#{anchor}")
+    return dead
+
+
+def missing_files(text: str) -> list[str]:
+    """The tests and files that a page names and that are not there."""
+    missing = [name for name in PATH.findall(text) if not (ROOT / name).exists()]
+    for name, test in TEST.findall(text):
+        path = ROOT / name
+        if not path.exists() or (test and f"def {test}(" not in path.read_text("utf-8")):
+            missing.append(f"{name}::{test}")
+    return missing
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    assert dead_links(page, read(page)) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "adr/0000" not in page])
+def test_files_and_tests_that_a_page_names_are_there(page: str) -> None:
+    assert missing_files(read(page)) == []
+
+
+def test_a_dead_link_and_a_missing_test_are_found() -> None:
+    assert dead_links("README.md", "[a](nowhere.md) [b](README.md#nothing)") == [
+        "nowhere.md#",
+        "README.md#nothing",
+    ]
+    here = Path(__file__).relative_to(ROOT).as_posix()
+    assert missing_files(f"`{here}::test_nothing`, `src/nothing.py`") == [
+        "src/nothing.py",
+        f"{here}::test_nothing",
+    ]
+
+
+def test_every_error_code_has_its_section_and_no_other_has_one() -> None:
+    raised = {getattr(errors, name).code for name in errors.__all__}
+    validation = (ROOT / "src/milecastle/graph/validation.py").read_text("utf-8")
+    reported = set(re.findall(r'report\(\s*"(MC\d{3})"', validation))
+    sections = re.findall(r"^#+ (MC\d{3})\b", read("docs/errors.md"), flags=re.MULTILINE)
+    assert len(reported) > 10
+    assert sections == sorted(raised | reported)
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = read("docs/index.md")
+    pages = [page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")]
+    left_out = {"index.md", "requirements.md", "adr/0000-template.md"}
+    assert [page for page in pages if f"({page})" not in index and page not in left_out] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(read("README.md").splitlines()) <= MOST_LINES_OF_README
+
+
+def test_the_diagram_of_run_states_is_fresh() -> None:
+    assert run_states_diagram.main(["--check"]) == 0
+
+
+def test_the_api_reference_is_fresh() -> None:
+    assert api_reference.main(["--check"]) == 0
+
+
+def test_a_stale_diagram_is_reported_and_redrawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / run_states_diagram.PAGE
+    page.parent.mkdir(parents=True)
+    page.write_text("no place for it", encoding="utf-8")
+    assert run_states_diagram.main(["--root", str(tmp_path)]) == 1
+    page.write_text(f"a\n{run_states_diagram.BEGIN}\nold\n{run_states_diagram.END}\nb\n")
+    assert run_states_diagram.main(["--check", "--root", str(tmp_path)]) == 1
+    assert "is stale" in capsys.readouterr().err
+    assert run_states_diagram.main(["--root", str(tmp_path)]) == 0
+    assert run_states_diagram.main(["--check", "--root", str(tmp_path)]) == 0
+    assert "running --> failed" in page.read_text("utf-8")
+
+
+def test_a_stale_reference_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = tmp_path / "src" / "milecastle" / "app.py"
+    module.parent.mkdir(parents=True)
+    package = module.parent / "__init__.py"
+    package.write_text('from milecastle.app import go\n__all__ = ["go"]\n', encoding="utf-8")
+    (module.parent / "testing.py").write_text("__all__ = []\n", encoding="utf-8")
+    module.write_text('def go(x: int = 1) -> None:\n    """Go on."""\n', encoding="utf-8")
+    root = ["--root", str(tmp_path)]
+    assert api_reference.main(["--check", *root]) == 1
+    assert api_reference.main(root) == 0
+    assert api_reference.main(["--check", *root]) == 0
+    text = (tmp_path / api_reference.PAGE).read_text("utf-8")
+    assert "def go(x: int = 1) -> None\n```\n\nGo on.\n" in text
+    module.write_text('def go(x: int = 2) -> None:\n    """Go on."""\n', encoding="utf-8")
+    assert api_reference.main(["--check", *root]) == 1
+    assert "is stale" in capsys.readouterr().err

@@ -1,0 +1,186 @@
+"""The journal: deltas, rollups and snapshots, and the records that travel with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milecastle import UnserializableState
+from milecastle.app.threads import log_codec_for
+from milecastle.engine.journal import Journal
+from milecastle.engine.position import Position, restore
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
+from milecastle.ports.store import Chain
+from milecastle.stores.memory import MemoryStore
+from tests.unit.engine.by_hand import KEY, journal_for, line, record
+
+GRAPH = line("a")
+
+
+class Writer:
+    """Appends to the list of a state, entry by entry, to a store."""
+
+    def __init__(self, store: MemoryStore, position: Position | None = None, **options: Any):
+        self.store = store
+        self.journal = journal_for(GRAPH, position, **options)
+        self.values: dict[str, Any] = position.values if position else {"n": 0, "log": []}
+
+    def add(self, text: str, source: Any = "step") -> Any:
+        self.values = {**self.values, "log": [*self.values["log"], text]}
+        self.journal.note([1, "log", [text]])
+        return self.commit(source)
+
+    def set(self, number: Any, source: Any = "step") -> Any:
+        self.values = {**self.values, "n": number}
+        self.journal.note([0, "n", number])
+        return self.commit(source)
+
+    def commit(self, source: Any = "step", **options: Any) -> Any:
+        batch = self.journal.append(Position(values=self.values), source, **options)
+        self.store.commit(batch)
+        return batch
+
+
+def read(store: MemoryStore, seq: int | None = None) -> Position:
+    chain = store.read(KEY, seq)
+    assert chain is not None
+    return restore(chain, log_codec_for(GRAPH), GRAPH.schema)
+
+
+def test_the_first_entry_is_a_snapshot_and_the_next_are_deltas() -> None:
+    writer = Writer(MemoryStore())
+    kinds = [writer.add(text).entries[0].kind for text in "abc"]
+    assert kinds == [SNAPSHOT, DELTA, DELTA]
+    assert read(writer.store).values == writer.values
+
+
+def test_a_rollup_is_written_after_so_many_deltas() -> None:
+    writer = Writer(MemoryStore(), rollup_after=3)
+    entries = [writer.add(str(number)).entries[0] for number in range(9)]
+    assert [entry.kind for entry in entries] == [
+        *(SNAPSHOT, DELTA, DELTA, DELTA, ROLLUP, DELTA, DELTA, DELTA, ROLLUP)
+    ]
+    assert [entry.roll_seq for entry in entries] == [1, 1, 1, 1, 5, 5, 5, 5, 9]
+    for seq in range(1, 10):
+        assert read(writer.store, seq).values["log"] == [str(number) for number in range(seq)]
+
+
+def test_a_store_that_has_rows_at_hand_needs_no_rollups() -> None:
+    writer = Writer(MemoryStore())
+    kinds = {writer.add(str(number)).entries[0].kind for number in range(300)}
+    assert ROLLUP not in kinds
+
+
+def test_a_snapshot_is_written_when_reading_costs_more_than_twice_the_state() -> None:
+    writer = Writer(MemoryStore())
+    writer.add("begin")
+    sizes = [len(writer.set(number).entries[0].payload) for number in range(1_000)]
+    kinds = [entry.kind for entry in writer.store.history(KEY)]
+    assert 1 < kinds.count(SNAPSHOT) < 100
+    assert sum(sizes) < 1_000 * 60
+    chain = writer.store.read(KEY)
+    assert chain is not None
+    assert sum(len(entry.payload) for entry in chain.entries) < 4_000
+
+
+def test_a_growing_state_is_not_written_again_and_again() -> None:
+    writer = Writer(MemoryStore())
+    total = sum(len(writer.add("x" * 100).entries[0].payload) for _ in range(1_000))
+    assert total < 2 * 1_000 * 130
+
+
+def test_a_takeover_never_cuts_the_chain() -> None:
+    writer = Writer(MemoryStore(), rollup_after=2)
+    for text in "abc":
+        writer.add(text)
+    assert writer.commit("takeover").entries[0].kind == DELTA
+    assert writer.add("d").entries[0].kind == ROLLUP
+    assert read(writer.store).values["log"] == ["a", "b", "c", "d"]
+
+
+def test_a_writer_that_goes_on_continues_the_chain() -> None:
+    store = MemoryStore()
+    writer = Writer(store, rollup_after=4)
+    for text in "abc":
+        writer.add(text)
+    again = Writer(store, read(store), rollup_after=4)
+    kinds = [again.add(text).entries[0].kind for text in "defg"]
+    assert kinds == [DELTA, DELTA, ROLLUP, DELTA]
+    assert read(store).values["log"] == list("abcdefg")
+
+
+def test_a_writer_that_branches_off_begins_with_a_snapshot() -> None:
+    store = MemoryStore()
+    writer = Writer(store)
+    for text in "abc":
+        writer.add(text)
+    old = read(store, 1)
+    branch = Writer(store, old, head=3)
+    batch = branch.add("x")
+    assert (batch.head, batch.entries[0].seq, batch.entries[0].kind) == (3, 4, SNAPSHOT)
+    assert old.entry is not None
+    assert batch.entries[0].parent_id == old.entry.id
+    assert read(store).values["log"] == ["a", "x"]
+    assert read(store, 3).values["log"] == ["a", "b", "c"]
+
+
+def test_a_restarted_journal_writes_a_snapshot() -> None:
+    store = MemoryStore()
+    writer = Writer(store)
+    writer.add("a")
+    writer.journal.restart()
+    assert writer.add("b").entries[0].kind == SNAPSHOT
+
+
+def test_records_and_manifest_are_written_once() -> None:
+    writer = Writer(MemoryStore(), manifest=b"{}")
+    first, second = writer.add("a"), writer.add("b")
+    assert (len(first.runs), first.manifest) == (1, (GRAPH.fingerprint, b"{}"))
+    assert (second.runs, second.manifest) == ((), None)
+    third = writer.commit(status="completed")
+    assert [(run.status, run.ended_at is not None) for run in third.runs] == [("completed", True)]
+
+
+def test_an_unannounced_journal_writes_no_record() -> None:
+    assert Writer(MemoryStore(), announced=False).add("a").runs == ()
+
+
+def test_a_superseded_run_is_closed_with_the_next_entry() -> None:
+    writer = Writer(MemoryStore())
+    writer.journal.supersede(record(GRAPH, run_id="old"))
+    written = writer.add("a").runs
+    assert [(run.run_id, run.status) for run in written] == [
+        ("old", "superseded"),
+        ("run", "running"),
+    ]
+    assert written[0].ended_at is not None
+
+
+def test_an_illegal_turn_is_a_defect() -> None:
+    journal: Journal = journal_for(GRAPH)
+    journal.turn("completed")
+    with pytest.raises(RuntimeError, match="from completed to failed"):
+        journal.turn("failed")
+
+
+def test_an_entry_that_cannot_be_stored_leaves_the_record_as_it_was() -> None:
+    writer = Writer(MemoryStore())
+    writer.add("a")
+    writer.journal.note([0, "n", object()])
+    with pytest.raises(UnserializableState, match=r"\$\.n"):
+        writer.commit(status="completed")
+    assert writer.journal.record.status == "running"
+    writer.journal.turn("failed")
+    batch = writer.journal.close()
+    assert (batch.head, [run.status for run in batch.runs]) == (1, ["failed"])
+
+
+def test_a_chain_without_a_snapshot_is_damage() -> None:
+    from milecastle import Corrupted
+
+    writer = Writer(MemoryStore())
+    writer.add("a")
+    delta = writer.add("b").entries[0]
+    with pytest.raises(Corrupted, match="no snapshot"):
+        restore(Chain((delta,)), log_codec_for(GRAPH))

@@ -1,0 +1,67 @@
+"""Routing: which nodes run next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milecastle import END, START, RoutingError, StateGraph
+from milecastle.engine.routing import Looked, find_next, in_order
+from milecastle.graph.compiled import CompiledGraph
+from tests.unit.engine.by_hand import State, say
+
+
+def hub(*routers: Any, fixed: tuple[str, ...] = (), when: Any = ()) -> CompiledGraph:
+    graph: StateGraph[State] = StateGraph(State)
+    graph.add_node("hub", say)
+    for name in ("a", "b", "c"):
+        graph.add_node(name, say)
+        graph.add_edge(name, END)
+        graph.add_edge(START, name)
+    graph.add_edge(START, "hub")
+    for target in fixed:
+        graph.add_edge("hub", target)
+    for target, predicate in when:
+        graph.add_edge("hub", target, when=predicate)
+    for router in routers:
+        graph.add_conditional_edges("hub", router, ["a", "b", "c", END])
+    return graph.compile().graph
+
+
+def found(graph: CompiledGraph) -> tuple[list[str], list[Looked]]:
+    looked: list[Looked] = []
+    search = find_next(graph, "hub", {"n": 0, "log": []}, looked)
+    with pytest.raises(StopIteration) as caught:
+        search.send(None)
+    return caught.value.value, looked
+
+
+def test_fixed_edges_are_all_taken() -> None:
+    assert found(hub(fixed=("b", "a"))) == (
+        ["b", "a"],
+        [("hub", "b", True), ("hub", "a", True)],
+    )
+
+
+def test_the_first_predicate_that_holds_is_taken() -> None:
+    graph = hub(when=[("a", lambda state: 0), ("b", lambda state: "yes"), ("c", None)])
+    assert found(graph) == (["b"], [("hub", "a", False), ("hub", "b", True)])
+
+
+def test_routers_add_to_the_edges() -> None:
+    graph = hub(lambda state: "c", lambda state: ["a", END], fixed=("b",))
+    assert found(graph)[0] == ["b", "c", "a", END]
+
+
+def test_no_way_on_is_an_error() -> None:
+    with pytest.raises(RoutingError, match="none of its predicates holds"):
+        next(find_next(hub(when=[("a", lambda state: False)]), "hub", {}, []))
+
+
+def test_nodes_come_in_the_order_of_declaration_each_once() -> None:
+    graph = hub(fixed=("a",))
+    assert in_order(graph, ["c", "a", "c", END]) == ("a", "c")
+    assert in_order(graph, [END]) == ()
+    assert in_order(graph, ["b"]) == ("b",)
+    assert in_order(graph, [END, END]) == ()

@@ -1,0 +1,128 @@
+"""Saving: when an entry is due, and what a run leaves behind when it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milecastle import MaxStepsExceeded, RunCancelled, UnserializableState
+from milecastle.engine.progress import Progress
+from milecastle.engine.saving import Saver
+from tests.unit.engine.by_hand import journal_for, line, plan_for
+
+GRAPH = line("a", "b")
+
+
+def saver_with(**options: Any) -> tuple[Saver, Progress]:
+    journal = journal_for(GRAPH)
+    plan = plan_for(GRAPH, journal=journal, **options)
+    progress = Progress(plan)
+    progress.next = ("a",)
+    return Saver(plan, journal, progress), progress
+
+
+def test_the_interval_decides_which_steps_are_due() -> None:
+    saver, _ = saver_with(interval=3)
+    due: list[bool] = []
+    for _ in range(7):
+        batch = saver.batch("step")
+        due.append(batch is not None)
+        if batch is not None:
+            saver.saved(batch)
+    assert due == [False, False, True, False, False, True, False]
+    assert not saver.is_saved
+
+
+@pytest.mark.parametrize("source", ["input", "interrupt", "takeover"])
+def test_what_is_no_step_is_always_due(source: Any) -> None:
+    saver, _ = saver_with(interval=100)
+    assert saver.batch("step") is None
+    assert saver.batch(source) is not None
+
+
+def test_the_end_is_always_due_and_ends_the_record() -> None:
+    saver, progress = saver_with(interval=100)
+    progress.next = ()
+    batch = saver.batch("step")
+    assert batch is not None
+    assert [run.status for run in batch.runs] == ["completed"]
+    saver.saved(batch)
+    assert not saver.may_record
+
+
+def test_a_step_whose_edges_are_still_open_is_due_and_is_no_end() -> None:
+    saver, progress = saver_with(interval=100)
+    progress.next, progress.route = (), ("a",)
+    batch = saver.batch("step")
+    assert batch is not None
+    assert [run.status for run in batch.runs] == ["running"]
+
+
+def test_nothing_may_be_recorded_while_a_batch_is_on_its_way() -> None:
+    saver, _ = saver_with()
+    batch = saver.batch("input")
+    assert batch is not None
+    assert not saver.may_record
+    saver.saved(batch)
+    assert saver.may_record
+    result = saver.result("a", {"n": 1})
+    assert result is not None
+    batch = saver.results([result])
+    assert not saver.may_record
+    saver.saved(batch)
+    assert saver.may_record
+
+
+def test_results_are_kept_only_under_an_entry_that_was_saved() -> None:
+    saver, _ = saver_with(interval=5)
+    saver.batch("step")
+    assert saver.result("a", {"n": 1}) is None
+
+
+def test_the_note_goes_with_the_first_entry_alone() -> None:
+    saver, _ = saver_with(note="changed")
+    notes: list[str] = []
+    for _ in range(2):
+        batch = saver.batch("step")
+        assert batch is not None
+        saver.saved(batch)
+        notes.append(batch.entries[0].note)
+    assert notes == ["changed", ""]
+
+
+def test_a_failure_brings_along_what_was_not_saved() -> None:
+    saver, progress = saver_with(interval=5)
+    progress.step = 2
+    saver.batch("step")
+    batch = saver.last_batch(ValueError("boom"), "run")
+    assert [entry.step for entry in batch.entries] == [2]
+    assert batch.failure is not None
+    assert (batch.failure.node, batch.failure.failure_class) == ("a", "system")
+    assert [run.status for run in batch.runs] == ["failed"]
+
+
+@pytest.mark.parametrize("error", [RunCancelled(), KeyboardInterrupt()])
+def test_a_cancelled_run_has_no_failure(error: BaseException) -> None:
+    saver, _ = saver_with()
+    batch = saver.last_batch(error, "run")
+    assert (batch.failure, [run.status for run in batch.runs]) == (None, ["cancelled"])
+
+
+def test_of_several_nodes_none_is_blamed() -> None:
+    saver, progress = saver_with()
+    progress.next = ("a", "b")
+    batch = saver.last_batch(MaxStepsExceeded(max=1, reached=2), "run")
+    assert batch.failure is not None
+    assert (batch.failure.node, batch.failure.failure_class) == (None, "execution")
+
+
+def test_what_cannot_be_stored_is_left_out_of_the_record() -> None:
+    saver, progress = saver_with(interval=2)
+    progress.values = {"n": object()}
+    saver.batch("step")
+    with pytest.raises(UnserializableState):
+        saver.batch("step")
+    assert saver.may_record
+    batch = saver.last_batch(ValueError("boom"), "run")
+    assert (batch.entries, [run.status for run in batch.runs]) == ((), ["failed"])
