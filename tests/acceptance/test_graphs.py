@@ -268,7 +268,7 @@ def test_a_node_that_nothing_leads_on_from_is_an_error_and_not_an_end(
 
 @pytest.mark.requirement("G2", api="RoutingError")
 @pytest.mark.parametrize(
-    ("returned", "what"), [("elsewhere", "a name"), (3, "int"), ([None], "No")]
+    ("returned", "what"), [("elsewhere", "a name"), (3, "int"), ([None], "NoneType"), ({}, "dict")]
 )
 def test_a_router_that_names_an_undeclared_node_is_refused(
     run: Runner, wrap: Wrap, returned: Any, what: str
@@ -747,6 +747,27 @@ def test_branches_run_at_the_same_time(run: Runner) -> None:
         graph.add_edge(START, name)
         graph.add_edge(name, END)
     assert run.invoke(graph.compile(), {"n": 0}).step == 1
+
+
+@pytest.mark.requirement("G7", api="App.invoke")
+def test_a_run_may_branch_and_meet_again_and_again(run: Runner, wrap: Wrap) -> None:
+    """Each parallel step begins when the one before has met."""
+    graph: StateGraph[Fan] = StateGraph(Fan)
+
+    def see(state: Fan, name: str) -> dict[str, Any]:
+        return {"seen": [(name, len(state["seen"]))]}
+
+    for name in ("a", "b", "c", "d"):
+        graph.add_node(name, wrap(see))
+    for first in ("a", "b"):
+        graph.add_edge(START, first)
+        for second in ("c", "d"):
+            graph.add_edge(first, second)
+    for second in ("c", "d"):
+        graph.add_edge(second, END)
+    result = run.invoke(graph.compile(store="memory://"), {"n": 0}, "t")
+    assert result["seen"] == [("a", 0), ("b", 0), ("c", 2), ("d", 2)]
+    assert result.step == 2
 
 
 @pytest.mark.requirement("G7", api="App.ainvoke")

@@ -297,7 +297,9 @@ def test_the_logging_observer_is_silent_below_the_level_of_its_logger(
 ) -> None:
     """Its logger can be chosen, and its level decides."""
     caplog.set_level(logging.INFO, "trips")
-    run.invoke(line(wrap, LoggingObserver("trips")), {"n": 0})
+    app: App[Trip] = App(line(wrap).graph, observers=(LoggingObserver("trips"),))
+    run.invoke(app, {"n": 0})
     messages = [record.getMessage() for record in caplog.records if record.name == "trips"]
     assert any(message.startswith("node complete node=b") for message in messages)
     assert not any(message.startswith("state") for message in messages)
+    assert not any("thread=" in message for message in messages)

@@ -386,6 +386,23 @@ def test_an_error_of_ours_raised_by_a_node_is_that_node_s_failure(
 
 
 @pytest.mark.requirement("X4", api="ExecutionError")
+def test_a_branch_that_cancels_itself_has_failed(run: Runner) -> None:
+    """Nobody asked the run to stop."""
+    graph: StateGraph[Count] = StateGraph(Count)
+
+    async def leave(state: Count) -> None:
+        raise asyncio.CancelledError
+
+    for name in ("a", "b"):
+        graph.add_node(name, leave if name == "a" else idle)
+        graph.add_edge(START, name)
+        graph.add_edge(name, END)
+    with pytest.raises(ExecutionError) as caught:
+        run.invoke(graph.compile(), {"n": 0})
+    assert isinstance(caught.value.cause, asyncio.CancelledError)
+
+
+@pytest.mark.requirement("X4", api="ExecutionError")
 def test_a_router_that_raises_surfaces_with_the_node_that_it_follows(
     run: Runner, wrap: Wrap
 ) -> None:

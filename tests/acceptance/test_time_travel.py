@@ -508,6 +508,29 @@ def test_what_was_added_elsewhere_strands_nobody_and_the_history_says_so(
     assert noted[0].fingerprint == app.fingerprint
 
 
+@pytest.mark.requirement("T1", api="App.resume")
+def test_an_interrupt_that_was_seen_stays_seen_when_the_graph_has_grown(run: Runner) -> None:
+    """The takeover that notes the change is no new interrupt."""
+    store = MemoryStore()
+    paused(run, store)
+    broken = [True]
+
+    def fail(state: Old) -> None:
+        if broken[0]:
+            raise ValueError("on purpose")
+
+    graph: StateGraph[Old] = StateGraph(Old)
+    for name in ("a", "b", "c", "d"):
+        graph.add_node(name, fail if name == "b" else idle)
+    graph.add_edges(START, "a", "b", "c", "d", END)
+    app = graph.compile(store=store, interrupt_before=["b"])
+    with pytest.raises(ExecutionError):
+        run.resume(app, "t")
+    assert run.history(app, "t")[0].source == "takeover"
+    broken[0] = False
+    assert run.resume(app, "t").status == "completed"
+
+
 @pytest.mark.requirement("T1", api="CheckpointMetadata.note")
 def test_an_edge_added_elsewhere_strands_nobody(run: Runner) -> None:
     """Only an edge was added, behind the thread."""

@@ -79,8 +79,8 @@ def _look(threads: Threads, key: ThreadKey) -> tuple[Chain, RunRecord] | None:
             return chain, record
         # Either the run ended between the two reads, or somebody went back to before its end.
         newest = next(threads.store.history(key, limit=1), None)
-        if record is not None and newest is not None and newest.seq == entry.seq:
-            return chain, record
+        if newest is not None and newest.seq == entry.seq:
+            return chain, threads.record(key, entry)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Annotated, Any, TypedDict
 
 from milecastle import END, START, ExecutionConfig, StateGraph, ThreadKey, append
@@ -33,6 +33,15 @@ def note(state: State, name: str) -> dict[str, Any]:
 
 def say(state: State, name: str) -> dict[str, Any]:
     return {"log": [name]}
+
+
+def always(answer: Any) -> Callable[[Any], Any]:
+    """A router or predicate with the same answer to every state."""
+
+    def answering(state: Any) -> Any:
+        return answer
+
+    return answering
 
 
 def line(*names: str, **functions: Any) -> CompiledGraph:

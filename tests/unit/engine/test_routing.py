@@ -9,7 +9,7 @@ import pytest
 from milecastle import END, START, RoutingError, StateGraph
 from milecastle.engine.routing import Looked, find_next, in_order
 from milecastle.graph.compiled import CompiledGraph
-from tests.unit.engine.by_hand import State, say
+from tests.unit.engine.by_hand import State, always, say
 
 
 def hub(*routers: Any, fixed: tuple[str, ...] = (), when: Any = ()) -> CompiledGraph:
@@ -45,18 +45,18 @@ def test_fixed_edges_are_all_taken() -> None:
 
 
 def test_the_first_predicate_that_holds_is_taken() -> None:
-    graph = hub(when=[("a", lambda state: 0), ("b", lambda state: "yes"), ("c", None)])
+    graph = hub(when=[("a", always(0)), ("b", always("yes")), ("c", None)])
     assert found(graph) == (["b"], [("hub", "a", False), ("hub", "b", True)])
 
 
 def test_routers_add_to_the_edges() -> None:
-    graph = hub(lambda state: "c", lambda state: ["a", END], fixed=("b",))
+    graph = hub(always("c"), always(["a", END]), fixed=("b",))
     assert found(graph)[0] == ["b", "c", "a", END]
 
 
 def test_no_way_on_is_an_error() -> None:
     with pytest.raises(RoutingError, match="none of its predicates holds"):
-        next(find_next(hub(when=[("a", lambda state: False)]), "hub", {}, []))
+        next(find_next(hub(when=[("a", always(False))]), "hub", {}, []))
 
 
 def test_nodes_come_in_the_order_of_declaration_each_once() -> None:

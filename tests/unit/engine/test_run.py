@@ -14,6 +14,7 @@ from milecastle import (
     ExecutionError,
     InvalidRequest,
     RunCancelled,
+    RunError,
     RunTimeout,
     StateGraph,
     Unavailable,
@@ -109,15 +110,18 @@ def test_a_driver_that_goes_away_gets_nothing_more() -> None:
     ("reason", "status", "failed"),
     [(RunCancelled(), "cancelled", False), (RunTimeout(seconds=1), "failed", True)],
 )
-def test_a_run_that_is_stopped_closes_its_record(reason: Any, status: str, failed: bool) -> None:
+def test_a_run_that_is_stopped_closes_its_record(
+    reason: RunError, status: str, failed: bool
+) -> None:
     effects = effects_of(line("a"), stored=True)
     effects.send(None)
     assert isinstance(effects.send(None), RunTask)
     last = commit_of(effects.throw(Stopped(reason))).batch
     assert [run.status for run in last.runs] == [status]
     assert (last.failure is not None) == failed
-    with pytest.raises(type(reason)) as caught:
+    with pytest.raises(RunError) as caught:
         effects.send(None)
+    assert caught.value is reason
     assert (caught.value.thread, caught.value.run_id) == ("thread", "run")
 
 

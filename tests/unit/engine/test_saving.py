@@ -61,17 +61,19 @@ def test_a_step_whose_edges_are_still_open_is_due_and_is_no_end() -> None:
 
 def test_nothing_may_be_recorded_while_a_batch_is_on_its_way() -> None:
     saver, _ = saver_with()
+    seen: list[bool] = []
     batch = saver.batch("input")
     assert batch is not None
-    assert not saver.may_record
+    seen.append(saver.may_record)
     saver.saved(batch)
-    assert saver.may_record
+    seen.append(saver.may_record)
     result = saver.result("a", {"n": 1})
     assert result is not None
     batch = saver.results([result])
-    assert not saver.may_record
+    seen.append(saver.may_record)
     saver.saved(batch)
-    assert saver.may_record
+    seen.append(saver.may_record)
+    assert seen == [False, True, False, True]
 
 
 def test_results_are_kept_only_under_an_entry_that_was_saved() -> None:

@@ -1,0 +1,95 @@
+"""Pruning: the oldest checkpoints go, the rest stays readable."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from milecastle import (
+    END,
+    START,
+    App,
+    ExecutionOptions,
+    InvalidRequest,
+    StateGraph,
+    ThreadKey,
+    append,
+)
+from milecastle.app.pruning import prune_thread
+from milecastle.app.threads import log_codec_for
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
+from milecastle.ports.store import Chain
+from milecastle.stores.memory import MemoryStore
+
+KEY = ThreadKey("default", "t")
+
+
+class State(TypedDict):
+    n: int
+    log: Annotated[list[str], append]
+
+
+class Rolling(MemoryStore):
+    """A memory store that asks for rollups, as one does that fetches rows."""
+
+    rollup_after = 4  # type: ignore[assignment]
+
+
+def note(state: State) -> dict[str, Any]:
+    return {"n": state["n"] + 1, "log": ["x" * 30]}
+
+
+def thread_of(steps: int, store: MemoryStore) -> App[State]:
+    graph: StateGraph[State] = StateGraph(State)
+    graph.add_node(note)
+    graph.add_edge(START, "note")
+    graph.add_edge("note", END, when=lambda state: state["n"] % steps == 0)
+    graph.add_edge("note", "note")
+    app = graph.compile(store=store)
+    app.invoke({"n": 0}, "t", options=ExecutionOptions(max_steps=steps))
+    return app
+
+
+@pytest.mark.parametrize("keep", range(1, 24))
+def test_what_stays_reads_as_before(keep: int) -> None:
+    store = Rolling()
+    app = thread_of(20, store)
+    before = {known.seq: app.state("t", known.seq).state for known in app.history("t")}
+    dropped = prune_thread(store, log_codec_for(app.graph), KEY, keep_last=keep)
+    left = [known.seq for known in app.history("t")]
+    assert len(left) == len(before) - dropped >= min(keep, len(before))
+    assert len(left) <= max(keep, 5) or dropped == 0
+    assert {seq: app.state("t", seq).state for seq in left} == {seq: before[seq] for seq in left}
+    app.invoke({"n": 20}, "t")
+    assert app.state("t").state["n"] == 40
+
+
+def test_every_kind_of_first_entry_is_rewritten_or_left() -> None:
+    store = Rolling()
+    app = thread_of(20, store)
+    kinds = {entry.seq: entry.kind for entry in store.history(KEY)}
+    assert set(kinds.values()) == {SNAPSHOT, ROLLUP, DELTA}
+    for keep in range(len(kinds), 0, -1):
+        prune_thread(store, log_codec_for(app.graph), KEY, keep_last=keep)
+        first = [entry.kind for entry in store.history(KEY)][-1]
+        assert first == SNAPSHOT
+
+
+def test_pruning_again_drops_nothing() -> None:
+    store = Rolling()
+    app = thread_of(20, store)
+    codec = log_codec_for(app.graph)
+    assert prune_thread(store, codec, KEY, keep_last=1) > 0
+    assert prune_thread(store, codec, KEY, keep_last=1) == 0
+
+
+def test_a_thread_that_goes_while_it_is_pruned_is_told() -> None:
+    class Vanishing(Rolling):
+        def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+            return super().read(key, seq) if seq is None else None
+
+    store = Vanishing()
+    app = thread_of(20, store)
+    with pytest.raises(InvalidRequest, match="changed while it was pruned"):
+        prune_thread(store, log_codec_for(app.graph), KEY, keep_last=6)
