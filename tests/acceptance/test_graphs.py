@@ -126,8 +126,8 @@ def test_the_signature_is_read_once_when_the_graph_is_compiled(
     [
         ("text", "returned str"),
         ({"m": 1}, "'m', which the state does not have"),
-        ({"n": "one"}, "returned str for 'n'"),
-        ({"log": "not a list"}, "updates 'log' with str"),
+        ({"n": "one"}, "gave 'n' str"),
+        ({"log": "not a list"}, "gave 'log' str"),
     ],
 )
 def test_what_is_no_update_is_refused(run: Runner, wrap: Wrap, returned: Any, says: str) -> None:
@@ -608,8 +608,8 @@ def lambda_node(state: Any) -> None: ...
     ("given", "says"),
     [
         ({"titel": "x"}, "'titel'"),
-        ({"title": 3}, "returned int for 'title'"),
-        ({"marks": 3}, "'marks' with int"),
+        ({"title": 3}, "gave 'title' int"),
+        ({"marks": 3}, "gave 'marks' int"),
         (7, "must be a dict or Typed, not int"),
     ],
 )

@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -14,15 +18,63 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from milecastle.errors import StoreError
 from milecastle.ports.store import Store
+from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.postgres import PostgresStore
+from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing.broken_stores import BROKEN_STORES, BrokenStore
 from milecastle.testing.store_machine import store_machine
+from tests.postgres_cluster import SKIPPED, emptied, new_schema, the_cluster
 
 LENGTH = 30
 STEPS = int(os.environ.get("MILECASTLE_STEPS", 200 * LENGTH))
 
+SCRATCH = tempfile.mkdtemp(prefix="milecastle-")
+atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
+
+
+def reopen_jsonl(store: Store) -> Store:
+    assert isinstance(store, JsonlStore)
+    return JsonlStore(store.root)
+
+
+def new_sqlite() -> Store:
+    return SqliteStore(f"{tempfile.mkdtemp(dir=SCRATCH)}/store.db", synchronous="normal")
+
+
+def reopen_sqlite(store: Store) -> Store:
+    assert isinstance(store, SqliteStore)
+    again = SqliteStore(store.path, synchronous="normal")
+    store.close()
+    return again
+
+
+@cache
+def postgres_url() -> str:
+    return the_cluster().url_of(new_schema())
+
+
+def new_postgres() -> Store:
+    store = PostgresStore(postgres_url())
+    emptied(postgres_url())
+    return store
+
+
+def reopen_postgres(store: Store) -> Store:
+    again = PostgresStore(postgres_url())
+    store.close()
+    return again
+
+
 Hooks = tuple[Callable[[], Store], Callable[[Store], Store]]
-STORES: dict[str, Hooks] = {"memory": (MemoryStore, lambda store: store)}
+STORES: dict[str, Hooks] = {
+    "memory": (MemoryStore, lambda store: store),
+    "jsonl": (lambda: JsonlStore(tempfile.mkdtemp(dir=SCRATCH)), reopen_jsonl),
+    "sqlite": (new_sqlite, reopen_sqlite),
+    "postgres": (new_postgres, reopen_postgres),
+}
+SLOWER = {"postgres": 10}
+"""By how much fewer steps a store is put through that is reached over a network."""
 
 
 def profile(steps: int) -> settings:
@@ -40,7 +92,10 @@ def as_after_a_crash(store: Store) -> Store:
 
 @pytest.mark.parametrize("name", STORES)
 def test_a_store_agrees_with_the_model(name: str) -> None:
-    run_state_machine_as_test(store_machine(*STORES[name]), settings=profile(STEPS))
+    if name == "postgres" and SKIPPED:
+        pytest.skip("MILECASTLE_NO_POSTGRES is set")
+    steps = STEPS // SLOWER.get(name, 1)
+    run_state_machine_as_test(store_machine(*STORES[name]), settings=profile(steps))
 
 
 @pytest.mark.parametrize(

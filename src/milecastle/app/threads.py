@@ -13,7 +13,7 @@ import msgspec.structs
 from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
-from milecastle.engine.applying import apply_update
+from milecastle.engine.applying import UPDATE, apply_update
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
 from milecastle.errors import InvalidRequest, InvalidUpdate
@@ -85,7 +85,7 @@ class Threads:
             apply_update(
                 self.graph.schema,
                 values,
-                "update_state",
+                UPDATE,
                 self.graph.schema.read_input(update),
                 operations,
             )

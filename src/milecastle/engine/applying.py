@@ -16,9 +16,14 @@ from milecastle.codec.deltas import Operations
 from milecastle.errors import InvalidUpdate
 from milecastle.graph.reducers import LAST
 from milecastle.graph.schema import Channel, StateSchema
+from milecastle.model.manifest import START
 
-__all__ = ["apply_update", "apply_updates", "read_update"]
+__all__ = ["UPDATE", "apply_update", "apply_updates", "read_update"]
 
+UPDATE: Final = "update_state"
+"""Stands for a node where a person gives an update."""
+
+_NO_NODES: Final = {START: "the input", UPDATE: "the update"}
 _MISSING: Final = object()
 _IMMUTABLE: Final = frozenset({int, str, float, bool, bytes, type(None)})
 
@@ -126,7 +131,7 @@ def _as_stored(channel: Channel, update: Any, new: Any) -> Any:
 
 def _not_taken(node: str, channel: Channel, update: Any, error: TypeError) -> InvalidUpdate:
     return InvalidUpdate(
-        f"node '{node}' updates '{channel.name}' with {type(update).__name__}, which its "
+        f"{_who(node)} gave '{channel.name}' {type(update).__name__}, which its "
         f"reducer '{channel.reducer.name}' does not take: {error}",
         node=node,
         key=channel.name,
@@ -160,10 +165,14 @@ def _refuse_two_writers(
                 )
 
 
+def _who(node: str) -> str:
+    return _NO_NODES.get(node) or f"node '{node}'"
+
+
 def _unknown_key(node: str, name: object, channels: Mapping[str, Channel]) -> InvalidUpdate:
     known = ", ".join(repr(channel) for channel in channels)
     return InvalidUpdate(
-        f"node '{node}' returned the key {name!r}, which the state does not have; it has {known}",
+        f"{_who(node)} gave the key {name!r}, which the state does not have; it has {known}",
         node=node,
         key=str(name),
     )
@@ -171,7 +180,7 @@ def _unknown_key(node: str, name: object, channels: Mapping[str, Channel]) -> In
 
 def _wrong_type(node: str, channel: Channel, value: Any) -> InvalidUpdate:
     return InvalidUpdate(
-        f"node '{node}' returned {type(value).__name__} for '{channel.name}', which is declared "
+        f"{_who(node)} gave '{channel.name}' {type(value).__name__}, and it is declared "
         f"as {channel.type_name}",
         node=node,
         key=channel.name,

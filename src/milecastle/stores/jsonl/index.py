@@ -1,0 +1,131 @@
+"""Where things stand in one thread's file: offsets, so that no read costs the whole history.
+
+Kept in memory for an open file, 24 bytes for each checkpoint; made by reading the file once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from msgspec import UNSET, UnsetType
+
+from milecastle.stores.jsonl.lines import ROOT_CHECK, Line
+from milecastle.stores.jsonl.shapes import CheckpointShape, CommitShape, HeaderShape
+from milecastle.stores.jsonl.times import to_microseconds
+
+__all__ = ["Index", "Span"]
+
+Span = tuple[int, int]
+"""Offset and size of a line."""
+
+
+class Index:
+    """What was read of a file so far: ``size`` bytes, ``count`` lines, the last one's ``check``."""
+
+    __slots__ = (
+        "_ids", "_offsets", "_sizes", "check", "count", "cuts", "failures", "first", "header",
+        "manifests", "results", "runs", "runs_at", "size",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.header: HeaderShape | None = None
+        self.size = 0
+        self.count = 0
+        self.check = ROOT_CHECK
+        self.first = 1
+        self._offsets = array("Q")
+        self._sizes = array("Q")
+        self._ids = array("q")
+        self.cuts = array("Q")
+        self.results: list[Span] = []
+        self.runs: dict[str, tuple[int, Span]] = {}
+        self.failures: dict[str, Span] = {}
+        self.manifests: dict[str, Span] = {}
+        self.runs_at = 0
+
+    @property
+    def head(self) -> int:
+        """The newest seq; 0 if there is none."""
+        return self.first + len(self._offsets) - 1 if self._offsets else 0
+
+    @property
+    def holds_thread(self) -> bool:
+        """Whether there is anything that a thread has."""
+        return bool(self._offsets or self.runs)
+
+    def begin(self, header: HeaderShape, line: Line) -> None:
+        """Take note of the first line."""
+        self.header = header
+        self.first = header.first_seq
+        self.advance(line)
+
+    def advance(self, line: Line) -> None:
+        """Take note of where a line ends."""
+        self.size = line.offset + line.size
+        self.count += 1
+        self.check = line.check
+
+    def absorb(self, commit: CommitShape, line: Line) -> None:
+        """Take note of a commit. A ``ValueError`` if it does not follow what is there."""
+        if commit.checkpoint is not UNSET:
+            self._add(commit.seq, commit.checkpoint, line)
+            for record in commit.also:
+                self._add(record.seq, record.checkpoint, line)
+        elif commit.head != self.head or commit.also:
+            raise ValueError(f"a line without a checkpoint was not written on head {self.head}")
+        if commit.manifests or commit.results or commit.runs or commit.failures:
+            self._note(commit, line)
+        self.advance(line)
+
+    def _add(self, seq: int | UnsetType, checkpoint: CheckpointShape, line: Line) -> None:
+        expected = self.first + len(self._offsets)
+        if seq != expected:
+            raise ValueError(f"a checkpoint stands where seq {expected} belongs")
+        self._offsets.append(line.offset)
+        self._sizes.append(line.size)
+        self._ids.append(hash(checkpoint.id))
+        if checkpoint.kind != "delta":
+            self.cuts.append(expected)
+        if self.results and checkpoint.source != "takeover":
+            self.results = []
+
+    def _note(self, commit: CommitShape, line: Line) -> None:
+        span = line.offset, line.size
+        if commit.results:
+            self.results.append(span)
+        for run in commit.runs:
+            self.runs[run.run_id] = to_microseconds(run.started_at), span
+            self.runs_at = line.offset
+        for failure in commit.failures:
+            self.failures[failure.run_id] = span
+        for fingerprint in commit.manifests:
+            self.manifests.setdefault(fingerprint, span)
+
+    def at(self, seq: int) -> Span | None:
+        """The line of a checkpoint."""
+        place = seq - self.first
+        if 0 <= place < len(self._offsets):
+            return self._offsets[place], self._sizes[place]
+        return None
+
+    def cuts_between(self, first: int, last: int) -> list[int]:
+        """The seqs of rollups and snapshots from ``first`` to ``last``, newest first."""
+        found = self.cuts[bisect_left(self.cuts, first) : bisect_right(self.cuts, last)]
+        return found.tolist()[::-1]
+
+    def candidates(self, id: str) -> Iterator[int]:
+        """The seqs that may have this id, oldest first."""
+        sought, place = hash(id), 0
+        while True:
+            try:
+                place = self._ids.index(sought, place)
+            except ValueError:
+                return
+            yield self.first + place
+            place += 1
+
+    def newest_runs(self) -> list[str]:
+        """The ids of the runs: by start, ties by id, newest first."""
+        return sorted(self.runs, key=lambda run_id: (self.runs[run_id][0], run_id), reverse=True)

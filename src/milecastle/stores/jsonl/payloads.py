@@ -1,0 +1,82 @@
+"""Payloads as readable JSON, where that can be undone exactly.
+
+A payload is the sealed msgpack of a list of operations. Most hold plain data and become
+``"state": {"topic": "walls"}`` (a whole state) or ``"updates": [["append", "notes", ["x"]]]``.
+Whether the very same bytes come back is tried when writing. What fails (a type that JSON lacks,
+NaN, keys that are no strings, bytes that are no payload), and what was compressed or encrypted,
+stands as base64 under ``"payload"``.
+
+The words and the seal here belong to this file format, version 1: they never change, whatever
+becomes of the codec.
+"""
+
+from __future__ import annotations
+
+from binascii import a2b_base64, b2a_base64
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+__all__ = ["LARGEST_READABLE", "Rendered", "render", "restore"]
+
+LARGEST_READABLE: Final = 4096 + 6
+"""What is larger is compressed as a rule, and would be costly to try."""
+
+Rendered = tuple[Raw | UnsetType, Raw | UnsetType, str | UnsetType]
+"""State, updates, payload: exactly one of them is there."""
+
+_SEAL: Final = b"\x01\x00"
+_SEALED: Final = crc32(_SEAL)
+_WORDS: Final = ("set", "append", "merge", "add", "maximum", "minimum", "union")
+_CODES: Final = {word: code for code, word in enumerate(_WORDS)}
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(list[Any]).decode
+_to_json: Final = msgspec.json.Encoder().encode
+_as_state: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_as_updates: Final = msgspec.json.Decoder(list[tuple[str, str, Any]]).decode
+
+
+def render(payload: bytes, *, whole: bool) -> Rendered:
+    """The readable form of ``payload`` if it can be undone, else base64.
+
+    ``whole`` says that it is a whole state and not an update of one.
+    """
+    if payload[:2] == _SEAL and len(payload) <= LARGEST_READABLE:
+        try:
+            rendered = _render(_unpack(payload[6:]), whole)
+            if restore(*rendered) == payload:
+                return rendered
+        except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
+            pass  # no payload of ours, or one that JSON cannot hold
+    return UNSET, UNSET, b2a_base64(payload, newline=False).decode()
+
+
+def _render(operations: list[Any], whole: bool) -> Rendered:
+    codes: list[int] = operations[::3]
+    if whole and not any(codes):
+        state = dict(zip(operations[1::3], operations[2::3], strict=True))
+        if len(state) == len(codes):
+            return Raw(_to_json(state)), UNSET, UNSET
+    words = [_WORDS[code] for code in codes]
+    updates = list(zip(words, operations[1::3], operations[2::3], strict=True))
+    return UNSET, Raw(_to_json(updates)), UNSET
+
+
+def restore(state: Raw | UnsetType, updates: Raw | UnsetType, payload: str | UnsetType) -> bytes:
+    """The payload that was rendered; a ``ValueError`` if it is none."""
+    operations: list[object] = []
+    if updates is not UNSET:
+        for word, name, value in _as_updates(updates):
+            operations += (_CODES[word], name, value)
+    elif state is not UNSET:
+        for name, value in _as_state(state).items():
+            operations += (0, name, value)
+    elif payload is not UNSET:
+        return a2b_base64(payload, strict_mode=True)
+    else:
+        raise ValueError("there is neither `state` nor `updates` nor `payload`")
+    body = _pack(operations)
+    return _SEAL + crc32(body, _SEALED).to_bytes(4) + body

@@ -1,0 +1,76 @@
+"""Repairing a log whose last line is torn.
+
+A copy of the whole file is kept, then the torn line is cut off. No whole line is ever dropped:
+one that lacks nothing but its newline is given it, and a log that is damaged is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from milecastle.model.keys import ThreadKey
+from milecastle.stores.jsonl import files
+from milecastle.stores.jsonl.lines import ROOT_CHECK, BrokenLine, lines
+from milecastle.stores.jsonl.locking import lock, unlock
+from milecastle.stores.jsonl.opening import broken, open_header
+
+__all__ = ["repair_file"]
+
+
+def repair_file(path: Path, key: ThreadKey | None = None, *, timeout: float = 10.0) -> Path | None:
+    """Repair a thread's file; the copy that was kept, or ``None`` if there was nothing to do.
+
+    Raises:
+        Corrupted: the file is damaged, or is not that of ``key``.
+        Unavailable: others hold the file.
+    """
+    try:
+        fd = files.open_log(path)
+    except FileNotFoundError:
+        return None
+    try:
+        lock(fd, timeout=timeout)
+        try:
+            return _repair(path, fd, key)
+        finally:
+            unlock(fd)
+    finally:
+        os.close(fd)
+
+
+def _repair(path: Path, fd: int, key: ThreadKey | None) -> Path | None:
+    size = os.fstat(fd).st_size
+    count, previous = 0, ROOT_CHECK
+    try:
+        for line in lines(fd, 0, size, ROOT_CHECK):
+            if count == 0:
+                open_header(path, line, key)
+            count += 1
+            previous = line.check
+    except BrokenLine as error:
+        if not error.torn:
+            raise broken(path, error, number=count + 1) from None
+        copy = _keep_copy(path, fd, size)
+        _mend(fd, error.offset, size, previous)
+        return copy
+    return None
+
+
+def _keep_copy(path: Path, fd: int, size: int) -> Path:
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    copy = path.with_name(f"{path.name}.torn-{stamp}")
+    chunk = 1 << 20
+    files.put(copy, (files.read_at(fd, chunk, offset) for offset in range(0, size, chunk)))
+    return copy
+
+
+def _mend(fd: int, offset: int, size: int, previous: bytes) -> None:
+    files.append(fd, b"\n")
+    try:
+        for _ in lines(fd, offset, size + 1, previous):
+            pass
+    except BrokenLine:
+        os.ftruncate(fd, offset)
+    files.sync(fd)

@@ -1,0 +1,209 @@
+"""A thread's log: its head, its chains, its history, and the results that came with the head."""
+
+from __future__ import annotations
+
+import msgspec
+
+from milecastle.model.checkpoint import DELTA, SNAPSHOT, Entry, TaskResult
+from milecastle.stores.sqlite.rows import (
+    SPAN,
+    Damaged,
+    Origin,
+    Row,
+    ThreadRow,
+    checked,
+    entry_of,
+    is_sound,
+    pack_id,
+    read_text,
+    result_of,
+)
+from milecastle.stores.sqlite.view import DAMAGE, View
+
+__all__ = ["Known", "Log"]
+
+_ID, _CHECKPOINT, _SOURCE, _ORIGIN, _KIND, _ROLL, _PRIOR = 0, 1, 4, 7, 9, 11, 12
+_TAKEOVER = 5
+
+
+class Known(msgspec.Struct):
+    """What a store remembers of a thread between two calls; none of it ever changes on disk.
+
+    ``has_results`` says that there may be results to clear away; nothing is wrong if it errs.
+    """
+
+    id: int
+    origins: dict[int, Origin] = {}
+    numbers: dict[Origin, int] = {}
+    has_results: bool = False
+
+    def note(self, number: int, origin: Origin) -> None:
+        """Remember an origin under its number."""
+        self.origins[number] = origin
+        self.numbers[origin] = number
+
+
+class Log:
+    """One thread, in one view."""
+
+    def __init__(self, view: View, thread: ThreadRow, known: Known) -> None:
+        self._view = view
+        self._thread = thread
+        self._known = known
+
+    def place(self, seq: int) -> str:
+        """Where an entry stands, for people."""
+        return f"entries, thread '{self._thread.key}', seq {seq}"
+
+    def newest(self) -> Entry | None:
+        """The head, without its payload."""
+        thread = self._thread
+        below = self._neighbour("bare_entries_down", (thread.last, 0, 1))
+        head = below if below and below[_ID] > thread.origin else None
+        above = self._neighbour("bare_entries_up", (head[_ID] if head else thread.origin, 1))
+        if above and above[_ID] <= thread.last:
+            raise self._view.damage("entries are out of order", self.place(above[_ID] % SPAN))
+        if head is None and thread.first > 1:
+            raise self._view.damage("every entry is missing", self.place(thread.first))
+        return self._entry(head) if head else None
+
+    def entry(self, seq: int) -> Entry:
+        """An entry that must be there."""
+        return self._entry(self._row(seq))
+
+    def chain(self, seq: int) -> list[Entry]:
+        """What rebuilds an entry that must be there, oldest first."""
+        row = self._row(seq)
+        rows = [row]
+        if row[_KIND] == DELTA:
+            rows += self._tail(row)
+            if rows[-1][_KIND] == DELTA:
+                rows.append(self._row(row[_ROLL], below=seq))
+        while rows[-1][_KIND] != SNAPSHOT:
+            at, prior = rows[-1][_ID] % SPAN, rows[-1][_PRIOR]
+            if prior is None:
+                raise self._view.damage("a chain has no snapshot to rest on", self.place(at))
+            rows.append(self._row(prior, below=at))
+        return [self._entry(row) for row in reversed(rows)]
+
+    def results(self, head: int) -> list[TaskResult]:
+        """The results that still count. All of them do, or none."""
+        thread = self._thread
+        with self._view.reading(f"results, thread '{thread.key}', seq {head}"):
+            rows = self._view.all("results", (thread.origin, thread.last))
+            for number, row in enumerate(rows, 1):
+                checked(row)
+                if row[_ID] != thread.origin + number:
+                    raise Damaged
+            last = rows[-1][_ID] if rows else thread.origin
+            self._view.check_beside("result", (thread.origin + 1,), (last,))
+        self._known.has_results = bool(rows)
+        if not rows or not self._is_followed_by_takeovers(rows[-1][1], head):
+            return []
+        return [result_of(row) for row in rows]
+
+    def drop_dead_results(self, head: int) -> int:
+        """Remove results that no longer count; how many are left."""
+        left = len(self.results(head))
+        if self._known.has_results and not left:
+            self._view.run("drop_results", (self._thread.origin, self._thread.last))
+            self._known.has_results = False
+        return left
+
+    def page(self, top: int, limit: int) -> list[Entry]:
+        """Entries without payloads from ``top`` down, at most ``limit``; none is missing."""
+        thread = self._thread
+        low = thread.origin + thread.first
+        with self._view.reading(self.place(top)):
+            rows = self._view.all("bare_entries_down", (thread.origin + top, low, limit))
+        for seq, row in zip(range(top, 0, -1), rows, strict=False):
+            self._check(row, seq)
+        if len(rows) < min(limit, top - thread.first + 1):
+            raise self._view.damage("an entry is missing", self.place(top - len(rows)))
+        return [self._entry(row) for row in rows]
+
+    def locate(self, checkpoint_id: str, head: int) -> int | None:
+        """The seq of a checkpoint. Ids mostly come in order, so that is tried first."""
+        wanted = pack_id(checkpoint_id)
+        low, high = self._thread.first, head
+        while low <= high:
+            middle = (low + high) // 2
+            found = self._bare(middle)[_CHECKPOINT]
+            if found == wanted:
+                return middle
+            if not isinstance(found, bytes) or not isinstance(wanted, bytes):
+                break
+            low, high = (middle + 1, high) if found < wanted else (low, middle - 1)
+        origin = self._thread.origin
+        row = self._view.one("search_checkpoint", (origin + 1, origin + head, wanted))
+        return self.entry(row[0] - origin).seq if row else None
+
+    def _tail(self, row: Row) -> list[Row]:
+        """The rows below ``row`` down to the newest snapshot, or to where the rollups end."""
+        found: list[Row] = []
+        seq, roll_seq = row[_ID] % SPAN - 1, row[_ROLL]
+        origin = self._thread.origin
+        with self._view.reading(self.place(seq)):
+            for each in self._view.each("entries_down", (origin + seq, origin + roll_seq)):
+                self._check(each, seq)
+                found.append(each)
+                seq -= 1
+                if each[_KIND] == SNAPSHOT:
+                    return found
+        if seq != roll_seq:
+            raise self._view.damage("an entry is missing", self.place(seq))
+        return found
+
+    def _row(self, seq: int, below: int | None = None) -> Row:
+        with self._view.reading(self.place(seq)):
+            row = self._view.one("entry", (self._thread.origin + seq,))
+        if row is None or (below is not None and seq >= below):
+            raise self._view.damage("an entry is missing", self.place(seq))
+        self._check(row, seq)
+        return row
+
+    def _bare(self, seq: int) -> Row:
+        id = self._thread.origin + seq
+        row = self._neighbour("bare_entries_down", (id, id, 1))
+        if row is None:
+            raise self._view.damage("an entry is missing", self.place(seq))
+        return row
+
+    def _is_followed_by_takeovers(self, seq: int, head: int) -> bool:
+        """Whether nothing but takeovers came after ``seq``. Pruning drops what would not count."""
+        later = range(max(seq + 1, self._thread.first), head + 1)
+        return all(self._bare(each)[_SOURCE] == _TAKEOVER for each in later)
+
+    def _neighbour(self, name: str, values: Row) -> Row | None:
+        """The verified first row of a query, whichever thread it belongs to."""
+        with self._view.reading(f"entries, beside thread '{self._thread.key}'"):
+            row = self._view.one(name, values)
+            if row and not is_sound(row):
+                thread, seq = divmod(row[_ID], SPAN)
+                place = self.place(seq) if thread == self._thread.id else f"entries, id {row[_ID]}"
+                raise self._view.damage("a row does not match its checksum", place)
+        return row
+
+    def _check(self, row: Row, seq: int) -> None:
+        if row[_ID] != self._thread.origin + seq:
+            raise self._view.damage("an entry is missing", self.place(seq))
+        if not is_sound(row):
+            raise self._view.damage("a row does not match its checksum", self.place(seq))
+
+    def _entry(self, row: Row) -> Entry:
+        try:
+            return entry_of(row, self._origin(row[_ORIGIN]))
+        except DAMAGE as error:
+            place = self.place(row[_ID] % SPAN)
+            raise self._view.damage("the run of an entry is damaged", place) from error
+
+    def _origin(self, number: int) -> Origin:
+        origin = self._known.origins.get(number)
+        if origin is None:
+            row = self._view.one("origin", (self._thread.origin + number,))
+            if row is None:
+                raise Damaged
+            values = checked(row)
+            origin = read_text(values[1]), read_text(values[2])
+            self._known.note(number, origin)
+        return origin

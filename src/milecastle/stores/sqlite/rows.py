@@ -1,0 +1,349 @@
+"""Rows and what they hold: entries, results, runs, failures, threads and manifests.
+
+Rules:
+
+- Every row has a checksum over all of its values. An entry has two, one of them over the payload,
+  so that a history can be verified without reading any.
+- A checksum covers the row's key: a row that stands where it does not belong is found out.
+- A row that was damaged is never turned into anything: ``Damaged`` is raised, and whoever reads
+  says where that was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any, get_args
+from zlib import crc32
+
+import msgspec
+
+from milecastle.model.checkpoint import Entry, Source, TaskResult
+from milecastle.model.failure import Failure
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord
+
+__all__ = [
+    "SPAN",
+    "Damaged",
+    "Origin",
+    "Row",
+    "ThreadRow",
+    "checked",
+    "entry_of",
+    "entry_row",
+    "failure_of",
+    "failure_row",
+    "is_sound",
+    "manifest_of",
+    "pack_id",
+    "read_text",
+    "result_of",
+    "result_row",
+    "run_of",
+    "run_row",
+    "summed",
+    "thread_of",
+    "thread_values",
+    "write_text",
+]
+
+Row = tuple[Any, ...]
+Origin = tuple[str, str]
+"""A run id and the fingerprint of the graph that wrote."""
+
+SPAN = 2**32
+"""How many numbers a thread has for its entries, and for each other table that is kept by it."""
+
+_SOURCES: tuple[Source, ...] = get_args(Source)
+_SOURCE_CODES = {source: code for code, source in enumerate(_SOURCES)}
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII).fullmatch
+_HALF = 2**63
+_META = 15
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Damaged(Exception):
+    """A row's checksum does not match, or it holds what no row holds."""
+
+
+class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread in the index, with how many runs and failures it has, and its newest run."""
+
+    id: int
+    key: ThreadKey
+    first: int = 1
+    runs: int = 0
+    failures: int = 0
+    status: str | None = None
+    started_at: int | None = None
+    run_id: str | None = None
+
+    @property
+    def origin(self) -> int:
+        """The id below the first of this thread, in every table that is kept by thread."""
+        return self.id * SPAN
+
+    @property
+    def last(self) -> int:
+        """The greatest id that a row of this thread can have."""
+        return self.id * SPAN + SPAN - 1
+
+
+# -- values
+
+
+def write_text(text: str) -> str | bytes:
+    """Text as a database takes it: what is not Unicode becomes bytes, of an odd number."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return b"\xff" + text.encode("utf-16-le", "surrogatepass")
+    return text
+
+
+def read_text(value: Any) -> str:
+    """What ``write_text`` was given."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, bytes):
+        raise Damaged
+    return value[1:].decode("utf-16-le", "surrogatepass")
+
+
+@lru_cache(maxsize=1024)  # an id comes back as the next entry's parent
+def pack_id(id: str) -> str | bytes:
+    """A UUID as sixteen bytes; any other id as text."""
+    return bytes.fromhex(id.replace("-", "")) if _UUID(id) else write_text(id)
+
+
+def _unpack_id(value: Any) -> str:
+    if isinstance(value, bytes) and len(value) == 16:
+        text = value.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return read_text(value)
+
+
+@lru_cache(maxsize=1024)
+def _write_names(names: tuple[str, ...]) -> str | bytes | None:
+    return _write_json(names) if names else None
+
+
+@lru_cache(maxsize=1024)
+def _read_names(value: str | bytes | None) -> tuple[str, ...]:
+    return () if value is None else tuple(_read_json(value))
+
+
+def _write_json(value: Any) -> str | bytes:
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return write_text(json.dumps(value, ensure_ascii=False))
+
+
+def _read_json(value: str | bytes) -> Any:
+    return msgspec.json.decode(value) if isinstance(value, str) else json.loads(read_text(value))
+
+
+def summed(values: Row) -> Row:
+    """The row with its checksum at the end."""
+    return *values, crc32(_encode(values))
+
+
+def checked(row: Row) -> Row:
+    """The row without its checksum, which matches."""
+    values = row[:-1]
+    if row[-1] != crc32(_encode(values)):
+        raise Damaged
+    return values
+
+
+# -- entries
+
+
+def entry_row(entry: Entry, thread: int, origin: int, prior: int | None = None) -> list[Any]:
+    """An entry as a row, with its parent written out."""
+    parent = entry.parent_id
+    meta = [
+        thread * SPAN + entry.seq,
+        pack_id(entry.id),
+        pack_id(parent) if parent is not None else b"" if entry.seq > 1 else None,
+        entry.step,
+        _SOURCE_CODES[entry.source],
+        _write_names(entry.nodes),
+        _write_names(entry.next),
+        origin,
+        entry.created_at,
+        entry.kind,
+        entry.base_seq,
+        entry.roll_seq,
+        prior,
+        _write_names(entry.route),
+        write_text(entry.note) if entry.note else "",
+    ]
+    payload = entry.payload
+    meta += ((crc32(_encode(meta)) << 32 | crc32(payload)) - _HALF, payload)
+    return meta
+
+
+def is_sound(row: Row) -> bool:
+    """Whether an entry's row matches its checksums; that of the payload only if it is there."""
+    sums = row[_META]
+    if not isinstance(sums, int):
+        return False
+    meta, payload = divmod(sums + _HALF, SPAN)
+    if crc32(_encode(row[:_META])) != meta:
+        return False
+    return len(row) == _META + 1 or (isinstance(row[-1], bytes) and crc32(row[-1]) == payload)
+
+
+def entry_of(row: Row, origin: Origin) -> Entry:
+    """The entry of a verified row; without payload if the row has none."""
+    parent = row[2]
+    return Entry(
+        row[0] % SPAN,
+        _unpack_id(row[1]),
+        None if parent is None or parent == b"" else _unpack_id(parent),
+        row[3],
+        _SOURCES[int(row[4])],
+        _read_names(row[5]),
+        _read_names(row[6]),
+        origin[0],
+        origin[1],
+        row[8],
+        row[9],
+        row[10],
+        row[11],
+        row[16] if len(row) > _META + 1 else b"",
+        _read_names(row[13]),
+        read_text(row[14]),
+    )
+
+
+# -- everything else
+
+
+def result_row(id: int, head: int, result: TaskResult) -> Row:
+    """A task's result as a row."""
+    return summed((id, head, result.seq, write_text(result.task), result.payload))
+
+
+def result_of(values: Row) -> TaskResult:
+    """The result of a checked row."""
+    return TaskResult(seq=values[2], task=read_text(values[3]), payload=values[4])
+
+
+def run_row(thread: int, run: RunRecord) -> Row:
+    """A run's record as a row; the thread's key stands in the index."""
+    return summed(
+        (
+            thread,
+            write_text(run.run_id),
+            run.started_at,
+            write_text(run.graph),
+            write_text(run.fingerprint),
+            run.mode,
+            run.status,
+            run.retry_count,
+            None if run.previous_run_id is None else write_text(run.previous_run_id),
+            run.ended_at,
+            write_text(run.input_digest),
+            _write_json(run.metadata),
+        )
+    )
+
+
+def run_of(values: Row, thread: ThreadRow) -> RunRecord:
+    """The record of a checked row of this thread."""
+    if values[0] != thread.id:
+        raise Damaged
+    found = {
+        "run_id": read_text(values[1]),
+        "started_at": values[2],
+        "key": thread.key,
+        "graph": read_text(values[3]),
+        "fingerprint": read_text(values[4]),
+        "mode": values[5],
+        "status": values[6],
+        "retry_count": values[7],
+        "previous_run_id": None if values[8] is None else read_text(values[8]),
+        "ended_at": values[9],
+        "input_digest": read_text(values[10]),
+        "metadata": _read_json(values[11]),
+    }
+    return msgspec.convert(found, RunRecord)
+
+
+def failure_row(thread: int, failure: Failure) -> Row:
+    """A failure as a row."""
+    return summed(
+        (
+            thread,
+            write_text(failure.run_id),
+            failure.failure_class,
+            int(failure.resumable),
+            write_text(failure.error_type),
+            write_text(failure.message),
+            _write_json(failure.traceback),
+            _write_json(failure.causes),
+            failure.attempt,
+            failure.time,
+            None if failure.node is None else write_text(failure.node),
+        )
+    )
+
+
+def failure_of(values: Row) -> Failure:
+    """The failure of a checked row."""
+    found = {
+        "run_id": read_text(values[1]),
+        "failure_class": values[2],
+        "resumable": bool(values[3]),
+        "error_type": read_text(values[4]),
+        "message": read_text(values[5]),
+        "traceback": _read_json(values[6]),
+        "causes": _read_json(values[7]),
+        "attempt": values[8],
+        "time": values[9],
+        "node": None if values[10] is None else read_text(values[10]),
+    }
+    return msgspec.convert(found, Failure)
+
+
+def manifest_of(values: Row, key: Row) -> bytes:
+    """The manifest of a checked row with this key."""
+    if values[:2] != key:
+        raise Damaged
+    return bytes(values[2])
+
+
+def thread_values(thread: ThreadRow) -> Row:
+    """A thread as a row."""
+    run_id = None if thread.run_id is None else write_text(thread.run_id)
+    return (
+        thread.id,
+        thread.key.tenant,
+        thread.key.thread,
+        thread.first,
+        thread.runs,
+        thread.failures,
+        thread.status,
+        thread.started_at,
+        run_id,
+    )
+
+
+def thread_of(values: Row) -> ThreadRow:
+    """The thread of a checked row."""
+    id, tenant, thread, first, runs, failures, status, started_at, run_id = values
+    return ThreadRow(
+        id=id,
+        key=ThreadKey(tenant, thread),
+        first=first,
+        runs=runs,
+        failures=failures,
+        status=status,
+        started_at=started_at,
+        run_id=None if run_id is None else read_text(run_id),
+    )

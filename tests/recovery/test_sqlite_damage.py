@@ -1,0 +1,160 @@
+"""Any bit of an SQLite file is flipped: what is read is right, or it is a clear error.
+
+A flip in what a row holds never goes unnoticed. One in the bookkeeping of a page may at worst
+hide rows from the end of a thread, or a thread, as cutting the file off would; what is left is
+still right. `MILECASTLE_FLIPS` is the number of flips; 0 is every bit that is not in empty space.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milecastle.errors import CodecError, Corrupted, FormatTooNew, InvalidRequest
+from milecastle.stores.sqlite import SqliteStore
+from milecastle.testing.entries import Writer, a_key
+from tests.migration.sqlite_golden import everything_in, fill
+
+FLIPS = int(os.environ.get("MILECASTLE_FLIPS", "1500"))
+PAGE = 4096
+CLEAR = (Corrupted, CodecError, FormatTooNew, InvalidRequest)
+LISTED = ("history", "runs", "results", "threads")
+
+
+def read_all(path: Path) -> list[Any]:
+    store = SqliteStore(path, timeout=0.1)
+    try:
+        return everything_in(store)
+    finally:
+        store.close()
+
+
+def table_pages(path: Path) -> set[int]:
+    """The pages, from 0, that hold rows of tables; each table of so small a file has one."""
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute("SELECT rootpage FROM sqlite_master WHERE type = 'table'")
+        return {page - 1 for (page,) in rows}
+
+
+def bits(data: bytes, pages: set[int], *, of_rows: bool) -> list[int]:
+    """The bits of what rows hold, or those of everything else that is not empty."""
+    found: list[int] = []
+    for place, byte in enumerate(data):
+        page, offset = divmod(place, PAGE)
+        header = page * PAGE + (100 if page == 0 else 0)
+        content = int.from_bytes(data[header + 5 : header + 7])
+        is_row = page in pages and offset >= content
+        if is_row == of_rows and (byte or offset < 64):
+            found += range(place * 8, place * 8 + 8)
+    return found
+
+
+def flip(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def chosen(all_bits: list[int]) -> list[int]:
+    if not FLIPS or len(all_bits) <= FLIPS:
+        return all_bits
+    return random.Random(7).sample(all_bits, FLIPS)
+
+
+def outcomes(path: Path, data: bytes, flipped: list[int]) -> Iterator[tuple[int, list[Any] | None]]:
+    """Each bit with what was read though it was flipped; ``None`` if that was a clear error."""
+    for bit in flipped:
+        for end in ("-wal", "-shm"):
+            Path(f"{path}{end}").unlink(missing_ok=True)
+        path.write_bytes(flip(data, bit))
+        try:
+            yield bit, read_all(path)
+        except CLEAR:
+            yield bit, None
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    fill(store)
+    store.close()
+    return path
+
+
+def test_a_flipped_bit_of_a_row_is_never_missed(path: Path) -> None:
+    data, expected = path.read_bytes(), read_all(path)
+    flipped = chosen(bits(data, table_pages(path), of_rows=True))
+    found = dict(outcomes(path, data, flipped))
+    assert [bit for bit, read in found.items() if read not in (None, expected)] == []
+    assert sum(read is None for read in found.values()) > len(flipped) // 2
+
+
+def test_a_flipped_bit_of_a_page_invents_nothing(path: Path) -> None:
+    data, expected = path.read_bytes(), read_all(path)
+    flipped = chosen(bits(data, table_pages(path), of_rows=False))
+    for bit, read in outcomes(path, data, flipped):
+        if read is None:
+            continue
+        for ours, truth in zip(read[:-1], expected[:-1], strict=True):
+            assert invented(ours, truth) == [], f"bit {bit}"
+        assert read[-1] in (None, expected[-1]), f"bit {bit}"
+
+
+def invented(read: dict[str, Any], truth: dict[str, Any]) -> list[str]:
+    """The lists of a thread that hold what was never written, or leave something out between."""
+    wrong = [name for name in LISTED if any(item not in truth[name] for item in read[name])]
+    kept = read["history"]
+    if kept and kept != [entry for entry in truth["history"] if entry.seq <= kept[0].seq]:
+        wrong.append("gaps")
+    return wrong
+
+
+def test_damage_names_its_place(path: Path) -> None:
+    data = path.read_bytes()
+    place = data.rindex(b"1.3;")
+    path.write_bytes(flip(data, place * 8))
+    store = SqliteStore(path)
+    with pytest.raises(Corrupted) as caught:
+        store.read(a_key("alpha"), 3)
+    for part in (str(path), "table entries", "tenant/alpha", "seq 3"):
+        assert part in caught.value.place
+    assert store.read(a_key("alpha"), 2) is not None
+    store.close()
+
+
+def test_damage_to_one_thread_leaves_the_others_readable(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(flip(data, data.rindex(b"1.3;") * 8))
+    store = SqliteStore(path)
+    writer = Writer(a_key("another"), 7).begin(store, 3)
+    assert [entry.seq for entry in store.history(writer.key)] == [3, 2, 1]
+    assert store.read(a_key("beta")) is not None
+    store.close()
+
+
+def test_a_row_that_vanished_is_missed(path: Path) -> None:
+    """Also if the database itself has nothing to complain about."""
+    for order, place in (
+        ("DELETE FROM entries WHERE id = 4294967296 + 3", "entries, thread 'tenant/alpha', seq 4"),
+        ("DELETE FROM entries WHERE id = 8589934592 + 6", "entries, thread 'tenant/beta', seq 6"),
+        ("DELETE FROM origins", "entries, thread 'tenant/alpha', seq 6"),
+        ("DELETE FROM runs WHERE status = 'failed'", "runs, thread 'tenant/alpha'"),
+        ("DELETE FROM failures", "failures, thread 'tenant/alpha', run"),
+        ("DELETE FROM results WHERE task = 'one'", "results, thread 'tenant/alpha', seq 6"),
+    ):
+        copy = path.with_name("copy.db")
+        copy.write_bytes(path.read_bytes())
+        with closing(sqlite3.connect(copy)) as database:
+            assert database.execute(order).rowcount > 0
+            database.commit()
+        with pytest.raises(Corrupted) as caught:
+            read_all(copy)
+        assert place in caught.value.place
