@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from milecastle.errors import InvalidRequest
+from milecastle.errors import Conflict, InvalidRequest, StoreError
 from milecastle.model.checkpoint import DELTA, Entry
 from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
@@ -76,6 +76,29 @@ class SqliteStore:
             now = write_batch(View(cursor, self.path), batch, known)
         if now is not None:
             self._remember(batch.key, now)
+
+    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+        """Commit each batch as ``commit`` would, all in one transaction; the outcome of each."""
+        learned: dict[ThreadKey, Known] = {}
+        with self._connections.writing() as cursor:
+            view = View(cursor, self.path)
+            outcomes = [self._commit_one(view, batch, learned) for batch in batches]
+        for key, known in learned.items():
+            self._remember(key, known)
+        return outcomes
+
+    def _commit_one(
+        self, view: View, batch: Batch, learned: dict[ThreadKey, Known]
+    ) -> Conflict | None:
+        """Write one of many; a batch that conflicts is refused before anything is written."""
+        known = learned.get(batch.key) or self._known.get(batch.key)
+        try:
+            now = write_batch(view, batch, known)
+        except Conflict as conflict:
+            return conflict
+        if now is not None:
+            learned[batch.key] = now
+        return None
 
     def _append(self, key: ThreadKey, head: int, entry: Entry) -> bool:
         """Do a plain step in one statement; ``False`` if it takes more, or was refused."""
