@@ -25,6 +25,7 @@ from tests.process.test_sqlite_kills import start
 
 RACES = int(os.environ.get("MILECASTLE_RACES", "200"))
 WRITERS = 2
+OPENINGS = max(60, RACES // 10)
 
 
 def race(path: Path, races: int) -> Races:
@@ -77,7 +78,7 @@ def test_many_processes_may_open_a_new_file_at_once(tmp_path: Path) -> None:
     with ExitStack() as stack:
         processes = [stack.enter_context(start("open")) for _ in range(4)]
         assert [answer(process) for process in processes] == ["ready"] * 4
-        for number in range(30):
+        for number in range(OPENINGS):
             for process in processes:
                 tell(process, str(tmp_path / f"{number}.db"))
             assert [answer(process) for process in processes] == ["opened"] * 4
@@ -95,10 +96,10 @@ def test_a_child_shares_neither_locks_nor_connections(tmp_path: Path) -> None:
     busy = threading.Thread(target=_write_until, args=(done, store, ours))
     busy.start()
     theirs = [Writer(a_key(f"child {number}"), number) for number in range(2, 12)]
-    codes = [_in_child(store, writer) for writer in theirs]
+    hung = next((writer.key for writer in theirs if _in_child(store, writer) != 0), None)
     done.set()
     busy.join()
-    assert codes == [0] * 10
+    assert hung is None
     with closing(SqliteStore(tmp_path / "store.db")) as again:
         assert _heads(again, *(writer.key for writer in theirs)) == [5] * 10
         assert _heads(again, ours.key) == _heads(store, ours.key) == [ours.head]

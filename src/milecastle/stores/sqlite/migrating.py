@@ -36,7 +36,10 @@ def prepare(path: str, timeout: float) -> None:
     try:
         connection = connect(path, timeout)
         try:
-            if _version(connection, path) < FORMAT_VERSION:
+            connection.execute("BEGIN")
+            version = _version(connection, path)
+            connection.execute("COMMIT")
+            if version < FORMAT_VERSION:
                 _write_ahead(connection, timeout)
                 _migrate(connection, path)
                 _keep_name(path)
@@ -50,7 +53,10 @@ def prepare(path: str, timeout: float) -> None:
 
 
 def _version(connection: sqlite3.Connection, path: str) -> int:
-    """The format version of a file that is ours or empty; anything else is refused."""
+    """The format version of a file that is ours or empty; anything else is refused.
+
+    To be called in a transaction: somebody may be making the tables at this moment.
+    """
     application = _number(connection, "PRAGMA application_id")
     version = _number(connection, "PRAGMA user_version")
     tables = _number(connection, "SELECT count(*) FROM sqlite_master")

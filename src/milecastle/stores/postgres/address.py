@@ -1,0 +1,121 @@
+"""Where a store is and how it is to be used: a PostgreSQL URL with options of ours.
+
+``postgresql://user@host/db?schema=milecastle&prepare=off``. Whatever is not ours is PostgreSQL's:
+several hosts, TLS, timeouts. Unless the URL says otherwise, connections go to a server that takes
+writes, and notice a server that is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+import msgspec
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from milecastle.errors import InvalidRequest
+
+__all__ = ["Address", "parse"]
+
+_LONGEST_NAME = 63
+_DEFAULTS: dict[str, Any] = {
+    "application_name": "milecastle",
+    "client_encoding": "UTF8",
+    "connect_timeout": 10,
+    "target_session_attrs": "read-write",
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed URL. ``connect`` is what psycopg connects with.
+
+    ``schema``: where the tables are. ``prepare``: whether statements are prepared on the server;
+    off for a pooler that cannot follow them. ``rls``: whether row-level security parts tenants.
+    ``migrate``: whether opening brings the schema up to date. ``min_size`` and ``max_size``: how
+    many connections are kept. ``timeout``: how many seconds a call waits for a server to be back.
+    ``synchronous_commit``: ``off`` accepts a server that loses commits when it crashes.
+    """
+
+    connect: dict[str, Any]
+    schema: str = "milecastle"
+    prepare: bool = True
+    rls: bool = False
+    migrate: bool = True
+    min_size: int = 1
+    max_size: int = 10
+    timeout: float = 30.0
+    synchronous_commit: bool = True
+
+
+def parse(url: str) -> Address:
+    """Take a URL apart; ``InvalidRequest`` says what is wrong with it."""
+    start, _, query = url.partition("?")
+    options: dict[str, str] = {}
+    rest: list[tuple[str, str]] = []
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in _READERS:
+            options[name] = value
+        else:
+            rest.append((name, value))
+    start += "?" + urlencode(rest, quote_via=quote) if rest else ""
+    try:
+        given = conninfo_to_dict(start)
+    except psycopg.ProgrammingError as error:
+        raise InvalidRequest(f"this is not a PostgreSQL URL: {error}") from None
+    read = {name: _READERS[name](name, value) for name, value in options.items()}
+    address = Address(connect={**_DEFAULTS, **given}, **read)
+    if not 1 <= address.min_size <= address.max_size:
+        raise InvalidRequest("min_size must be at least 1 and at most max_size")
+    return address
+
+
+def _switch(name: str, value: str) -> bool:
+    known = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+    if value.lower() not in known:
+        raise InvalidRequest(f"{name} must be on or off, not '{value}'")
+    return known[value.lower()]
+
+
+def _count(name: str, value: str) -> int:
+    if not value.isdecimal():
+        raise InvalidRequest(f"{name} must be a whole number, not '{value}'")
+    return int(value)
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidRequest(f"{name} must be a number of seconds, not '{value}'")
+    return seconds
+
+
+def _identifier(name: str, value: str) -> str:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= _LONGEST_NAME or "\0" in value or value.startswith("pg_"):
+        raise InvalidRequest(
+            f"{name} must have 1 to {_LONGEST_NAME} bytes and must not begin with 'pg_'"
+        )
+    return value
+
+
+_READERS: dict[str, Any] = {
+    "schema": _identifier,
+    "prepare": _switch,
+    "rls": _switch,
+    "migrate": _switch,
+    "min_size": _count,
+    "max_size": _count,
+    "timeout": _seconds,
+    "synchronous_commit": _switch,
+}

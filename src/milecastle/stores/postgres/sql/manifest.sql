@@ -1,0 +1,2 @@
+SELECT manifest FROM {schema}.manifests
+WHERE tenant = %(tenant)s AND fingerprint = %(fingerprint)s

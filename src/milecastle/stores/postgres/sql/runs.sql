@@ -1,0 +1,7 @@
+SELECT
+    run_id, graph, fingerprint, mode, status, retry_count, previous_run_id, started_at, ended_at,
+    input_digest, metadata
+FROM {schema}.runs
+WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+ORDER BY started_at DESC, run_id DESC
+LIMIT %(limit)s::bigint

@@ -1,0 +1,34 @@
+-- Row-level security for a role that is not the owner: it sees and writes the rows of the tenant
+-- that its transaction names, and no others. FORCE holds the owner to it as well.
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT ON {schema}.migrations TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON
+    {schema}.entries, {schema}.threads, {schema}.runs, {schema}.failures, {schema}.results,
+    {schema}.manifests
+TO {role};
+
+ALTER TABLE {schema}.entries ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.threads ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.runs ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.failures ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.results ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.manifests ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+
+DROP POLICY IF EXISTS tenants ON {schema}.entries;
+DROP POLICY IF EXISTS tenants ON {schema}.threads;
+DROP POLICY IF EXISTS tenants ON {schema}.runs;
+DROP POLICY IF EXISTS tenants ON {schema}.failures;
+DROP POLICY IF EXISTS tenants ON {schema}.results;
+DROP POLICY IF EXISTS tenants ON {schema}.manifests;
+CREATE POLICY tenants ON {schema}.entries
+    USING (tenant = current_setting('milecastle.tenant', true));
+CREATE POLICY tenants ON {schema}.threads
+    USING (tenant = current_setting('milecastle.tenant', true));
+CREATE POLICY tenants ON {schema}.runs
+    USING (tenant = current_setting('milecastle.tenant', true));
+CREATE POLICY tenants ON {schema}.failures
+    USING (tenant = current_setting('milecastle.tenant', true));
+CREATE POLICY tenants ON {schema}.results
+    USING (tenant = current_setting('milecastle.tenant', true));
+CREATE POLICY tenants ON {schema}.manifests
+    USING (tenant = current_setting('milecastle.tenant', true));

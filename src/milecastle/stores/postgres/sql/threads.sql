@@ -1,0 +1,6 @@
+SELECT thread, status, run_id, graph, started_at, ended_at
+FROM {schema}.threads
+WHERE tenant = %(tenant)s AND run_id IS NOT NULL
+    AND thread >= %(from)s AND thread <> %(after)s
+ORDER BY thread
+LIMIT %(limit)s::bigint

@@ -1,0 +1,129 @@
+"""Statements that meet in the server, each pair in the one order that could go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Thread
+
+import msgspec.structs
+import psycopg
+import pytest
+
+from milecastle.errors import Conflict
+from milecastle.ports.store import Batch
+from milecastle.stores.postgres import PostgresStore, rows
+from milecastle.stores.postgres.statements import Statements
+from milecastle.testing.contract_reading import check_reads
+from milecastle.testing.entries import Writer, a_key, a_result, a_run, make_id
+from tests.postgres_cluster import (
+    count_rows,
+    needs_postgres,
+    new_schema,
+    schema_of,
+    the_cluster,
+    wait_until,
+)
+
+pytestmark = needs_postgres
+
+
+@pytest.fixture
+def store() -> Iterator[PostgresStore]:
+    store = PostgresStore(the_cluster().url_of(new_schema(), max_size="1"))
+    yield store
+    store.close()
+
+
+@contextmanager
+def committing(store: PostgresStore, batch: Batch) -> Generator[None, None, None]:
+    """Have a batch written and not yet committed; it is committed at the end of the block."""
+    query = Statements(schema_of(store)).commit
+    parameters = rows.key_parameters(batch.key, head=batch.head)
+    parameters |= rows.result_parameters(batch.results)
+    parameters |= rows.batch_parameters(batch.entries, batch.runs, batch.failure, batch.manifest)
+    with psycopg.connect(the_cluster().url) as connection:
+        assert len(connection.execute(query, parameters).fetchall()) == 1
+        yield
+
+
+class Waiting(Thread):
+    """Does something that has to wait for somebody else, and keeps what came of it."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self._work = work
+        self.outcome: object = None
+        self.start()
+        wait_until(self.waits)
+
+    def run(self) -> None:
+        try:
+            self.outcome = self._work()
+        except Conflict as conflict:
+            self.outcome = conflict
+
+    def waits(self) -> bool:
+        query = b"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return the_cluster().execute(query) != [(0,)]
+
+
+def ends_with(waiting: Waiting) -> object:
+    waiting.join(30)
+    assert not waiting.is_alive()
+    return waiting.outcome
+
+
+def test_a_record_of_who_was_overtaken_is_refused(store: PostgresStore) -> None:
+    """A takeover is on its way when the old writer records that it failed."""
+    writer = Writer().begin(store, 2)
+    superseded = msgspec.structs.replace(writer.run, status="superseded")
+    failed = msgspec.structs.replace(writer.run, status="failed")
+    new = a_run(writer.key, 2)
+    takeover = writer.batch(writer.plan(source="takeover"), runs=(superseded, new))
+    with committing(store, takeover):
+        late = Waiting(lambda: store.commit(writer.batch(runs=(failed,))))
+    assert isinstance(ends_with(late), Conflict)
+    assert list(store.runs(writer.key)) == [new, superseded]
+
+
+def test_an_entry_of_who_was_overtaken_is_refused(store: PostgresStore) -> None:
+    writer = Writer().begin(store, 2)
+    with committing(store, writer.batch(writer.plan(id=make_id(99)))):
+        late = Waiting(lambda: store.commit(writer.batch(writer.plan())))
+    assert isinstance(ends_with(late), Conflict)
+    assert store.locate(writer.key, make_id(99)) == 3
+
+
+def test_a_deletion_waits_for_an_entry_that_is_on_its_way(store: PostgresStore) -> None:
+    """It finds its place taken, and goes on; on one connection, as often as need be."""
+    for number in range(8):
+        writer = Writer(a_key(f"deleted {number}")).begin(store, 2)
+        with committing(store, writer.batch(writer.plan())):
+            deletion = Waiting(partial(store.delete, writer.key))
+        assert ends_with(deletion) is True
+        assert store.read(writer.key) is None
+        assert store.locate(writer.key, "") is None
+        again = Writer(writer.key, 2).begin(store, 2)
+        check_reads(store, again)
+
+
+def test_a_deletion_waits_for_a_record_that_is_on_its_way(store: PostgresStore) -> None:
+    writer = Writer().begin(store, 2)
+    with committing(store, writer.batch(runs=(a_run(writer.key, 2),))):
+        deletion = Waiting(lambda: store.delete(writer.key))
+    assert ends_with(deletion) is True
+    assert list(store.runs(writer.key)) == []
+    assert list(store.threads(writer.key.tenant)) == []
+
+
+def test_a_deletion_leaves_no_result_that_was_on_its_way(store: PostgresStore) -> None:
+    writer = Writer().begin(store, 2)
+    query = Statements(schema_of(store)).keep_results
+    parameters = rows.key_parameters(writer.key, head=2, **rows.result_parameters([a_result(2)]))
+    with psycopg.connect(the_cluster().url) as connection:
+        assert len(connection.execute(query, parameters).fetchall()) == 1
+        deletion = Waiting(lambda: store.delete(writer.key))
+    assert ends_with(deletion) is True
+    assert count_rows(the_cluster().url_of(schema_of(store)), "results") == 0

@@ -1,0 +1,292 @@
+"""Backends and clients die in the middle of commits; nothing acknowledged is lost, nothing doubled.
+
+``MILECASTLE_KILLS`` is the number of backends ended in the long form.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from threading import Event, Thread
+
+import msgspec.structs
+import psycopg
+import pytest
+
+from milecastle.errors import Conflict, Unavailable
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+from milecastle.stores.postgres import PostgresStore
+from milecastle.stores.postgres.pool import Pool
+from milecastle.stores.postgres.rows import Numbered, Parameters
+from milecastle.stores.postgres.translating import Lost
+from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
+from tests.postgres_cluster import Cluster, find_binaries, needs_postgres, new_schema, the_cluster
+from tests.process.postgres_workers import start
+
+pytestmark = needs_postgres
+
+KILLS = int(os.environ.get("MILECASTLE_KILLS", "20"))
+CLIENT_KILLS = int(os.environ.get("MILECASTLE_CLIENT_KILLS", "10"))
+RACES = int(os.environ.get("MILECASTLE_RACES", "100"))
+
+
+@pytest.fixture
+def url() -> str:
+    schema = new_schema()
+    return the_cluster().url_of(schema, application_name=schema, max_size="2")
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(url)
+    yield store
+    store.close()
+
+
+class Losing:
+    """Loses the answer to some calls, before or after they were sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._count = Pool.count
+        self.plan: list[str] = []
+        losing = self
+
+        def count(pool: Pool, query: bytes, parameters: Parameters | Numbered, tenant: str) -> int:
+            return losing.act(pool, query, parameters, tenant)
+
+        monkeypatch.setattr(Pool, "count", count)
+
+    def act(self, pool: Pool, query: bytes, parameters: Parameters | Numbered, tenant: str) -> int:
+        moment = self.plan.pop(0) if self.plan else "never"
+        if moment == "before":
+            raise Lost("lost before it was sent")
+        written = self._count(pool, query, parameters, tenant)
+        if moment == "after":
+            raise Lost("lost after it was sent")
+        return written
+
+
+@pytest.fixture
+def losing(monkeypatch: pytest.MonkeyPatch) -> Losing:
+    return Losing(monkeypatch)
+
+
+@pytest.mark.parametrize("plan", [["before"], ["after"], ["before"] * 3, ["before", "after"]])
+def test_a_commit_without_an_answer_is_written_once(
+    store: PostgresStore, losing: Losing, plan: list[str]
+) -> None:
+    writer = Writer().begin(store, 3)
+    losing.plan = list(plan)
+    entry = writer.append(store)
+    assert losing.plan == []
+    assert [found.seq for found in store.history(writer.key)] == [4, 3, 2, 1]
+    assert store.locate(writer.key, entry.id) == 4
+
+
+def test_who_lost_the_answer_and_the_race_is_refused(store: PostgresStore, losing: Losing) -> None:
+    writer = Writer().begin(store, 2)
+    store.commit(writer.batch(msgspec.structs.replace(writer.plan(), id="another")))
+    losing.plan = ["before"]
+    with pytest.raises(Conflict) as caught:
+        writer.append(store)
+    assert losing.plan == []
+    assert caught.value.head == 3
+    assert store.locate(writer.key, "another") == 3
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_records_without_an_answer_are_kept(
+    store: PostgresStore, losing: Losing, moment: str
+) -> None:
+    writer = Writer().begin(store, 2)
+    failed = a_run(writer.key, 5, status="failed")
+    losing.plan = [moment]
+    store.commit(writer.batch(runs=(failed,), failure=a_failure(failed.run_id)))
+    losing.plan = [moment]
+    store.commit(writer.batch(results=(a_result(2),)))
+    losing.plan = [moment]
+    store.commit(writer.batch(manifest=("f", b"manifest")))
+    assert store.run(writer.key, failed.run_id) == failed
+    assert store.failure(writer.key, failed.run_id) == a_failure(failed.run_id)
+    chain = store.read(writer.key)
+    assert chain is not None
+    assert chain.results == (a_result(2),)
+    assert store.manifest(writer.key, "f") == b"manifest"
+
+
+def test_a_server_that_does_not_come_back_is_unavailable(losing: Losing) -> None:
+    store = PostgresStore(the_cluster().url_of(new_schema(), timeout="0.2"))
+    writer = Writer().begin(store, 2)
+    losing.plan = ["before"] * 1000
+    with pytest.raises(Unavailable, match="not known"):
+        writer.append(store)
+    store.close()
+
+
+def check_log(store: Store, key: ThreadKey, acknowledged: list[str]) -> None:
+    """Everything acknowledged is there, in order, once, and nothing else but one last entry."""
+    kept = [entry.id for entry in store.history(key)][::-1]
+    seqs = [entry.seq for entry in store.history(key)][::-1]
+    assert seqs == list(range(1, len(kept) + 1))
+    assert kept[: len(acknowledged)] == acknowledged
+    assert len(kept) - len(acknowledged) <= 1
+
+
+class Writing(Thread):
+    """Appends until it is told to stop; an error ends it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.writer = Writer(a_key("killed"))
+        self.store = store
+        self.enough = Event()
+        self.acknowledged: list[str] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.writer.begin(self.store)
+            self.acknowledged.append(self.writer.entries[1].id)
+            while not self.enough.is_set():
+                self.writer.states = {self.writer.head: b""}  # what it was is of no interest here
+                self.acknowledged.append(self.writer.append(self.store).id)
+        except BaseException as error:
+            self.error = error
+
+
+def test_ended_backends_lose_nothing(url: str, store: PostgresStore) -> None:
+    """Many backends are ended while they commit; the writer never notices."""
+    name = url.partition("application_name=")[2].partition("&")[0]
+    writing = Writing(store)
+    writing.start()
+    ended = 0
+    with the_cluster().connect() as admin:
+        until = time.monotonic() + 60 + KILLS
+        while ended < KILLS and time.monotonic() < until and writing.error is None:
+            time.sleep(random.uniform(0.001, 0.02))
+            found = admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+                " AND state = 'active'",
+                [name],
+            ).fetchall()
+            ended += len(found)
+    writing.enough.set()
+    writing.join()
+    assert writing.error is None
+    assert ended >= KILLS
+    check_log(store, writing.writer.key, writing.acknowledged)
+
+
+def test_a_killed_backend_takes_the_server_down_and_loses_nothing() -> None:
+    """kill -9 of a backend: the server restarts as after a crash, and the writer goes on."""
+    binaries = find_binaries()
+    assert binaries
+    cluster = Cluster(binaries)
+    try:
+        store = PostgresStore(cluster.url_of("crash", application_name="victim"))
+        writing = Writing(store)
+        writing.start()
+        for _ in range(max(2, KILLS // 10)):
+            time.sleep(random.uniform(0.05, 0.2))
+            before = len(writing.acknowledged)
+            for pid in _backends(cluster, "victim"):
+                os.kill(pid, signal.SIGKILL)
+            until = time.monotonic() + 30
+            while len(writing.acknowledged) <= before + 1 and writing.error is None:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        writing.enough.set()
+        writing.join()
+        assert writing.error is None
+        check_log(store, writing.writer.key, writing.acknowledged)
+        store.close()
+    finally:
+        cluster.remove()
+
+
+def _backends(cluster: Cluster, name: str) -> list[int]:
+    try:
+        with cluster.connect() as admin:
+            found = admin.execute(
+                "SELECT pid FROM pg_stat_activity WHERE application_name = %s", [name]
+            ).fetchall()
+    except psycopg.OperationalError:
+        return []
+    return [pid for (pid,) in found]
+
+
+def test_a_server_that_was_restarted_is_found_again() -> None:
+    binaries = find_binaries()
+    assert binaries
+    cluster = Cluster(binaries)
+    try:
+        store = PostgresStore(cluster.url_of("again"))
+        writer = Writer().begin(store, 3)
+        cluster.stop()
+        cluster.start()
+        writer.append(store)
+        assert [entry.seq for entry in store.history(writer.key)] == [4, 3, 2, 1]
+        cluster.stop()
+        cluster.start()
+        assert store.delete(writer.key) is True
+        store.close()
+    finally:
+        cluster.remove()
+
+
+def test_killed_clients_lose_nothing_that_they_were_told(url: str, store: PostgresStore) -> None:
+    for number in range(CLIENT_KILLS):
+        worker = start("write", url, f"client {number}")
+        assert worker.stdout is not None
+        seen = [int(worker.stdout.readline()) for _ in range(3)]
+        time.sleep(random.uniform(0, 0.05))
+        worker.kill()
+        seen += [int(line) for line in worker.stdout.read().split()]
+        worker.communicate()
+        key = a_key(f"client {number}")
+        kept = [entry.seq for entry in store.history(key)]
+        assert kept == list(range(len(kept), 0, -1))
+        assert kept[0] - seen[-1] in (0, 1)
+
+
+def test_of_two_processes_one_wins_each_seq(url: str, store: PostgresStore) -> None:
+    workers = [start("race", url, "race", number, RACES) for number in (1, 2)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    winners: list[str] = []
+    for _ in range(RACES):
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+        said = [worker.stdout.readline().split() for worker in workers if worker.stdout]
+        won = [words[1] for words in said if words[0] == "won"]
+        assert len(won) == 1
+        winners += won
+    for worker in workers:
+        worker.communicate(timeout=30)
+    assert [entry.id for entry in store.history(a_key("race"))][::-1] == winners
+
+
+def append_on_and_on(writer: Writer, store: Store) -> None:
+    for _ in range(3_000):
+        writer.append(store)
+
+
+def test_a_writer_and_a_deletion_meet(store: PostgresStore) -> None:
+    """Whoever comes first: the thread is whole or gone, and no late writer is let in."""
+    for number in range(5):
+        writer = Writer(a_key(f"meeting {number}")).begin(store, 3)
+        deleting = Thread(target=store.delete, args=(writer.key,))
+        deleting.start()
+        with pytest.raises(Conflict) as caught:
+            append_on_and_on(writer, store)
+        deleting.join()
+        assert caught.value.head == 0
+        assert list(store.history(writer.key)) == []
+        assert store.delete(writer.key) is False
