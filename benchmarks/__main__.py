@@ -6,13 +6,15 @@ import argparse
 import json
 import sys
 
-from benchmarks import import_time, memory_growth, steps
+from benchmarks import growth, import_time, memory_growth, steps, stores
 from benchmarks.alternating import PeerMissing
 from benchmarks.report import Report
 
 VERBS = {
     "steps": (steps.measure, "time of a step, beside LangGraph"),
     "import": (import_time.measure, "time of a cold import, and what an installation brings"),
+    "stores": (stores.measure, "steps a second on each store, beside its engine and LangGraph"),
+    "growth": (growth.measure, "what a long thread takes on disk and to read, beside LangGraph"),
     "memory": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
 }
 

@@ -1,0 +1,81 @@
+"""The least that an engine has to do: the very rows that a run of ours left, one commit each.
+
+A run of Milecastle is recorded once; the bare loops then write its rows, or its lines, into the
+same table layout, with the same settings, on the same medium. They encode nothing, decide
+nothing and check nothing. One statement in autocommit is a transaction of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+Row = tuple[Any, ...]
+Synchronous = Literal["full", "normal"]
+
+
+def sqlite_rows(path: Path) -> list[Row]:
+    """The log in a closed file of ours."""
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute("SELECT * FROM entries ORDER BY id").fetchall()
+
+
+def sqlite_inserts(path: Path, rows: list[Row], synchronous: Synchronous) -> float:
+    """Insert the rows into a file that our store has set up; return the seconds."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(f"PRAGMA synchronous = {synchronous}")
+        cursor = database.cursor()
+        statement = f"INSERT INTO entries VALUES ({', '.join('?' * len(rows[0]))})"
+        began = perf_counter()
+        for row in rows:
+            cursor.execute(statement, row)
+        return perf_counter() - began
+
+
+def file_lines(path: Path) -> list[bytes]:
+    """The lines of a log of ours."""
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def file_writes(path: Path, lines: list[bytes]) -> float:
+    """Append the lines to a new file, each synced; return the seconds."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+    try:
+        began = perf_counter()
+        for line in lines:
+            os.write(fd, line)
+            os.fdatasync(fd)
+        return perf_counter() - began
+    finally:
+        os.close(fd)
+
+
+def postgres_rows(url: str, schema: str) -> list[Row]:
+    """The log in a schema of ours."""
+    import psycopg
+    from psycopg import sql
+
+    query = sql.SQL("SELECT * FROM {} ORDER BY seq").format(sql.Identifier(schema, "entries"))
+    with psycopg.connect(url) as connection:
+        return connection.execute(query).fetchall()
+
+
+def postgres_inserts(url: str, schema: str, rows: list[Row]) -> float:
+    """Insert the rows into a schema that our store has set up; return the seconds."""
+    import psycopg
+    from psycopg import sql
+
+    places = sql.SQL(", ").join([sql.Placeholder()] * len(rows[0]))
+    table = sql.Identifier(schema, "entries")
+    insert = sql.SQL("INSERT INTO {} VALUES ({})").format(table, places)
+    with psycopg.connect(url, autocommit=True) as connection:
+        statement = insert.as_bytes(connection)
+        cursor = connection.cursor()
+        began = perf_counter()
+        for row in rows:
+            cursor.execute(statement, row, prepare=True)
+        return perf_counter() - began
