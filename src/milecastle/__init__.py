@@ -6,9 +6,12 @@ dies, the run goes on from the last committed step.
 
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore, open_store
+from milecastle.app.copying import CopyReport, copy_threads
 from milecastle.app.difference import Change
+from milecastle.app.erasure import ErasureReport
 from milecastle.app.opening import register_store
 from milecastle.app.results import Result, Snapshot
+from milecastle.app.retention import Retention, RetentionReport
 from milecastle.app.state_graph import StateGraph
 from milecastle.codec.registry import register_type
 from milecastle.engine.context import Context, Origin
@@ -61,9 +64,11 @@ __all__ = [
     "CodecError",
     "Conflict",
     "Context",
+    "CopyReport",
     "Corrupted",
     "CycleDetected",
     "DefinitionError",
+    "ErasureReport",
     "Event",
     "ExecutionConfig",
     "ExecutionError",
@@ -80,6 +85,8 @@ __all__ = [
     "RecoveryError",
     "Result",
     "ResumeRefused",
+    "Retention",
+    "RetentionReport",
     "RoutingError",
     "RunCancelled",
     "RunError",
@@ -96,6 +103,7 @@ __all__ = [
     "__version__",
     "add",
     "append",
+    "copy_threads",
     "last",
     "maximum",
     "merge",

@@ -11,9 +11,12 @@ from typing import Any
 import msgspec
 
 from milecastle.app.clock import SystemClock
+from milecastle.app.copying import CopyReport, copy_threads
 from milecastle.app.environment import describe_environment
+from milecastle.app.erasure import ErasureReport, erase_threads
 from milecastle.app.opening import find_store
 from milecastle.app.pruning import prune_thread
+from milecastle.app.retention import Retention, RetentionReport, apply_retention
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
@@ -129,6 +132,32 @@ class CheckpointStore:
     def prune(self, key: ThreadKey, *, keep_last: int) -> int:
         """Drop the oldest checkpoints but at least ``keep_last``; how many were dropped."""
         return prune_thread(self.store, self._codec, key, keep_last=keep_last)
+
+    def apply_retention(
+        self, tenant: str, retention: Retention, *, dry_run: bool = False
+    ) -> RetentionReport:
+        """Let go of what a retention does not keep of a tenant's threads; what went.
+
+        With ``dry_run`` nothing changes, and the report says what would go.
+        """
+        return apply_retention(
+            self.store, self._codec, tenant, retention, now=self._clock.now(), dry_run=dry_run
+        )
+
+    def erase(self, tenant: str, threads: Iterable[str]) -> ErasureReport:
+        """Delete threads, whatever their state; which were there."""
+        return erase_threads(self.store, tenant, threads, now=self._clock.now())
+
+    def copy_to(
+        self,
+        target: CheckpointStore,
+        tenant: str,
+        *,
+        threads: Iterable[str] | None = None,
+        batch: int | None = None,
+    ) -> CopyReport:
+        """Copy a tenant's threads, or those named, byte for byte; see ``copy_threads``."""
+        return copy_threads(self.store, target.store, tenant, threads=threads, batch=batch)
 
     def close(self) -> None:
         """Release what the store holds."""

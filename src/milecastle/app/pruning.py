@@ -17,7 +17,7 @@ from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 
-__all__ = ["prune_thread"]
+__all__ = ["find_cut", "prune_thread"]
 
 
 def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: int) -> int:
@@ -31,12 +31,17 @@ def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: in
     if chain is None:
         return 0
     head = chain.entries[-1]
-    cut = min(head.seq - keep_last + 1, head.roll_seq)
+    cut = find_cut(head, keep_last)
     kept = [entry for entry in store.history(key) if entry.seq >= cut]
     if cut <= 1 or kept[-1].seq > cut:
         return 0
     rewritten = [_as_snapshot(store, codec, key, entry) for entry in _resting_below(kept[::-1])]
     return store.prune(key, head=head.seq, cut=cut, rewritten=rewritten)
+
+
+def find_cut(head: Entry, keep_last: int) -> int:
+    """The oldest seq that stays: what a live writer may still roll up is never cut."""
+    return min(head.seq - keep_last + 1, head.roll_seq)
 
 
 def _resting_below(kept: list[Entry]) -> Iterator[Entry]:

@@ -54,20 +54,20 @@ def thread_of(steps: int, store: MemoryStore) -> App[State]:
 @pytest.mark.parametrize("keep", range(1, 24))
 def test_what_stays_reads_as_before(keep: int) -> None:
     store = Rolling()
-    app = thread_of(20, store)
+    app = thread_of(22, store)
     before = {known.seq: app.state("t", known.seq).state for known in app.history("t")}
     dropped = prune_thread(store, log_codec_for(app.graph), KEY, keep_last=keep)
     left = [known.seq for known in app.history("t")]
     assert len(left) == len(before) - dropped >= min(keep, len(before))
     assert len(left) <= max(keep, 5) or dropped == 0
     assert {seq: app.state("t", seq).state for seq in left} == {seq: before[seq] for seq in left}
-    app.invoke({"n": 20}, "t")
-    assert app.state("t").state["n"] == 40
+    app.invoke({"n": 22}, "t")
+    assert app.state("t").state["n"] == 44
 
 
 def test_every_kind_of_first_entry_is_rewritten_or_left() -> None:
     store = Rolling()
-    app = thread_of(20, store)
+    app = thread_of(22, store)
     kinds = {entry.seq: entry.kind for entry in store.history(KEY)}
     assert set(kinds.values()) == {SNAPSHOT, ROLLUP, DELTA}
     for keep in range(len(kinds), 0, -1):
@@ -78,7 +78,7 @@ def test_every_kind_of_first_entry_is_rewritten_or_left() -> None:
 
 def test_pruning_again_drops_nothing() -> None:
     store = Rolling()
-    app = thread_of(20, store)
+    app = thread_of(22, store)
     codec = log_codec_for(app.graph)
     assert prune_thread(store, codec, KEY, keep_last=1) > 0
     assert prune_thread(store, codec, KEY, keep_last=1) == 0
@@ -90,6 +90,6 @@ def test_a_thread_that_goes_while_it_is_pruned_is_told() -> None:
             return super().read(key, seq) if seq is None else None
 
     store = Vanishing()
-    app = thread_of(20, store)
+    app = thread_of(22, store)
     with pytest.raises(InvalidRequest, match="changed while it was pruned"):
         prune_thread(store, log_codec_for(app.graph), KEY, keep_last=6)

@@ -1,0 +1,316 @@
+"""Copying threads from one store to another: every entry byte for byte, and all its records.
+
+Rules:
+
+- What is written goes through ``commit`` and its fence: nothing of the target is overwritten, and
+  whoever else writes there meanwhile wins or loses as any writer does.
+- The copy goes on where a former one stopped. The target's head must be an entry of the source.
+- Entries come first, records last: a thread is listed in the target once its history is whole.
+- A log that was pruned begins above seq 1, and a store lets no writer begin there. So the place of
+  what was dropped is held by *fillers*, entries without a payload, which are pruned at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import msgspec.structs
+
+from milecastle.errors import Conflict, InvalidRequest
+from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord
+from milecastle.ports.store import Batch, Chain, Store
+
+__all__ = ["CopyReport", "copy_threads", "read_entries"]
+
+_PAGE = 256
+_PAGE_BYTES = 16 << 20
+_THREADS = 1000
+_FILLER = "dropped-"
+
+
+class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a copy did: threads looked at, threads to which something was added, checkpoints."""
+
+    threads: int
+    changed: int
+    checkpoints: int
+
+
+def copy_threads(
+    source: Store,
+    target: Store,
+    tenant: str,
+    *,
+    threads: Iterable[str] | None = None,
+    batch: int | None = None,
+) -> CopyReport:
+    """Copy a tenant's threads, or those named, to another store; histories are byte-equal.
+
+    A second copy adds what is new, and drops what the source dropped. ``batch`` is how many
+    checkpoints are committed at once; by default 256, and 1 into files, for a line of its own each.
+
+    Raises:
+        Conflict: the target has something else under the name of a thread.
+        InvalidRequest: a thread that was named is not in the source.
+    """
+    if source is target:
+        raise InvalidRequest("a store cannot be copied to itself")
+    size = _usual_batch(target) if batch is None else batch
+    if size < 1:
+        raise InvalidRequest(f"batch must be at least 1, not {size}")
+    looked_at = changed = checkpoints = 0
+    for key in _keys(source, tenant, threads):
+        copy = _Copy(source, target, key, size)
+        copy.run()
+        looked_at += 1
+        changed += copy.commits > 0
+        checkpoints += copy.checkpoints
+    return CopyReport(threads=looked_at, changed=changed, checkpoints=checkpoints)
+
+
+def read_entries(store: Store, key: ThreadKey, first: int, last: int) -> list[Entry]:
+    """The entries ``first`` to ``last`` with their payloads, oldest first.
+
+    A chain gives many of them at once: there is one read for each rollup and snapshot.
+    """
+    found: dict[int, Entry] = {}
+    for seq in range(last, first - 1, -1):
+        if seq not in found:
+            entries = _chain(store, key, seq).entries
+            found.update((entry.seq, entry) for entry in entries if entry.seq >= first)
+    return [found[seq] for seq in range(first, last + 1)]
+
+
+class _Copy:
+    """The copy of one thread."""
+
+    def __init__(self, source: Store, target: Store, key: ThreadKey, batch: int) -> None:
+        self._source = source
+        self._target = target
+        self._key = key
+        self._batch = batch
+        self._fingerprints: set[str] = set()
+        self.commits = 0
+        self.checkpoints = 0
+
+    def run(self) -> None:
+        """Copy what is there. Again if the source moved on: records and history fit together."""
+        while True:
+            chain = self._source.read(self._key)
+            head = chain.entries[-1].seq if chain else 0
+            if chain:
+                self._copy_log(chain)
+            else:
+                self._check_empty()
+            records = self._source.runs(self._key)
+            newest = _newest(self._source, self._key)
+            if (newest.seq if newest else 0) == head:
+                self._copy_records(head, records)
+                return
+
+    def _copy_log(self, chain: Chain) -> None:
+        head = chain.entries[-1]
+        there = self._target.read(self._key)
+        at = there.entries[-1].seq if there else 0
+        first = _first_seq(self._source, self._key, head.seq)
+        if there:
+            self._check(there.entries[-1], head, first)
+            here = [r for r in chain.results if r.seq == at and r not in there.results]
+            if here:
+                self._commit(Batch(key=self._key, head=at, results=tuple(here)))
+        if at + 1 < first:
+            self._fill(at, first)
+            at = first - 1
+        for page in self._pages(at + 1, head.seq):
+            self._append(page, chain.results)
+        if _is_below(self._target, self._key, first):
+            self._drop_below(first, head.seq)
+
+    def _check(self, there: Entry, head: Entry, first: int) -> None:
+        """Refuse a target whose head is not an entry of the source."""
+        if there.seq < first:
+            known = there.id == f"{_FILLER}{there.seq}"
+        else:
+            known = there.seq <= head.seq and _are_same(
+                there, _chain(self._source, self._key, there.seq).entries[-1]
+            )
+        if not known:
+            raise self._conflict(head.seq + 1, there.seq)
+
+    def _check_empty(self) -> None:
+        there = _newest(self._target, self._key)
+        if there is not None:
+            raise self._conflict(1, there.seq)
+
+    def _conflict(self, expected: int, head: int) -> Conflict:
+        key = self._key
+        error = Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
+        error.add_note(
+            "the target holds another history under this name: copy to another store, "
+            "or delete the thread there first"
+        )
+        return error
+
+    def _fill(self, at: int, first: int) -> None:
+        """Hold the place of what the source dropped."""
+        like = _chain(self._source, self._key, first).entries[-1]
+        while at < first - 1:
+            last = min(at + 4 * _PAGE, first - 1)
+            entries = tuple(_filler(like, seq) for seq in range(at + 1, last + 1))
+            self._commit(Batch(key=self._key, head=at, entries=entries))
+            at = last
+
+    def _pages(self, first: int, last: int) -> Iterator[list[Entry]]:
+        """Entries in pages, shorter ones where they are large."""
+        size = 16
+        while first <= last:
+            page = read_entries(self._source, self._key, first, min(first + size - 1, last))
+            yield page
+            first = page[-1].seq + 1
+            weight = sum(len(entry.payload) for entry in page)
+            size = max(1, size // 2) if weight > _PAGE_BYTES else min(_PAGE, size * 2)
+
+    def _append(self, page: Sequence[Entry], results: Sequence[TaskResult]) -> None:
+        """Commit a page in batches that end where results stand or the graph changes."""
+        with_results = {result.seq for result in results}
+        start = 0
+        for place, entry in enumerate(page, 1):
+            if (
+                place == len(page)
+                or place - start == self._batch
+                or entry.seq in with_results
+                or page[place].fingerprint != entry.fingerprint
+            ):
+                self._commit(
+                    Batch(
+                        key=self._key,
+                        head=page[start].seq - 1,
+                        entries=tuple(page[start:place]),
+                        results=tuple(result for result in results if result.seq == entry.seq),
+                        manifest=self._manifest(entry.fingerprint),
+                    )
+                )
+                self.checkpoints += place - start
+                start = place
+
+    def _drop_below(self, first: int, head: int) -> None:
+        """Drop from the target what the source dropped, with the snapshots that it left."""
+        count = head + 1 - first
+        ours = self._source.history(self._key, limit=count, before=head + 1)
+        theirs = self._target.history(self._key, limit=count, before=head + 1)
+        rewritten = [
+            _chain(self._source, self._key, entry.seq).entries[-1]
+            for entry, there in zip(ours, theirs, strict=True)
+            if entry.kind != there.kind
+        ]
+        self._target.prune(self._key, head=head, cut=first, rewritten=rewritten[::-1])
+        self.commits += 1
+
+    def _copy_records(self, head: int, records: Sequence[RunRecord]) -> None:
+        """Write run records that the target does not have so, newest first, with failures."""
+        waiting: list[RunRecord] = []
+        for run in records:
+            manifest = self._manifest(run.fingerprint)
+            if manifest:
+                self._commit(Batch(key=self._key, head=head, manifest=manifest))
+            if self._target.run(self._key, run.run_id) == run:
+                continue
+            failure = self._source.failure(self._key, run.run_id)
+            waiting.append(run)
+            if failure is not None or len(waiting) == _PAGE:
+                self._commit(Batch(key=self._key, head=head, runs=tuple(waiting), failure=failure))
+                waiting = []
+        if waiting:
+            self._commit(Batch(key=self._key, head=head, runs=tuple(waiting)))
+
+    def _manifest(self, fingerprint: str) -> tuple[str, bytes] | None:
+        """The manifest of a fingerprint, the first time that it is met and the target lacks it."""
+        if fingerprint in self._fingerprints:
+            return None
+        self._fingerprints.add(fingerprint)
+        found = self._source.manifest(self._key, fingerprint)
+        if found is None or self._target.manifest(self._key, fingerprint) is not None:
+            return None
+        return fingerprint, found
+
+    def _commit(self, batch: Batch) -> None:
+        self._target.commit(batch)
+        self.commits += 1
+
+
+def _keys(source: Store, tenant: str, threads: Iterable[str] | None) -> Iterator[ThreadKey]:
+    if threads is None:
+        last: str | None = None
+        while page := source.threads(tenant, limit=_THREADS, after=last):
+            yield from (info.key for info in page)
+            last = page[-1].key.thread
+        return
+    for thread in threads:
+        key = ThreadKey(tenant, thread)
+        if _newest(source, key) is None and not source.runs(key, limit=1):
+            raise InvalidRequest(f"there is no thread '{key}' to copy")
+        yield key
+
+
+def _usual_batch(target: Store) -> int:
+    """Files are for reading: a line for each checkpoint, as a run writes them."""
+    from milecastle.stores.jsonl import JsonlStore
+
+    return 1 if isinstance(target, JsonlStore) else _PAGE
+
+
+def _chain(store: Store, key: ThreadKey, seq: int) -> Chain:
+    chain = store.read(key, seq)
+    if chain is None:
+        raise InvalidRequest(f"thread '{key.thread}' changed while it was copied: copy it again")
+    return chain
+
+
+def _newest(store: Store, key: ThreadKey) -> Entry | None:
+    return next(iter(store.history(key, limit=1)), None)
+
+
+def _is_below(store: Store, key: ThreadKey, seq: int) -> bool:
+    """Whether the log has an entry below ``seq``."""
+    return next(iter(store.history(key, limit=1, before=seq)), None) is not None
+
+
+def _first_seq(store: Store, key: ThreadKey, head: int) -> int:
+    """The oldest seq that the log still has, found by halving."""
+    if _is_below(store, key, 2):
+        return 1
+    low, high = 2, head
+    while low < high:
+        middle = (low + high) // 2
+        if _is_below(store, key, middle + 1):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _are_same(there: Entry, here: Entry) -> bool:
+    """Whether two entries are one, though pruning may have made a snapshot of either."""
+    if there.kind == here.kind:
+        return there == here
+    return _bare(there) == _bare(here)
+
+
+def _bare(entry: Entry) -> Entry:
+    return msgspec.structs.replace(entry, kind=SNAPSHOT, base_seq=0, roll_seq=0, payload=b"")
+
+
+def _filler(like: Entry, seq: int) -> Entry:
+    return msgspec.structs.replace(
+        like,
+        seq=seq,
+        id=f"{_FILLER}{seq}",
+        parent_id=None,
+        kind=SNAPSHOT,
+        base_seq=seq,
+        roll_seq=seq,
+        payload=b"",
+    )

@@ -1,0 +1,62 @@
+"""Fresh stores of every kind, for tests that hold for all of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from milecastle import Store
+from milecastle.stores.jsonl import JsonlStore
+from milecastle.stores.memory import MemoryStore
+from milecastle.stores.sqlite import SqliteStore
+from tests.postgres_cluster import SKIPPED, emptied, new_schema, the_cluster
+
+KINDS = ("memory", "jsonl", "sqlite", "postgres")
+POSTGRES = pytest.mark.skipif(SKIPPED, reason="MILECASTLE_NO_POSTGRES is set")
+EVERY_KIND = [pytest.param(kind, marks=[POSTGRES] if kind == "postgres" else []) for kind in KINDS]
+EVERY_PAIR = [
+    pytest.param(one, other, marks=[POSTGRES] if "postgres" in (one, other) else [])
+    for one in KINDS
+    for other in KINDS
+]
+
+
+class Stores:
+    """Opens fresh stores, each with a name of its own, and closes them in the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: list[Store] = []
+
+    def open(self, kind: str, name: str = "store") -> Store:
+        """A fresh store of a kind; two with different names share nothing."""
+        store = _open(kind, self._folder / f"{name}.{kind}", name)
+        self._open.append(store)
+        return store
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for store in self._open:
+            store.close()
+
+
+def _open(kind: str, path: Path, name: str) -> Store:
+    if kind == "memory":
+        return MemoryStore()
+    if kind == "jsonl":
+        return JsonlStore(path)
+    if kind == "sqlite":
+        return SqliteStore(path)
+    from milecastle.stores.postgres import PostgresStore
+
+    store = PostgresStore(_url_of(name))
+    emptied(_url_of(name))
+    return store
+
+
+@cache
+def _url_of(name: str) -> str:
+    """A schema for each name: making one costs more than emptying it."""
+    return the_cluster().url_of(new_schema())
