@@ -127,3 +127,14 @@ def test_a_deletion_leaves_no_result_that_was_on_its_way(store: PostgresStore) -
         deletion = Waiting(lambda: store.delete(writer.key))
     assert ends_with(deletion) is True
     assert count_rows(the_cluster().url_of(schema_of(store)), "results") == 0
+
+
+def test_a_record_that_meets_a_deletion_is_refused(store: PostgresStore) -> None:
+    """The deletion is on its way when the writer records that it failed: nothing comes back."""
+    writer = Writer().begin(store, 2)
+    parameters = rows.key_parameters(writer.key, gap=1)
+    with psycopg.connect(the_cluster().url) as connection:
+        connection.execute(Statements(schema_of(store)).bury, parameters)
+        late = Waiting(lambda: store.commit(writer.batch(runs=(writer.run,))))
+    assert isinstance(ends_with(late), Conflict)
+    assert list(store.threads(writer.key.tenant)) == []
