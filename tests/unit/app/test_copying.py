@@ -243,6 +243,16 @@ def test_a_thread_that_has_only_records_is_copied() -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
+def test_the_manifest_of_a_run_that_wrote_no_entry_is_copied(stores: Stores, kind: str) -> None:
+    source, target = MemoryStore(), stores.open(kind)
+    writer = Writer(KEY).begin(source, 2)
+    failed = a_run(KEY, 2, fingerprint="other", status="failed")
+    source.commit(writer.batch(runs=(failed,), manifest=("other", b"manifest")))
+    copy_threads(source, target, KEY.tenant)
+    assert target.manifest(KEY, "other") == b"manifest"
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_hard_names_and_only_those_of_the_tenant_are_copied(stores: Stores, kind: str) -> None:
     source, target = MemoryStore(), stores.open(kind)
     for number, name in enumerate(HARD_IDS, 1):

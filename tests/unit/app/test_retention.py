@@ -174,6 +174,26 @@ def test_a_thread_that_was_updated_since_its_run_ended_stays() -> None:
     assert apply(store, older_than=DAY)[3] == ("t",)
 
 
+def test_an_update_without_a_run_of_its_own_is_counted_too() -> None:
+    store = MemoryStore()
+    diary = Diary(store).write(60, 50, status="completed")
+    diary.write(2)
+    assert store.runs(diary.key)[0].ended_at == days_ago(50)
+    assert apply(store, older_than=10 * DAY)[3] == ()
+    assert apply(store, older_than=DAY)[3] == ("t",)
+
+
+def test_a_thread_that_somebody_else_deleted_is_not_counted() -> None:
+    class Late(WrappedStore):
+        def delete(self, key: ThreadKey) -> bool:
+            super().delete(key)
+            return super().delete(key)
+
+    store = Late(MemoryStore())
+    Diary(store).write(60, 50, status="completed")
+    assert apply(store, older_than=DAY)[3] == ()
+
+
 def test_a_clock_that_was_set_back_costs_no_young_checkpoint() -> None:
     store = MemoryStore()
     diary = Diary(store).write(9, 9, 1, 9, 9, 9, 9, 9, 9)
