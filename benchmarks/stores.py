@@ -1,7 +1,7 @@
 """How much of an engine's own rate the stores keep, and how much faster than LangGraph they are.
 
-Each section is one alternating run: a bare loop of commits (see `bare`), a whole run of
-Milecastle, and LangGraph where it has such a store, all on the loop of `loop`, on one medium.
+Each section is one alternating run on one medium: whole runs of the loop of `loop` in Milecastle,
+and beside them either a bare loop of commits (see `bare`) or the same loop in LangGraph.
 Rates are commits a second for the bare loop and steps a second for the others.
 """
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from benchmarks import bare
 from benchmarks.alternating import Peer, best_of
 from benchmarks.bare import Row, Synchronous
-from benchmarks.loop import verify
+from benchmarks.loop import STEPS, verify
 from benchmarks.milecastle_loop import LoopState, compile_loop, run
 from benchmarks.postgres_server import fresh_schema, postgres_server
 from benchmarks.report import Report, columns
@@ -40,28 +40,36 @@ BARE, OURS, THEIRS = "bare", "milecastle", "langgraph"
 FIGURES = {
     "sqlite_full_vs_bare": ("sqlite_full", BARE),
     "sqlite_normal_vs_bare": ("sqlite_normal", BARE),
-    "sqlite_vs_langgraph": ("sqlite_full", THEIRS),
+    "sqlite_vs_langgraph": ("sqlite_beside", THEIRS),
     "jsonl_vs_bare": ("jsonl", BARE),
     "postgres_vs_bare": ("postgres", BARE),
-    "postgres_vs_langgraph": ("postgres", THEIRS),
+    "postgres_vs_langgraph": ("postgres_beside", THEIRS),
     "postgres_group_vs_bare": ("postgres_group", BARE),
-    "postgres_group_vs_langgraph": ("postgres_group", THEIRS),
+    "postgres_group_vs_langgraph": ("postgres_group_beside", THEIRS),
 }
 """For each figure the section that it is from, and the peer whose rate ours is divided by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """How much is measured.
 
-    steps: int = 1_000
-    rounds: int = 7
+    Beside the bare loop: short runs and many rounds, because what a disk takes for a sync changes
+    from second to second. Beside LangGraph: the long loop of the other benchmarks.
+    """
+
+    steps: int = 250
+    rounds: int = 30
+    peer_steps: int = STEPS
+    peer_rounds: int = 4
     runs: int = 200
     group_steps: int = 20
-    group_rounds: int = 3
+    group_rounds: int = 8
 
 
-QUICK = Size(steps=60, rounds=2, runs=20, group_steps=3, group_rounds=1)
+QUICK = Size(
+    steps=40, rounds=3, peer_steps=40, peer_rounds=1, runs=20, group_steps=3, group_rounds=1
+)
 
 Rates = dict[str, float]
 """For each peer, how many a second."""
@@ -95,7 +103,7 @@ def measure(*, quick: bool = False) -> Report:
 
 
 def compare(size: Size) -> dict[str, Rates]:
-    """Return the rates of each section; those that need a PostgreSQL only where there is one."""
+    """Return the rates of each section that can be measured here."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         rates = {
@@ -104,10 +112,16 @@ def compare(size: Size) -> dict[str, Rates]:
             "sqlite_group": sqlite_group(folder, size),
             "jsonl": jsonl(folder, size),
         }
+        if _installed("langgraph.checkpoint.sqlite"):
+            rates["sqlite_beside"] = sqlite_beside(folder, size)
         cluster = stack.enter_context(postgres_server())
-        if cluster is not None:
-            rates["postgres"] = postgres(cluster, size)
-            rates["postgres_group"] = postgres_group(cluster, size)
+        if cluster is None:
+            return rates
+        rates["postgres"] = postgres(cluster, size)
+        rates["postgres_group"] = postgres_group(cluster, size)
+        if _installed("langgraph.checkpoint.postgres"):
+            rates["postgres_beside"] = postgres_beside(cluster, size)
+            rates["postgres_group_beside"] = postgres_group_beside(cluster, size)
         return rates
 
 
@@ -121,14 +135,23 @@ def sqlite(folder: Path, size: Size, synchronous: Synchronous) -> Rates:
     rows = _sqlite_rows(folder, steps)
     section.add(BARE, len(rows), lambda: _bare_sqlite(folder, rows, synchronous))
     section.add(OURS, steps, lambda: _in_new_folder(folder, lambda place: ours(url(place), steps)))
-    if synchronous == "full" and _installed("langgraph.checkpoint.sqlite"):
-        from benchmarks.langgraph_stores import sqlite_loop
+    return section.race()
 
-        section.add(
-            THEIRS,
-            steps,
-            lambda: _in_new_folder(folder, lambda place: sqlite_loop(place / "saver.db", steps)),
-        )
+
+def sqlite_beside(folder: Path, size: Size) -> Rates:
+    """The long loop on an SQLite file, ours and LangGraph's."""
+    from benchmarks.langgraph_stores import sqlite_loop
+
+    steps, section = size.peer_steps, Section(size.peer_rounds)
+
+    def run_ours(place: Path) -> float:
+        return ours(_sqlite_url(place), steps)
+
+    def run_theirs(place: Path) -> float:
+        return sqlite_loop(place / DATABASE, steps)
+
+    section.add(OURS, steps, lambda: _in_new_folder(folder, run_ours))
+    section.add(THEIRS, steps, lambda: _in_new_folder(folder, run_theirs))
     return section.race()
 
 
@@ -149,14 +172,15 @@ def jsonl(folder: Path, size: Size) -> Rates:
     """One run at a time on a folder of files."""
     steps, section = size.steps, Section(size.rounds)
     lines = _in_new_folder(folder, lambda place: _jsonl_lines(place, steps))
-    section.add(
-        BARE,
-        len(lines),
-        lambda: _in_new_folder(folder, lambda place: bare.file_writes(place / "log", lines)),
-    )
-    section.add(
-        OURS, steps, lambda: _in_new_folder(folder, lambda place: ours(f"file://{place}", steps))
-    )
+
+    def run_bare(place: Path) -> float:
+        return bare.file_writes(place / "log", lines)
+
+    def run_ours(place: Path) -> float:
+        return ours(f"file://{place}", steps)
+
+    section.add(BARE, len(lines), lambda: _in_new_folder(folder, run_bare))
+    section.add(OURS, steps, lambda: _in_new_folder(folder, run_ours))
     return section.race()
 
 
@@ -166,10 +190,16 @@ def postgres(cluster: Cluster, size: Size) -> Rates:
     rows = _postgres_rows(cluster, steps)
     section.add(BARE, len(rows), lambda: _bare_postgres(cluster, rows))
     section.add(OURS, steps, lambda: _in_new_schema(cluster, lambda url: ours(url, steps)))
-    if _installed("langgraph.checkpoint.postgres"):
-        from benchmarks.langgraph_stores import postgres_loop
+    return section.race()
 
-        section.add(THEIRS, steps, lambda: postgres_loop(cluster.url, steps))
+
+def postgres_beside(cluster: Cluster, size: Size) -> Rates:
+    """The long loop on PostgreSQL, ours and LangGraph's."""
+    from benchmarks.langgraph_stores import postgres_loop
+
+    steps, section = size.peer_steps, Section(size.peer_rounds)
+    section.add(OURS, steps, lambda: _in_new_schema(cluster, lambda url: ours(url, steps)))
+    section.add(THEIRS, steps, lambda: postgres_loop(cluster.url, steps))
     return section.race()
 
 
@@ -179,10 +209,16 @@ def postgres_group(cluster: Cluster, size: Size) -> Rates:
     rows = _postgres_rows(cluster, size.steps)
     section.add(BARE, len(rows), lambda: _bare_postgres(cluster, rows))
     section.add(OURS, done, lambda: _in_new_schema(cluster, lambda url: our_group(url, size)))
-    if _installed("langgraph.checkpoint.postgres"):
-        from benchmarks.langgraph_stores import postgres_group as their_group
+    return section.race()
 
-        section.add(THEIRS, done, lambda: their_group(cluster.url, size.runs, size.group_steps))
+
+def postgres_group_beside(cluster: Cluster, size: Size) -> Rates:
+    """Many runs at once in one process on PostgreSQL, ours and LangGraph's."""
+    from benchmarks.langgraph_stores import postgres_group as their_group
+
+    section, done = Section(max(1, size.peer_rounds // 2)), size.runs * size.group_steps
+    section.add(OURS, done, lambda: _in_new_schema(cluster, lambda url: our_group(url, size)))
+    section.add(THEIRS, done, lambda: their_group(cluster.url, size.runs, size.group_steps))
     return section.race()
 
 

@@ -42,13 +42,14 @@ class LogCodec:
 
     def __init__(self, values: ValueCodec) -> None:
         self._values = values
+        self._encode = values.encode
         self.seal = seal
         self.unseal = unseal
 
     def encode(self, operations: Operations, *, node: str | None = None) -> bytes:
         """The body of a payload; ``UnserializableState`` names node and path of a bad value."""
         try:
-            return self._values.encode(operations)
+            return self._encode(operations)
         except UnserializableState:
             self._find_culprit(operations, node)
             raise

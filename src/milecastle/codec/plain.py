@@ -31,9 +31,12 @@ def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
     if room == 0:
         return False
     if kind is list:
-        if len(value) < _MANY:
-            return _are_plain(value, room - 1)
-        return _is_settled(value, room) or _are_plain(value, room - 1)
+        if len(value) >= _MANY:
+            return _is_settled(value, room) or _are_plain(value, room - 1)
+        for item in value:  # what _are_plain does, without the call: this is every step's update
+            if kind_of(item) not in SCALARS and not is_plain(item, room - 1):
+                return False
+        return True
     if kind is not dict:
         return False
     values = value.values()

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from milecastle.codec.deltas import Operations
+from milecastle.codec.plain import kind_of
 from milecastle.errors import InvalidUpdate
 from milecastle.graph.reducers import LAST
 from milecastle.graph.schema import Channel, StateSchema
@@ -112,7 +113,8 @@ def apply_update(
                 new = value if old is _MISSING else reducer.function(old, value)
             except TypeError as error:
                 raise _not_taken(node, channel, value, error) from error
-            stored = _as_stored(channel, value, new)
+            exact = reducer.empty is not None and kind_of(value) is reducer.empty
+            stored = value if exact else _as_stored(channel, value, new)
         values[name] = new
         if not changed:
             changed = _may_differ(old, new)

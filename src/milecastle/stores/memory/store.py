@@ -46,7 +46,7 @@ class _Log:
         self.entries.append(entry)
         if entry.kind != DELTA:
             self.cuts.append(entry.seq)
-        if entry.source != "takeover":
+        if self.results and entry.source != "takeover":
             self.results = []
 
 

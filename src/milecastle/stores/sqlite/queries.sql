@@ -3,9 +3,9 @@
 -- name: append
 -- The step: kind is NULL, and the row refused, unless the head is there and is the parent.
 INSERT INTO entries VALUES (
-    ?1, ?2, NULL, ?4, ?5, ?6, ?7, ?8, ?9,
-    (SELECT ?10 FROM entries WHERE id = ?1 - 1 AND checkpoint = ?3),
-    ?11, ?12, ?13, ?14, ?15, ?16, ?17
+    ?, ?, NULL, ?, ?, ?, ?, ?, ?,
+    (SELECT ? FROM entries WHERE id = ? - 1 AND checkpoint = ?),
+    ?, ?, ?, ?, ?, ?, ?
 );
 
 -- name: put_entry
@@ -55,8 +55,8 @@ SELECT id FROM entries WHERE id BETWEEN ? AND ? AND checkpoint = ? ORDER BY id L
 -- name: keep_parent
 -- Write out the parent of an entry before the entry that it was is dropped.
 UPDATE entries
-SET parent = coalesce((SELECT checkpoint FROM entries WHERE id = ?1 - 1), x'')
-WHERE id = ?1 AND parent IS NULL;
+SET parent = coalesce((SELECT checkpoint FROM entries WHERE id = ? - 1), x'')
+WHERE id = ? AND parent IS NULL;
 
 -- name: drop_entries
 DELETE FROM entries WHERE id BETWEEN ? AND ?;
@@ -159,8 +159,8 @@ INSERT INTO threads (tenant, thread, first, runs, failures, sum) VALUES (?, ?, 1
 
 -- name: put_thread
 UPDATE threads
-SET first = ?2, runs = ?3, failures = ?4, status = ?5, started_at = ?6, run_id = ?7, sum = ?8
-WHERE id = ?1;
+SET first = ?, runs = ?, failures = ?, status = ?, started_at = ?, run_id = ?, sum = ?
+WHERE id = ?;
 
 -- name: drop_thread
 DELETE FROM threads WHERE id = ?;
@@ -172,5 +172,5 @@ ORDER BY thread LIMIT ?;
 
 -- name: threads_of_status
 SELECT * FROM threads
-WHERE tenant = ?1 AND status = ?4 AND status IS NOT NULL AND thread >= ?2
-ORDER BY thread LIMIT ?3;
+WHERE tenant = ? AND status = ? AND status IS NOT NULL AND thread >= ?
+ORDER BY thread LIMIT ?;

@@ -112,7 +112,9 @@ class SqliteStore:
             or (known.has_results and entry.source != "takeover")
         ):
             return False
-        return self._connections.write_alone(_APPEND, entry_row(entry, known.id, number))
+        row = entry_row(entry, known.id, number)
+        fenced = (*row[:2], *row[3:10], row[0], row[2], *row[10:])
+        return self._connections.write_alone(_APPEND, fenced)
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, or ``None``."""

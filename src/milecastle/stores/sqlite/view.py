@@ -166,7 +166,7 @@ class View:
             if status is None:
                 rows = self.all("threads", (tenant, start, limit))
             else:
-                rows = self.all("threads_of_status", (tenant, start, limit, status))
+                rows = self.all("threads_of_status", (tenant, status, start, limit))
             found = [thread_of(checked(row)) for row in rows]
             names = [thread.key.thread for thread in found if thread.key.tenant == tenant]
             if len(names) != len(found) or names != sorted(set(names)):

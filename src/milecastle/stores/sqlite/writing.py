@@ -90,7 +90,7 @@ def prune_thread(
     if cut <= thread.first:
         return 0
     Log(view, thread, known).drop_dead_results(head)
-    view.run("keep_parent", (thread.origin + cut,))
+    view.run("keep_parent", (thread.origin + cut, thread.origin + cut))
     dropped = view.run("drop_entries", (thread.origin + 1, thread.origin + cut - 1))
     _put_thread(view, msgspec.structs.replace(thread, first=cut))
     return dropped
@@ -141,7 +141,7 @@ def _begin(view: View, key: ThreadKey) -> ThreadRow:
 
 def _put_thread(view: View, thread: ThreadRow) -> None:
     values = summed(thread_values(thread))
-    view.run("put_thread", (thread.id, *values[3:]))
+    view.run("put_thread", (*values[3:], thread.id))
 
 
 def _write_entries(
