@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -17,8 +18,10 @@ from milecastle.testing.entries import Writer
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SqliteStore:
-    return SqliteStore(tmp_path / "group.db")
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(tmp_path / "group.db")
+    yield opened
+    opened.close()
 
 
 def next_batch(writer: Writer) -> Batch:

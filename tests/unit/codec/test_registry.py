@@ -319,9 +319,9 @@ def test_a_type_that_is_not_declared_is_not_read() -> None:
         ValueCodec(TypeRegistry()).decode(data)
 
 
-def _subclass(module: str) -> Any:
-    space = {"__annotations__": {"z": int}, "__module__": module, "__qualname__": "Twin"}
-    return dataclass(type("Twin", (Base,), space))
+def _subclass(module: str, name: str = "Twin") -> Any:
+    space = {"__annotations__": {"z": int}, "__module__": module, "__qualname__": name}
+    return dataclass(type(name, (Base,), space))
 
 
 def test_subclasses_of_one_name_from_two_modules_are_refused() -> None:
@@ -345,8 +345,8 @@ def test_a_subclass_whose_name_belongs_to_a_declared_type_is_refused() -> None:
 
 
 def test_a_subclass_defined_again_is_read_as_the_newer_one() -> None:
-    older = _subclass("cells")
-    newer = _subclass("cells")
+    older = _subclass("cells", "Again")
+    newer = _subclass("cells", "Again")
     codec = ValueCodec(TypeRegistry.for_annotations([Base]))
     assert type(codec.decode(codec.encode(newer(1, 2)))) in (older, newer)
 

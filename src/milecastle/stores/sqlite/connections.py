@@ -157,6 +157,14 @@ class Connections:
                 self._writer.connection.close()
             self._readers, self._writer = [], None
 
+    def __del__(self) -> None:
+        """Close what nobody closed: newer Pythons warn about connections that are left open."""
+        for connection in getattr(self, "_readers", ()):
+            connection.close()
+        writer: sqlite3.Cursor | None = getattr(self, "_writer", None)
+        if writer is not None:
+            writer.connection.close()
+
     def _borrow(self) -> sqlite3.Connection | None:
         """An idle reader, if there is one. Whatever comes of it, it must be given back."""
         with self._lending:
