@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -13,13 +14,27 @@ from milecastle import END, START, StateGraph
 from milecastle.errors import Conflict, StoreError
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, GroupStore
+from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.sqlite import SqliteStore
-from milecastle.testing.entries import Writer
+from milecastle.testing.contract_reading import check_reads
+from milecastle.testing.entries import Writer, a_key, a_result, a_run
+from tests.postgres_cluster import needs_postgres, new_schema, secured_url, the_cluster
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    opened = SqliteStore(tmp_path / "group.db")
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=needs_postgres),
+        pytest.param("postgres with row security", marks=needs_postgres),
+    ]
+)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GroupStore]:
+    if request.param == "sqlite":
+        opened: GroupStore = SqliteStore(tmp_path / "group.db")
+    elif request.param == "postgres":
+        opened = PostgresStore(the_cluster().url_of(new_schema()))
+    else:
+        opened = PostgresStore(secured_url(prepare="off"))
     yield opened
     opened.close()
 
@@ -31,11 +46,11 @@ def next_batch(writer: Writer) -> Batch:
     return batch
 
 
-def test_sqlite_writes_groups(store: SqliteStore) -> None:
+def test_the_store_writes_groups(store: GroupStore) -> None:
     assert isinstance(store, GroupStore)
 
 
-def test_a_conflict_fails_one_batch_and_leaves_no_trace(store: SqliteStore) -> None:
+def test_a_conflict_fails_one_batch_and_leaves_no_trace(store: GroupStore) -> None:
     writers = [Writer(ThreadKey("tenant", f"thread-{number}")) for number in range(5)]
     first = [next_batch(writer) for writer in writers]
     late = Writer(ThreadKey("tenant", "thread-2"), number=2)
@@ -47,7 +62,7 @@ def test_a_conflict_fails_one_batch_and_leaves_no_trace(store: SqliteStore) -> N
         assert [entry.seq for entry in store.history(writer.key)] == [1]
 
 
-def test_batches_of_one_thread_are_taken_in_turn(store: SqliteStore) -> None:
+def test_batches_of_one_thread_are_taken_in_turn(store: GroupStore) -> None:
     writer = Writer(ThreadKey("tenant", "thread"))
     outcomes = store.commit_many([next_batch(writer) for _ in range(10)])
     assert list(outcomes) == [None] * 10
@@ -57,7 +72,7 @@ def test_batches_of_one_thread_are_taken_in_turn(store: SqliteStore) -> None:
     writer.append(store)
 
 
-def test_what_fails_in_the_middle_leaves_nothing_of_the_group(store: SqliteStore) -> None:
+def test_what_fails_in_the_middle_leaves_nothing_of_the_group(store: GroupStore) -> None:
     good = Writer(ThreadKey("tenant", "good"))
     bad = next_batch(Writer(ThreadKey("tenant", "bad")))
     broken: Any = [next_batch(good), bad, None]
@@ -65,6 +80,39 @@ def test_what_fails_in_the_middle_leaves_nothing_of_the_group(store: SqliteStore
         store.commit_many(broken)
     assert store.read(good.key) is None
     assert store.read(bad.key) is None
+
+
+def test_a_group_has_batches_of_every_kind_and_of_many_tenants(store: GroupStore) -> None:
+    """Steps, first entries, records, results, several of one thread: as if committed one by one."""
+    writers = [
+        Writer(a_key(thread, tenant), number).begin(store, 2)
+        for number, (tenant, thread) in enumerate(product(("one", "two"), "abcd"), 1)
+    ]
+    batches: list[Batch] = []
+    for number, writer in enumerate(writers):
+        batches.append(next_batch(writer))
+        if number % 2:
+            batches.append(writer.batch(results=(a_result(3), a_result(3, "other"))))
+        if number % 3:
+            batches.append(writer.batch(runs=(a_run(writer.key, 50),)))
+        batches.append(Batch(key=writer.key, head=1, entries=(writer.entries[2],)))
+        new = Writer(a_key(f"new {number}", writer.key.tenant))
+        batches += [next_batch(new), next_batch(new)]
+    outcomes = store.commit_many(batches)
+    refused = [batch.head for batch, outcome in zip(batches, outcomes, strict=True) if outcome]
+    assert refused == [1] * len(writers)
+    for number, writer in enumerate(writers):
+        check_reads(store, writer)
+        chain = store.read(writer.key)
+        assert chain is not None
+        assert len(chain.results) == (2 if number % 2 else 0)
+        assert len(store.runs(writer.key)) == (2 if number % 3 else 1)
+        new_key = a_key(f"new {number}", writer.key.tenant)
+        assert [entry.seq for entry in store.history(new_key)] == [2, 1]
+
+
+def test_an_empty_group_is_nothing(store: GroupStore) -> None:
+    assert list(store.commit_many([])) == []
 
 
 class Count(TypedDict):
@@ -80,16 +128,16 @@ def more(state: Count) -> str:
 
 
 def test_runs_on_an_event_loop_share_transactions(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: GroupStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups: list[int] = []
-    commit_many = SqliteStore.commit_many
+    commit_many = type(store).commit_many
 
-    def counted(self: SqliteStore, batches: list[Batch]) -> object:
+    def counted(self: GroupStore, batches: list[Batch]) -> object:
         groups.append(len(batches))
         return commit_many(self, batches)
 
-    monkeypatch.setattr(SqliteStore, "commit_many", counted)
+    monkeypatch.setattr(type(store), "commit_many", counted)
     graph = StateGraph(Count)
     graph.add_node("up", up)
     graph.add_edge(START, "up")

@@ -20,6 +20,7 @@ from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
 
 GOLDEN = Path(__file__).parent / "golden"
 MANIFEST = "m" * 32
+REPLACED = a_result(2, "one", b"replaced")
 KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"))
 
 
@@ -37,8 +38,12 @@ def fill(store: Store) -> None:
     Writer(a_key("deleted"), 4).begin(store, 3)
     store.delete(a_key("deleted"))
     gamma = Writer(KEYS[2], 5).begin(store, 2)
-    ended = msgspec.structs.replace(gamma.run, status="completed", ended_at=8)
-    store.commit(gamma.batch(runs=(ended,)))
+    store.commit(gamma.batch(results=(REPLACED, a_result(2, "two"))))
+    for source in ("interrupt", "answer", "sleep"):
+        gamma.append(store, source=source)
+    store.commit(gamma.batch(results=(a_result(5, "one"), a_result(5, "three"))))
+    asleep = msgspec.structs.replace(gamma.run, status="sleeping", wake_at=8)
+    store.commit(gamma.batch(runs=(asleep,)))
 
 
 def everything_in(store: Store) -> list[Any]:

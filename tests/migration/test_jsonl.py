@@ -16,9 +16,10 @@ import msgspec.structs
 import pytest
 
 from milecastle.codec.deltas import LogCodec
+from milecastle.codec.envelope import seal
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
-from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Source
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.testing.entries import Writer, a_failure, a_result, an_entry
@@ -28,6 +29,8 @@ PLAIN = ThreadKey("default", "demo")
 HARD = ThreadKey("Acme/EU", "Case: 1")
 PRUNED = ThreadKey("default", "pruned")
 DELETED = ThreadKey("default", "deleted")
+HELD = ThreadKey("default", "held")
+HOLDING: tuple[Source, ...] = ("interrupt", "answer", "sleep", "takeover")
 CODEC = LogCodec(ValueCodec(TypeRegistry()))
 VALUES: list[list[object]] = [
     [0, "topic", "walls", 0, "notes", [], 0, "n", 2**53 + 1, 0, "x", -0.0],
@@ -47,7 +50,7 @@ def entries() -> list[Entry]:
             kind=kind,
             base_seq=seq if kind == SNAPSHOT else 1,
             roll_seq=seq if kind != DELTA else {2: 1, 4: 3}[seq],
-            payload=CODEC.seal(CODEC.encode(list(operations))),
+            payload=seal(CODEC.encode(list(operations))),
             note="\u2028" if seq == 2 else "",
             route=("publish",) if seq == 3 else (),
         )
@@ -72,6 +75,13 @@ def write(folder: Path) -> None:
     pruned.prune(store, 3)
     Writer(DELETED, 4).begin(store)
     store.delete(DELETED)
+    held = Writer(HELD, 5).begin(store)
+    store.commit(held.batch(results=(a_result(1, "once"), a_result(1, "twice"))))
+    store.commit(held.batch(results=(a_result(1, "twice", b"again"),)))
+    for source in HOLDING:
+        held.append(store, source=source)
+    asleep = msgspec.structs.replace(held.run, status="sleeping", wake_at=1_700_000_000_000_001)
+    store.commit(held.batch(runs=(asleep,)))
     store.close()
 
 
@@ -98,13 +108,25 @@ def test_everything_else_of_version_1_is_read(store: JsonlStore) -> None:
     chain = store.read(PLAIN)
     assert chain is not None
     assert chain.results == (a_result(5, "task", entries()[0].payload),)
-    assert [info.key for info in store.threads("default")] == [PLAIN, PRUNED]
+    assert [info.key for info in store.threads("default")] == [PLAIN, HELD, PRUNED]
     assert [info.key for info in store.threads(HARD.tenant)] == [HARD]
 
 
 def test_what_was_pruned_and_deleted_stays_so(store: JsonlStore) -> None:
     assert [entry.seq for entry in store.history(PRUNED)] == [5, 4, 3]
     assert store.read(DELETED) is None
+
+
+def test_what_waits_is_read_with_its_results_and_when_it_wakes(store: JsonlStore) -> None:
+    chain = store.read(HELD)
+    assert chain is not None
+    assert sorted(chain.results, key=lambda result: result.task) == [
+        a_result(1, "once"),
+        a_result(1, "twice", b"again"),
+    ]
+    assert [entry.source for entry in store.entries(HELD, after=1)] == list(HOLDING)
+    (run,) = store.runs(HELD)
+    assert (run.status, run.wake_at) == ("sleeping", 1_700_000_000_000_001)
 
 
 def test_a_log_of_version_1_is_gone_on_with(store: JsonlStore) -> None:
@@ -119,7 +141,7 @@ def test_the_files_have_the_names_of_version_1() -> None:
     found = sorted(path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*.jsonl"))
     assert found == sorted(
         JsonlStore(GOLDEN).path_of(key).relative_to(GOLDEN).as_posix()
-        for key in (PLAIN, HARD, PRUNED, DELETED)
+        for key in (PLAIN, HARD, PRUNED, DELETED, HELD)
     )
 
 

@@ -17,13 +17,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import msgspec.structs
 
+from milecastle.app.children import children_of
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Batch, Chain, Store
 
-__all__ = ["CopyReport", "copy_threads", "read_entries"]
+__all__ = ["CopyReport", "copy_threads"]
 
 _PAGE = 256
 _PAGE_BYTES = 16 << 20
@@ -71,19 +72,6 @@ def copy_threads(
     return CopyReport(threads=looked_at, changed=changed, checkpoints=checkpoints)
 
 
-def read_entries(store: Store, key: ThreadKey, first: int, last: int) -> list[Entry]:
-    """The entries ``first`` to ``last`` with their payloads, oldest first.
-
-    A chain gives many of them at once: there is one read for each rollup and snapshot.
-    """
-    found: dict[int, Entry] = {}
-    for seq in range(last, first - 1, -1):
-        if seq not in found:
-            entries = _chain(store, key, seq).entries
-            found.update((entry.seq, entry) for entry in entries if entry.seq >= first)
-    return [found[seq] for seq in range(first, last + 1)]
-
-
 class _Copy:
     """The copy of one thread."""
 
@@ -100,45 +88,49 @@ class _Copy:
         """Copy what is there. Again if the source moved on: records and history fit together."""
         while True:
             chain = self._source.read(self._key)
-            head = chain.entries[-1].seq if chain else 0
             if chain:
                 self._copy_log(chain)
             else:
                 self._check_empty()
+            head = chain.entries[-1] if chain else None
             records = self._source.runs(self._key)
             newest = _newest(self._source, self._key)
-            if (newest.seq if newest else 0) == head:
-                self._copy_records(head, records)
+            if _id_of(newest) == _id_of(head):
+                self._copy_records(head.seq if head else 0, records)
                 return
 
     def _copy_log(self, chain: Chain) -> None:
-        head = chain.entries[-1]
+        head, oldest = chain.entries[-1], self._entry_above(0)
         there = self._target.read(self._key)
-        at = there.entries[-1].seq if there else 0
-        first = _first_seq(self._source, self._key, head.seq)
-        if there:
-            self._check(there.entries[-1], head, first)
-            here = [r for r in chain.results if r.seq == at and r not in there.results]
+        at = there.entries[-1] if there else None
+        if there and at:
+            self._check(at, head, oldest)
+            here = [r for r in chain.results if r.seq == at.seq and r not in there.results]
             if here:
-                self._commit(Batch(key=self._key, head=at, results=tuple(here)))
-        if at + 1 < first:
-            self._fill(at, first)
-            at = first - 1
-        for page in self._pages(at + 1, head.seq):
+                self._commit(Batch(key=self._key, head=at.seq, results=tuple(here)))
+        if at is None or at.seq < oldest.seq:
+            self._fill(at.seq if at else 0, oldest)
+            at = None
+        for page in self._pages(at, oldest, head.seq):
             self._append(page, chain.results)
+        first = self._entry_above(0).seq  # asked anew: it may have been pruned meanwhile
         if _is_below(self._target, self._key, first):
             self._drop_below(first, head.seq)
 
-    def _check(self, there: Entry, head: Entry, first: int) -> None:
+    def _check(self, there: Entry, head: Entry, oldest: Entry) -> None:
         """Refuse a target whose head is not an entry of the source."""
-        if there.seq < first:
+        if there.seq < oldest.seq:
             known = there.id == f"{_FILLER}{there.seq}"
         else:
-            known = there.seq <= head.seq and _are_same(
-                there, _chain(self._source, self._key, there.seq).entries[-1]
-            )
+            known = there.seq <= head.seq and _are_same(there, self._entry_above(there.seq - 1))
         if not known:
             raise self._conflict(head.seq + 1, there.seq)
+
+    def _entry_above(self, seq: int) -> Entry:
+        """The first entry of the source above ``seq``."""
+        for entry in self._source.entries(self._key, after=seq, limit=1):
+            return entry
+        raise _changed(self._key)
 
     def _check_empty(self) -> None:
         there = _newest(self._target, self._key)
@@ -154,22 +146,30 @@ class _Copy:
         )
         return error
 
-    def _fill(self, at: int, first: int) -> None:
+    def _fill(self, at: int, oldest: Entry) -> None:
         """Hold the place of what the source dropped."""
-        like = _chain(self._source, self._key, first).entries[-1]
-        while at < first - 1:
-            last = min(at + 4 * _PAGE, first - 1)
-            entries = tuple(_filler(like, seq) for seq in range(at + 1, last + 1))
+        while at < oldest.seq - 1:
+            last = min(at + 4 * _PAGE, oldest.seq - 1)
+            entries = tuple(_filler(oldest, seq) for seq in range(at + 1, last + 1))
             self._commit(Batch(key=self._key, head=at, entries=entries))
             at = last
 
-    def _pages(self, first: int, last: int) -> Iterator[list[Entry]]:
-        """Entries in pages, shorter ones where they are large."""
-        size = 16
-        while first <= last:
-            page = read_entries(self._source, self._key, first, min(first + size - 1, last))
+    def _pages(self, at: Entry | None, oldest: Entry, last: int) -> Iterator[Sequence[Entry]]:
+        """Entries after ``at``, or from the oldest on, in pages, shorter ones where they are large.
+
+        A page begins with the entry that the one before ended with. If that is not what it was,
+        the thread was deleted meanwhile and begun anew, and nothing of it is mixed in.
+        """
+        known, done, size = at or oldest, at.seq if at else oldest.seq - 1, 16
+        while done < last:
+            again = done + 1 - known.seq
+            limit = again + min(size, last - done)
+            found = self._source.entries(self._key, after=known.seq - 1, limit=limit)
+            if len(found) <= again or not _are_same(known, found[0]):
+                raise _changed(self._key)
+            page = found[again:]
             yield page
-            first = page[-1].seq + 1
+            known, done = page[-1], page[-1].seq
             weight = sum(len(entry.payload) for entry in page)
             size = max(1, size // 2) if weight > _PAGE_BYTES else min(_PAGE, size * 2)
 
@@ -202,8 +202,8 @@ class _Copy:
         ours = self._source.history(self._key, limit=count, before=head + 1)
         theirs = self._target.history(self._key, limit=count, before=head + 1)
         rewritten = [
-            _chain(self._source, self._key, entry.seq).entries[-1]
-            for entry, there in zip(ours, theirs, strict=True)
+            self._entry_above(entry.seq - 1)
+            for entry, there in zip(ours, theirs, strict=False)
             if entry.kind != there.kind
         ]
         self._target.prune(self._key, head=head, cut=first, rewritten=rewritten[::-1])
@@ -253,6 +253,7 @@ def _keys(source: Store, tenant: str, threads: Iterable[str] | None) -> Iterator
         if _newest(source, key) is None and not source.runs(key, limit=1):
             raise InvalidRequest(f"there is no thread '{key}' to copy")
         yield key
+        yield from (info.key for info in children_of(source, key))
 
 
 def _usual_batch(target: Store) -> int:
@@ -262,11 +263,8 @@ def _usual_batch(target: Store) -> int:
     return 1 if isinstance(target, JsonlStore) else _PAGE
 
 
-def _chain(store: Store, key: ThreadKey, seq: int) -> Chain:
-    chain = store.read(key, seq)
-    if chain is None:
-        raise InvalidRequest(f"thread '{key.thread}' changed while it was copied: copy it again")
-    return chain
+def _changed(key: ThreadKey) -> InvalidRequest:
+    return InvalidRequest(f"thread '{key.thread}' changed while it was copied: copy it again")
 
 
 def _newest(store: Store, key: ThreadKey) -> Entry | None:
@@ -278,18 +276,8 @@ def _is_below(store: Store, key: ThreadKey, seq: int) -> bool:
     return next(iter(store.history(key, limit=1, before=seq)), None) is not None
 
 
-def _first_seq(store: Store, key: ThreadKey, head: int) -> int:
-    """The oldest seq that the log still has, found by halving."""
-    if _is_below(store, key, 2):
-        return 1
-    low, high = 2, head
-    while low < high:
-        middle = (low + high) // 2
-        if _is_below(store, key, middle + 1):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def _id_of(entry: Entry | None) -> str | None:
+    return entry.id if entry else None
 
 
 def _are_same(there: Entry, here: Entry) -> bool:

@@ -16,6 +16,7 @@ from milecastle.model.keys import ThreadKey
 
 __all__ = [
     "DELTA",
+    "HOLDING",
     "ROLLUP",
     "SNAPSHOT",
     "Checkpoint",
@@ -29,7 +30,10 @@ __all__ = [
 
 S = TypeVar("S")
 
-Source = Literal["input", "step", "interrupt", "update", "fork", "takeover"]
+Source = Literal["input", "step", "interrupt", "answer", "sleep", "update", "fork", "takeover"]
+
+HOLDING: frozenset[Source] = frozenset({"interrupt", "answer", "sleep", "takeover"})
+"""Sources of entries that leave the thread in the step where it was: task results outlast them."""
 
 Kind = Literal[0, 1, 2]
 DELTA: Literal[0] = 0

@@ -27,7 +27,9 @@ EventType = Literal[
     "checkpoint_load",
     "checkpoint_resume",
     "interrupt",
+    "sleep",
     "retry",
+    "emit",
     "update",
     "state",
 ]

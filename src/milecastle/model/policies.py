@@ -1,4 +1,4 @@
-"""What users may set: guards of a run, how it is stored, and what one call overrides."""
+"""What users may set: guards of runs, where they are stored, what a call overrides, retries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ __all__ = [
     "CycleDetection",
     "ExecutionConfig",
     "ExecutionOptions",
+    "Retry",
+    "SiblingFailure",
+    "Timeout",
 ]
 
 CycleDetection = bool | Literal["strict"]
+
+SiblingFailure = Literal["finish", "cancel"]
 
 
 class CancelEvent(Protocol):
@@ -39,6 +44,8 @@ class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
     cycle_detection: CycleDetection | None = None
     cycle_window: int | None = None
     timeout: float | None = None
+    max_parallel: int | None = None
+    sibling_failure: SiblingFailure | None = None
     cancel: CancelEvent | None = None
 
 
@@ -47,12 +54,16 @@ class ExecutionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cycle_detection=True`` stops a node that comes back while nothing in the state has changed
     since its last visit; ``"strict"`` stops any repeat within the window; ``False`` is off.
+    ``max_parallel`` is how many tasks of a step run at once. When one of them fails, the others
+    ``"finish"`` and their results are kept, or are asked to ``"cancel"``.
     """
 
     max_steps: int = 50
     cycle_detection: CycleDetection = True
     cycle_window: int = 20
     timeout: float | None = None
+    max_parallel: int = 32
+    sibling_failure: SiblingFailure = "finish"
 
     def __post_init__(self) -> None:
         if self.max_steps < 1:
@@ -63,13 +74,16 @@ class ExecutionConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("cycle_detection must be True, False or 'strict'")
         if self.timeout is not None and self.timeout <= 0:
             raise InvalidRequest(f"timeout must be positive, not {self.timeout}")
+        if self.max_parallel < 1:
+            raise InvalidRequest(f"max_parallel must be at least 1, not {self.max_parallel}")
+        if self.sibling_failure not in ("finish", "cancel"):
+            raise InvalidRequest("sibling_failure must be 'finish' or 'cancel'")
 
     def overridden(self, options: ExecutionOptions | None) -> ExecutionConfig:
         """This config with what the call sets; what the call leaves out stays."""
         if options is None:
             return self
-        names = ("max_steps", "cycle_detection", "cycle_window", "timeout")
-        given = {name: getattr(options, name) for name in names}
+        given = {name: getattr(options, name) for name in self.__struct_fields__}
         set_by_call = {name: value for name, value in given.items() if value is not None}
         return msgspec.structs.replace(self, **set_by_call) if set_by_call else self
 
@@ -89,3 +103,49 @@ class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.interval < 0:
             raise InvalidRequest(f"interval must be 0 or more, not {self.interval}")
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a node is tried. Attempts are counted durably, also those that a crash ended.
+
+    Before the second attempt the run waits ``delay`` seconds, before each further one ``factor``
+    times as long, never more than ``longest``; a random part of up to ``jitter`` of that is taken
+    off, so that many runs do not come back at once. ``on`` are the exceptions that are worth
+    another attempt.
+    """
+
+    attempts: int = 3
+    delay: float = 1.0
+    factor: float = 2.0
+    longest: float = 60.0
+    jitter: float = 0.5
+    on: tuple[type[BaseException], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise InvalidRequest(f"attempts must be at least 1, not {self.attempts}")
+        if self.delay < 0 or self.longest < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
+            raise InvalidRequest("delay and longest are 0 or more, factor 1 or more, jitter 0 to 1")
+
+    def pause(self, attempt: int, chance: float) -> float:
+        """Seconds to wait after this attempt; ``chance`` is a random number from 0 to 1."""
+        whole = min(self.longest, self.delay * self.factor ** (attempt - 1))
+        return whole * (1 - self.jitter * chance)
+
+
+class Timeout(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one attempt of a node may take, in seconds.
+
+    ``run`` is for the whole attempt; ``idle`` is between two calls of ``ctx.heartbeat()``.
+    An async node is cancelled; a sync one cannot be, and is left to itself.
+    """
+
+    run: float | None = None
+    idle: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.run is None and self.idle is None:
+            raise InvalidRequest("a timeout says run=, idle=, or both")
+        for seconds in (self.run, self.idle):
+            if seconds is not None and seconds <= 0:
+                raise InvalidRequest(f"a timeout must be positive, not {seconds}")

@@ -40,7 +40,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run. ``previous_run_id`` is always there, ``None`` when there is none.
 
     ``metadata`` holds the library's version, Python's, the host and, when there is one, the
-    git commit. ``input_digest`` tells whether a call repeats the input of this run.
+    git commit. ``input_digest`` tells whether a call repeats the input of this run. ``wake_at``
+    is when a sleeping run may go on, in microseconds since 1970.
     """
 
     run_id: str
@@ -55,6 +56,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: int | None = None
     input_digest: str = ""
     metadata: dict[str, str] = {}
+    wake_at: int | None = None
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,9 @@ Rules that every store keeps, and that ``milecastle.testing.StoreContract`` chec
 6. Reading never blocks a writer for longer than a short moment, and may be done while iterating.
 7. A chain is what rebuilds a checkpoint and no more: the newest snapshot at or below it, the
    rollups after that up to its ``roll_seq``, and the deltas after both.
-8. Task results come with the head under which they were written. They outlast a takeover; any
-   other entry ends them.
+8. Task results come with the head under which they were written; a later one of the same task
+   replaces the earlier. They outlast entries whose source is in ``HOLDING`` (takeover, interrupt,
+   answer, sleep); any other entry ends them.
 9. Lists have one order on every store: histories and runs newest first, text by code point. A
    limit counts what is left after every other condition.
 10. Deleting removes all of a thread and nothing of any other.
@@ -26,8 +27,8 @@ Rules that every store keeps, and that ``milecastle.testing.StoreContract`` chec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -37,7 +38,7 @@ from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 
-__all__ = ["Batch", "Chain", "GroupStore", "Store"]
+__all__ = ["Batch", "Chain", "GroupStore", "Store", "TransactionStore"]
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -117,6 +118,15 @@ class Store(Protocol):
         """
         ...
 
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Entries oldest first, with payloads, from above ``after``; for copies and followers.
+
+        What pruning dropped is not there; what it rewrote comes as it is now.
+        """
+        ...
+
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first: by start, ties by run id, the greater one first.
 
@@ -155,11 +165,12 @@ class Store(Protocol):
         """
         ...
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Remove the thread and everything of it. ``False`` if there was none.
 
-        A writer that still holds the old head is refused afterwards. Manifests may stay: they
-        belong to the tenant.
+        With ``head``, only if that is still its head; otherwise ``Conflict``. A writer that
+        still holds the old head is refused afterwards. Manifests may stay: they belong to the
+        tenant.
         """
         ...
 
@@ -192,5 +203,18 @@ class GroupStore(Store, Protocol):
         A batch that conflicts leaves no trace and has its ``Conflict`` in its place; the others
         are written. Anything else is raised: then none is known to be written. Batches of one
         thread are taken in the order given.
+        """
+        ...
+
+
+@runtime_checkable
+class TransactionStore(Store, Protocol):
+    """A store that lets somebody else write in the transaction of a commit."""
+
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
+        """Call ``work`` with a connection inside a transaction; commit what it wrote and its batch.
+
+        Both are written, or neither. What ``work`` raises ends the transaction and is raised.
+        The batch is one of results of this thread.
         """
         ...

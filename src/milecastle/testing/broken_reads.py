@@ -1,4 +1,4 @@
-"""Stores that break a promise on reading: chains, results, ids, concurrency."""
+"""Stores that break a promise on reading: chains, ids, concurrency."""
 
 from __future__ import annotations
 
@@ -130,51 +130,6 @@ class LocatesAnywhere(
         """Look into every thread."""
         found = (super(LocatesAnywhere, self).locate(each, checkpoint_id) for each in self._logs)
         return next((seq for seq in found if seq is not None), None)
-
-
-class LosesResults(BrokenStore, caught_by=("test_results_come_with_the_head",)):
-    """One result is enough."""
-
-    def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """Give the first result."""
-        chain = super().read(key, seq)
-        return Chain(chain.entries, chain.results[:1]) if chain else None
-
-
-class GivesResultsWithEverything(
-    BrokenStore, caught_by=("test_results_come_with_no_older_checkpoint",), seen_by_model=True
-):
-    """Results belong to the thread."""
-
-    def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """Give them with any checkpoint."""
-        chain = super().read(key, seq)
-        return Chain(chain.entries, tuple(self._logs[key].results)) if chain else None
-
-
-class KeepsResultsForEver(
-    BrokenStore, caught_by=("test_results_end_with_the_step",), seen_by_model=True
-):
-    """Results outlast the step."""
-
-    def commit(self, batch: Batch) -> None:
-        """Put back what the step ended."""
-        log = self._logs.get(batch.key)
-        before = list(log.results) if log and batch.entries else []
-        super().commit(batch)
-        self._logs[batch.key].results[:0] = before
-
-
-class EndsResultsAtATakeover(
-    BrokenStore, caught_by=("test_results_outlast_a_takeover",), seen_by_model=True
-):
-    """Any entry ends the results."""
-
-    def commit(self, batch: Batch) -> None:
-        """Drop them."""
-        super().commit(batch)
-        if batch.entries:
-            self._logs[batch.key].results = list(batch.results)
 
 
 class AliasingStore(BrokenStore):

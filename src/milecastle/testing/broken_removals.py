@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,21 +20,21 @@ class DeletesRunsOnly(
 ):
     """The log stays."""
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Delete everything but the entries."""
         log = self._logs.get(key)
         if log is not None:
-            log.runs, log.failures, log.results = {}, {}, []
+            log.runs, log.failures, log.results = {}, {}, {}
         return log is not None
 
 
 class LeavesRuns(BrokenStore, caught_by=("test_deleting_leaves_no_run",), seen_by_model=True):
     """Runs are kept apart and forgotten there."""
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Put the runs back."""
         log = self._logs.get(key)
-        done = super().delete(key)
+        done = super().delete(key, head=head)
         if log is not None:
             self.force(Batch(key=key, head=0, runs=tuple(log.runs.values())))
         return done
@@ -42,10 +43,10 @@ class LeavesRuns(BrokenStore, caught_by=("test_deleting_leaves_no_run",), seen_b
 class LeavesFailures(BrokenStore, caught_by=("test_deleting_leaves_no_failure",)):
     """Failures are kept apart and forgotten there."""
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Put the failures back."""
         log = self._logs.get(key)
-        done = super().delete(key)
+        done = super().delete(key, head=head)
         for failure in log.failures.values() if log else ():
             self.force(Batch(key=key, head=0, failure=failure))
         return done
@@ -54,11 +55,11 @@ class LeavesFailures(BrokenStore, caught_by=("test_deleting_leaves_no_failure",)
 class LeavesResults(BrokenStore, caught_by=("test_deleting_leaves_no_result",)):
     """Results are kept apart and forgotten there."""
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Put the results back."""
         log = self._logs.get(key)
-        done = super().delete(key)
-        self.force(Batch(key=key, head=0, results=tuple(log.results) if log else ()))
+        done = super().delete(key, head=head)
+        self.force(Batch(key=key, head=0, results=tuple(log.results.values()) if log else ()))
         return done
 
 
@@ -67,10 +68,44 @@ class DeletesNothingGladly(
 ):
     """Done is done."""
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Say yes."""
-        super().delete(key)
+        super().delete(key, head=head)
         return True
+
+
+class DeletesAtAnyHead(
+    BrokenStore, caught_by=("test_deleting_is_refused_when_the_head_moved",), seen_by_model=True
+):
+    """Does not look at the head."""
+
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+        """Leave the head aside."""
+        return super().delete(key)
+
+
+class RefusesToDeleteAtAHead(
+    BrokenStore, caught_by=("test_deleting_at_the_head_that_is_there",), seen_by_model=True
+):
+    """Takes the head for the seq that comes next."""
+
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+        """Look for one more."""
+        return super().delete(key, head=None if head is None else head - 1)
+
+
+class LooksBeforeItDeletes(
+    BrokenStore, caught_by=("test_a_writer_and_who_deletes_at_its_head_do_not_both_win",)
+):
+    """Looks at the head, and deletes a moment later."""
+
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+        """Leave a moment in which another may write."""
+        log = self._logs.get(key)
+        if head is not None and head != (log.head if log else 0):
+            return super().delete(key, head=head)
+        time.sleep(0.0005)
+        return super().delete(key)
 
 
 class DeletesWhatHasEntries(
@@ -78,15 +113,15 @@ class DeletesWhatHasEntries(
 ):
     """No entry, no thread."""
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Leave a thread that has only records."""
-        return self.read(key) is not None and super().delete(key)
+        return self.read(key) is not None and super().delete(key, head=head)
 
 
 class DeletesByPrefix(BrokenStore, caught_by=("test_deleting_leaves_other_threads_alone",)):
     """Names that begin alike go together."""
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Delete them all."""
         alike = [other for other in self._logs if str(other).startswith(str(key))]
         return [super(DeletesByPrefix, self).delete(other) for other in alike].count(True) > 0
@@ -97,9 +132,9 @@ class DeletesInEveryTenant(
 ):
     """A thread's name is enough."""
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Delete the thread for everybody."""
-        done = super().delete(key)
+        done = super().delete(key, head=head)
         for other in [other for other in self._logs if other.thread == key.thread]:
             super().delete(other)
         return done
@@ -114,10 +149,10 @@ class NeverBeginsAnew(
         super().__init__()
         self._deleted: set[ThreadKey] = set()
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Note the name."""
         self._deleted.add(key)
-        return super().delete(key)
+        return super().delete(key, head=head)
 
     def commit(self, batch: Batch) -> None:
         """Refuse what was deleted."""
@@ -201,7 +236,7 @@ class PrunesEverything(BrokenStore, caught_by=("test_pruning_leaves_runs_failure
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Drop results and failures too."""
         dropped = super().prune(key, head=head, cut=cut, rewritten=rewritten)
-        self._logs[key].results = []
+        self._logs[key].results = {}
         self._logs[key].failures = {}
         return dropped
 

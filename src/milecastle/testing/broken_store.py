@@ -42,7 +42,7 @@ class BrokenStore(MemoryStore):
         log = self._logs[batch.key]
         for entry in batch.entries:
             log.append(entry)
-        log.results += batch.results
+        log.results.update((result.task, result) for result in batch.results)
         log.runs.update((run.run_id, run) for run in batch.runs)
         if batch.failure is not None:
             log.failures[batch.failure.run_id] = batch.failure

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from milecastle.testing import broken_lists, broken_reads, broken_removals, broken_writes
+from milecastle.testing import (
+    broken_followings,
+    broken_lists,
+    broken_reads,
+    broken_removals,
+    broken_results,
+    broken_writes,
+)
 from milecastle.testing.broken_store import BrokenStore
 
 __all__ = ["BROKEN_STORES", "BrokenStore"]
 
-_PARTS = (broken_writes, broken_reads, broken_lists, broken_removals)
+_PARTS = (
+    broken_writes,
+    broken_reads,
+    broken_results,
+    broken_lists,
+    broken_followings,
+    broken_removals,
+)
 
 BROKEN_STORES: tuple[type[BrokenStore], ...] = tuple(
     store for store in BrokenStore.known if store.__module__ in {part.__name__ for part in _PARTS}

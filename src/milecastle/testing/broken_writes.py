@@ -259,7 +259,7 @@ class KeepsResultsInMemory(BrokenStore, caught_by=("test_results_outlast_a_crash
     def crashed(self) -> Store:
         """Forget them."""
         for log in self._logs.values():
-            log.results = []
+            log.results = {}
         return self
 
 
@@ -270,10 +270,10 @@ class DeletesInMemory(BrokenStore, caught_by=("test_a_deletion_outlasts_a_crash"
         super().__init__()
         self._deleted: dict[ThreadKey, Any] = {}
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Note what is deleted."""
         self._deleted[key] = self._logs.get(key)
-        return super().delete(key)
+        return super().delete(key, head=head)
 
     def crashed(self) -> Store:
         """Find what was deleted."""
@@ -344,6 +344,15 @@ class KeepsTimesAsFloats(BrokenStore, caught_by=("test_every_field_of_a_record_c
             msgspec.structs.replace(run, started_at=int(float(run.started_at)))
             for run in batch.runs
         )
+        super().commit(msgspec.structs.replace(batch, runs=runs))
+
+
+class ForgetsWhenToWake(BrokenStore, caught_by=("test_every_field_of_a_record_comes_back",)):
+    """Sleeps on."""
+
+    def commit(self, batch: Batch) -> None:
+        """Drop the time."""
+        runs = tuple(msgspec.structs.replace(run, wake_at=None) for run in batch.runs)
         super().commit(msgspec.structs.replace(batch, runs=runs))
 
 

@@ -32,6 +32,7 @@ class AppendingClauses(ContractHooks):
         assert store.read(key) is None
         assert store.read(key, 1) is None
         assert list(store.history(key)) == []
+        assert list(store.entries(key)) == []
         assert list(store.runs(key)) == []
         assert list(store.threads(key.tenant)) == []
 
@@ -45,6 +46,18 @@ class AppendingClauses(ContractHooks):
         writer = Writer().begin(store)
         store.commit(writer.batch(an_entry(2), an_entry(3), an_entry(4)))
         assert [entry.seq for entry in store.history(writer.key)] == [4, 3, 2, 1]
+
+    def test_a_first_batch_may_hold_entries_of_several_runs(self, store: Store) -> None:
+        """Rule 4: a copy begins a thread so."""
+        key = a_key()
+        entries = tuple(
+            an_entry(seq, run_id=make_id(seq), fingerprint=str(seq) * 32) for seq in (1, 2, 3)
+        )
+        store.commit(Batch(key=key, head=0, entries=entries, runs=(a_run(key=key),)))
+        kept = list(store.entries(key))
+        assert [(entry.run_id, entry.fingerprint) for entry in kept] == [
+            (entry.run_id, entry.fingerprint) for entry in entries
+        ]
 
     def test_a_taken_seq_is_refused(self, store: Store) -> None:
         """Rule 1: never a lost update."""

@@ -56,6 +56,7 @@ def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
     runs = list(store.runs(key))
     return {
         "history": history,
+        "entries": list(store.entries(key)),
         "chains": [chain.entries if chain else None for chain in chains],
         "located": [store.locate(key, entry.id) for entry in history],
         "head": head.entries[-1] if head else None,

@@ -171,6 +171,8 @@ class KeepingClauses(ContractHooks):
         variants: list[dict[str, Any]] = [
             {"previous_run_id": make_id(7), "retry_count": 3, "ended_at": LARGE_NUMBER},
             {"previous_run_id": None, "ended_at": None, "metadata": {}},
+            {"status": "sleeping", "wake_at": LARGE_NUMBER},
+            {"status": "sleeping", "wake_at": 0},
             {"metadata": texts, "started_at": LARGE_NUMBER},
             *({"graph": text, "input_digest": text} for text in HARD_TEXTS),
             *({"status": status} for status in get_args(RunStatus)),

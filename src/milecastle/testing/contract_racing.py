@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from threading import Barrier, Event
 
+from milecastle.errors import Conflict
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
 from milecastle.ports.store import Store
 from milecastle.testing.contract_hooks import ContractHooks
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key, state_of
-from milecastle.testing.races import race_in_threads
+from milecastle.testing.races import race_in_threads, switching_often
 
 __all__ = ["RacingClauses"]
 
@@ -33,6 +35,32 @@ class RacingClauses(ContractHooks):
                 each.result()
         for writer in writers:
             check_reads(store, writer)
+
+    def test_a_writer_and_who_deletes_at_its_head_do_not_both_win(self, store: Store) -> None:
+        """Rules 1 and 10: either the entry is there, or neither it nor the thread is."""
+        with ThreadPoolExecutor(2) as pool, switching_often():
+            for number in range(1, 31):
+                writer = Writer(a_key(f"contested {number}"), number).begin(store, 2)
+                won = self._contest(pool, store, writer)
+                head = store.read(writer.key)
+                left = head.entries[-1].seq if head else 0
+                assert (won, left) in (((True, False), 3), ((False, True), 0))
+
+    def _contest(self, pool: Executor, store: Store, writer: Writer) -> tuple[bool, bool]:
+        """Whether the writer won, and whether who deletes did; both begin together."""
+        begin = Barrier(2, timeout=60)
+        key, late = writer.key, writer.batch(writer.plan())
+        append = pool.submit(self._wins, begin, lambda: store.commit(late))
+        delete = pool.submit(self._wins, begin, lambda: store.delete(key, head=2))
+        return append.result(), delete.result()
+
+    def _wins(self, begin: Barrier, call: Callable[[], object]) -> bool:
+        begin.wait()
+        try:
+            call()
+        except Conflict:
+            return False
+        return True
 
     def test_what_is_read_beside_a_writer_is_whole(self, store: Store) -> None:
         """Rule 6: a reader sees some head, never half of one, and never an older one again."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import get_args
 
-from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind, Source, TaskResult
+from milecastle.model.checkpoint import (
+    DELTA,
+    HOLDING,
+    ROLLUP,
+    SNAPSHOT,
+    Kind,
+    Source,
+    TaskResult,
+)
 from milecastle.ports.store import Store
 from milecastle.testing.contract_hooks import ContractHooks
 from milecastle.testing.entries import Writer, a_key, a_result, chain_of, make_id, state_of
@@ -110,7 +119,8 @@ class ReadingClauses(ContractHooks):
 
     def test_results_end_with_the_step(self, store: Store) -> None:
         """Rule 8: once the step is committed they are gone, from every checkpoint."""
-        sources = [source for source in get_args(Source) if source != "takeover"]
+        sources = [source for source in get_args(Source) if source not in HOLDING]
+        assert len(sources) >= 4
         for number, source in enumerate(sources, 1):
             writer = Writer(a_key(source), number).begin(store, 2)
             store.commit(writer.batch(results=(a_result(2),)))
@@ -118,24 +128,66 @@ class ReadingClauses(ContractHooks):
             assert self._results(store, writer) == []
             assert self._results(store, writer, 2) == []
 
-    def test_results_outlast_a_takeover(self, store: Store) -> None:
-        """Rule 8: who takes over does not repeat what was finished."""
+    def test_results_outlast_what_holds_the_step(self, store: Store) -> None:
+        """Rule 8: who takes over, answers or wakes up does not repeat what was finished."""
+        for number, source in enumerate(sorted(HOLDING), 1):
+            writer = Writer(a_key(source), number).begin(store, 2)
+            store.commit(writer.batch(results=(a_result(2, "first"),)))
+            writer.append(store, source=source)
+            assert self._results(store, writer) == [a_result(2, "first")]
+            assert self._results(store, writer, 2) == []
+            writer.append(store, source=source, results=(a_result(4, "second"),))
+            for other in sorted(HOLDING):
+                writer.append(store, source=other)
+            assert self._results(store, writer) == [a_result(2, "first"), a_result(4, "second")]
+            writer.append(store)
+            writer.append(store, source=source)
+            assert self._results(store, writer) == []
+
+    def test_a_later_result_of_a_task_replaces_the_earlier(self, store: Store) -> None:
+        """Rule 8: under the same head, under a later one, in company; each task is there once."""
         writer = Writer().begin(store, 2)
-        store.commit(writer.batch(results=(a_result(2, "first"),)))
-        writer.append(store, source="takeover")
-        assert self._results(store, writer) == [a_result(2, "first")]
-        assert self._results(store, writer, 2) == []
-        store.commit(writer.batch(results=(a_result(3, "second"),)))
-        writer.append(store, source="takeover")
-        assert self._results(store, writer) == [a_result(2, "first"), a_result(3, "second")]
-        writer.append(store)
-        writer.append(store, source="takeover")
-        assert self._results(store, writer) == []
+        store.commit(writer.batch(results=(a_result(2, "a", b"1"), a_result(2, "b", b"1"))))
+        store.commit(writer.batch(results=(a_result(2, "a", b"22"),)))
+        assert self._results(store, writer) == [a_result(2, "a", b"22"), a_result(2, "b", b"1")]
+        writer.append(store, source="interrupt")
+        both = (a_result(3, "c", b"3"), a_result(3, "b", b"333"))
+        store.commit(writer.batch(results=both))
+        expected = [a_result(2, "a", b"22"), both[1], both[0]]
+        assert self._results(store, writer) == expected
+        writer.append(store, source="answer", results=(a_result(4, "a", b""),))
+        expected[0] = a_result(4, "a", b"")
+        assert self._results(store, writer) == expected
+        with self.reopened(store) as again:
+            assert self._results(again, writer) == expected
+
+    def test_adding_results_costs_what_is_added_and_not_what_is_there(self, store: Store) -> None:
+        """Rule 8: 128 onto 10,000 of the same head; a wide step must not cost its square."""
+        few, many = Writer(a_key("few"), 1).begin(store, 2), Writer(a_key("many"), 2).begin(store)
+        for number in range(10):
+            results = (a_result(1, f"task {number * 1000 + each}") for each in range(1000))
+            store.commit(many.batch(results=tuple(results)))
+        onto_none: list[float] = []
+        onto_many: list[float] = []
+        for number in range(5):
+            few.append(store)
+            onto_none.append(self._seconds_to_add(store, few, number))
+            onto_many.append(self._seconds_to_add(store, many, number))
+        assert min(onto_many) < 5 * min(onto_none) + 0.02
+        assert len(self._results(store, many)) == 10_000 + 5 * 128
+
+    def _seconds_to_add(self, store: Store, writer: Writer, number: int) -> float:
+        results = tuple(a_result(writer.head, f"added {number}.{each}") for each in range(128))
+        batch = writer.batch(results=results)
+        begun = perf_counter()
+        store.commit(batch)
+        return perf_counter() - begun
 
     def test_results_outlast_a_crash(self, store: Store) -> None:
         """Rules 3 and 8: that is what they are for."""
         writer = Writer().begin(store, 2)
         store.commit(writer.batch(results=(a_result(2),)))
+        writer.append(store, source="sleep")
         with self.reopened(store) as again:
             assert self._results(again, writer) == [a_result(2)]
 

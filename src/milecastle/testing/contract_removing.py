@@ -70,6 +70,33 @@ class RemovingClauses(ContractHooks):
         assert store.delete(writer.key) is True
         assert store.delete(writer.key) is False
 
+    def test_deleting_at_the_head_that_is_there(self, store: Store) -> None:
+        """Rule 10: the fence lets through who knows the head; that of nothing is 0."""
+        writer = self._full_thread(store)
+        assert store.delete(writer.key, head=writer.head) is True
+        assert store.read(writer.key) is None
+        assert store.delete(writer.key, head=0) is False
+        store.commit(Writer(writer.key).batch(runs=(writer.run,)))
+        assert store.delete(writer.key, head=0) is True
+        assert list(store.runs(writer.key)) == []
+
+    def test_deleting_is_refused_when_the_head_moved(self, store: Store) -> None:
+        """Rule 10: ``Conflict``, and nothing is changed."""
+        writer = self._full_thread(store)
+        before = everything_of(store, writer.key)
+        for head in (writer.head - 1, writer.head + 1, 0):
+            with pytest.raises(Conflict) as caught:
+                store.delete(writer.key, head=head)
+            assert (caught.value.tenant, caught.value.thread) == ("tenant", writer.key.thread)
+            assert (caught.value.expected, caught.value.head) == (head, writer.head)
+        assert everything_of(store, writer.key) == before
+        with pytest.raises(Conflict):
+            store.delete(a_key("nowhere"), head=3)
+        store.delete(writer.key)
+        with pytest.raises(Conflict) as caught:
+            store.delete(writer.key, head=writer.head)
+        assert caught.value.head == 0
+
     def test_a_thread_with_only_records_is_deleted(self, store: Store) -> None:
         """Rule 10: it was there, though nothing was saved."""
         writer = Writer()
@@ -245,6 +272,7 @@ class RemovingClauses(ContractHooks):
             "read at": lambda: store.read(key, 1),
             "locate": lambda: store.locate(key, writer.entries[1].id),
             "history": lambda: list(store.history(key)),
+            "entries": lambda: store.entries(key),
             "runs": lambda: store.runs(key),
             "run": lambda: store.run(key, run_id),
             "failure": lambda: store.failure(key, run_id),

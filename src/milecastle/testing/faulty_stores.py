@@ -69,6 +69,12 @@ class WrappedStore:
         """Entries newest first, without payloads."""
         return self._store.history(key, limit=limit, before=before)
 
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Entries oldest first, with payloads."""
+        return self._store.entries(key, after=after, limit=limit)
+
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
         return self._store.runs(key, limit=limit)
@@ -96,9 +102,9 @@ class WrappedStore:
         """A stored manifest, or ``None``."""
         return self._store.manifest(key, fingerprint)
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Remove the thread."""
-        return self._store.delete(key)
+        return self._store.delete(key, head=head)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``."""
@@ -170,6 +176,13 @@ class TornStore(WrappedStore):
         """The entries, as if all had been durable."""
         self._catch_up()
         return self._store.history(key, limit=limit, before=before)
+
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """The entries with payloads, as if all had been durable."""
+        self._catch_up()
+        return self._store.entries(key, after=after, limit=limit)
 
     def crash(self) -> None:
         """Lose what was promised and not written."""

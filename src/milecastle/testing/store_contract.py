@@ -15,6 +15,7 @@ Each test names the rule of ``milecastle.ports.store`` that it checks.
 from __future__ import annotations
 
 from milecastle.testing.contract_appending import AppendingClauses
+from milecastle.testing.contract_following import FollowingClauses
 from milecastle.testing.contract_keeping import KeepingClauses
 from milecastle.testing.contract_listing import ListingClauses
 from milecastle.testing.contract_racing import RacingClauses
@@ -30,6 +31,7 @@ class StoreContract(
     KeepingClauses,
     ReadingClauses,
     ListingClauses,
+    FollowingClauses,
     TenantClauses,
     RemovingClauses,
     RacingClauses,

@@ -1,6 +1,6 @@
 """A Hypothesis state machine: whatever is done to a store, a plain model agrees with it.
 
-The model is a dict of threads; a thread is a dict of entries, a list of results and two dicts
+The model is a dict of threads; a thread is a dict of entries, one of results by task, and two
 of records and failures. Needs Hypothesis and pytest, and is therefore not imported by
 ``milecastle.testing``.
 """
@@ -16,10 +16,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from milecastle.errors import Conflict, InvalidRequest
-from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind, Source, TaskResult
-from milecastle.model.failure import Failure
+from milecastle.model.checkpoint import (
+    DELTA,
+    HOLDING,
+    ROLLUP,
+    SNAPSHOT,
+    Kind,
+    Source,
+)
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import TRANSITIONS, RunRecord, RunStatus, ThreadInfo
+from milecastle.model.run import TRANSITIONS, RunStatus
 from milecastle.ports.store import Batch, Store
 from milecastle.testing.entries import (
     Writer,
@@ -31,6 +37,7 @@ from milecastle.testing.entries import (
     make_id,
     state_of,
 )
+from milecastle.testing.thread_model import ThreadModel
 
 __all__ = ["StoreMachine", "store_machine"]
 
@@ -42,42 +49,6 @@ KINDS: tuple[Kind, ...] = (DELTA, DELTA, DELTA, ROLLUP, ROLLUP, SNAPSHOT)
 keys = st.sampled_from(KEYS)
 limits = st.none() | st.integers(0, 6)
 picks = st.integers(0, 10**6)
-
-
-class ThreadModel:
-    """One thread as plain data. ``writer`` holds its entries and states."""
-
-    def __init__(self, key: ThreadKey, number: int) -> None:
-        self.writer = Writer(key, number)
-        self.results: list[TaskResult] = []
-        self.runs: dict[str, RunRecord] = {}
-        self.failures: dict[str, Failure] = {}
-
-    @property
-    def head(self) -> int:
-        """The newest seq; 0 if there is none."""
-        return self.writer.head
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is anything to delete."""
-        return bool(self.writer.entries or self.runs)
-
-    def newest_runs(self) -> list[RunRecord]:
-        """The runs as a store lists them."""
-        return sorted(self.runs.values(), key=lambda run: (run.started_at, run.run_id))[::-1]
-
-    def info(self) -> ThreadInfo:
-        """The thread as a store lists it."""
-        run = self.newest_runs()[0]
-        return ThreadInfo(
-            key=self.writer.key,
-            status=run.status,
-            run_id=run.run_id,
-            graph=run.graph,
-            started_at=run.started_at,
-            ended_at=run.ended_at,
-        )
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -102,8 +73,8 @@ class StoreMachine(RuleBasedStateMachine):
         """Append one entry on top of the head."""
         thread = self._thread(key)
         thread.writer.append(self.store, kind, source=source)
-        if source != "takeover":
-            thread.results = []
+        if source not in HOLDING:
+            thread.results = {}
 
     @rule(key=keys, kinds=st.lists(st.sampled_from(KINDS), min_size=2, max_size=8))
     def append_several(self, key: ThreadKey, kinds: list[Kind]) -> None:
@@ -114,12 +85,12 @@ class StoreMachine(RuleBasedStateMachine):
             thread.writer.keep(thread.writer.plan(kind))
         entries = tuple(thread.writer.entries[head + 1 + index] for index in range(len(kinds)))
         self.store.commit(Batch(key=key, head=head, entries=entries))
-        thread.results = []
+        thread.results = {}
 
-    @rule(key=keys)
-    def take_over(self, key: ThreadKey) -> None:
-        """Append a takeover, as who finds a thread left behind does."""
-        self.append(key, DELTA, "takeover")
+    @rule(key=keys, source=st.sampled_from(sorted(HOLDING)))
+    def hold(self, key: ThreadKey, source: Source) -> None:
+        """Append what leaves the thread in its step: a takeover, an answer and so on."""
+        self.append(key, DELTA, source)
 
     @rule(key=keys, pick=picks)
     def fork(self, key: ThreadKey, pick: int) -> None:
@@ -128,7 +99,7 @@ class StoreMachine(RuleBasedStateMachine):
         if thread.writer.entries:
             at = sorted(thread.writer.entries)[pick % len(thread.writer.entries)]
             thread.writer.append(self.store, SNAPSHOT, at=at, source="fork")
-            thread.results = []
+            thread.results = {}
 
     @rule(key=keys, offset=st.sampled_from([-3, -1, 1, 2]), full=st.booleans())
     def commit_at_a_wrong_head(self, key: ThreadKey, offset: int, full: bool) -> None:
@@ -162,14 +133,15 @@ class StoreMachine(RuleBasedStateMachine):
         self._refused(thread.writer.batch(first, second), thread.head)
         assert self.store.locate(key, first.id) is None
 
-    @rule(key=keys, count=st.integers(1, 3))
-    def keep_results(self, key: ThreadKey, count: int) -> None:
-        """Keep results of tasks of the step that the head waits for."""
+    @rule(key=keys, tasks=st.sets(st.sampled_from(["a", "b", "c", "d"]), min_size=1))
+    def keep_results(self, key: ThreadKey, tasks: set[str]) -> None:
+        """Keep results of tasks of the step that the head waits for; some had one before."""
         thread = self._thread(key)
         if thread.head:
-            results = tuple(a_result(thread.head, f"task {self._next()}") for _ in range(count))
+            payload = b"%d" % self._next()
+            results = tuple(a_result(thread.head, task, payload) for task in sorted(tasks))
             self.store.commit(thread.writer.batch(results=results))
-            thread.results += results
+            thread.results |= {result.task: result for result in results}
 
     @rule(key=keys, start=st.integers(0, 5))
     def begin_a_run(self, key: ThreadKey, start: int) -> None:
@@ -189,7 +161,8 @@ class StoreMachine(RuleBasedStateMachine):
         run = live[pick % len(live)]
         choices = TRANSITIONS[run.status]
         status = choices[pick // 7 % len(choices)]
-        turned = msgspec.structs.replace(run, status=status, ended_at=pick)
+        wake_at = pick if status == "sleeping" else None
+        turned = msgspec.structs.replace(run, status=status, ended_at=pick, wake_at=wake_at)
         failure = a_failure(run.run_id, time=pick) if status == "failed" else None
         self.store.commit(thread.writer.batch(runs=(turned,), failure=failure))
         thread.runs[run.run_id] = turned
@@ -205,14 +178,23 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.commit(thread.writer.batch(manifest=(fingerprint, manifest)))
             assert self.store.manifest(key, fingerprint) == manifest
 
-    @rule(key=keys)
-    def delete(self, key: ThreadKey) -> None:
+    @rule(key=keys, fenced=st.booleans())
+    def delete(self, key: ThreadKey, fenced: bool) -> None:
         """Delete a thread that is there, or not."""
         self.touched = key
         thread = self.threads.pop(key, None)
-        assert self.store.delete(key) is (thread is not None and thread.exists)
+        head = (thread.head if thread else 0) if fenced else None
+        assert self.store.delete(key, head=head) is (thread is not None and thread.exists)
         if thread is not None and thread.head:
             self.deleted.append(thread.writer)
+
+    @rule(key=keys, offset=st.sampled_from([-2, -1, 1, 2]))
+    def delete_at_a_wrong_head(self, key: ThreadKey, offset: int) -> None:
+        """Delete a thread that moved: refused."""
+        thread = self._thread(key)
+        with pytest.raises(Conflict) as caught:
+            self.store.delete(key, head=thread.head + offset)
+        assert caught.value.head == thread.head
 
     @rule(pick=picks)
     def write_to_a_deleted_thread(self, pick: int) -> None:
@@ -267,6 +249,12 @@ class StoreMachine(RuleBasedStateMachine):
         thread = self._thread(key)
         self._check_history(thread, limit, pick % (thread.head + 3) if paged else None)
 
+    @rule(key=keys, limit=limits, pick=picks)
+    def follow(self, key: ThreadKey, limit: int | None, pick: int) -> None:
+        """Read a page of entries with payloads."""
+        thread = self._thread(key)
+        self._check_entries(thread, limit, pick % (thread.head + 3) - 1)
+
     @rule(key=keys, limit=limits)
     def list_runs(self, key: ThreadKey, limit: int | None) -> None:
         """List some runs of a thread."""
@@ -301,6 +289,7 @@ class StoreMachine(RuleBasedStateMachine):
             self._check_chain(thread, seq)
             assert self.store.locate(self.touched, entry.id) == seq
         self._check_history(thread, None, None)
+        self._check_entries(thread, None, 0)
         self._check_runs(thread, None)
         self._check_threads(self.touched.tenant, None, None, None)
 
@@ -327,8 +316,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert chain is not None
         assert chain.entries == chain_of(writer.entries, seq)
         assert state_of(chain.entries) == writer.states[seq]
-        results = sorted(chain.results, key=lambda result: int(result.task.split()[1]))
-        assert results == (thread.results if seq == thread.head else [])
+        results = sorted(chain.results, key=lambda result: result.task)
+        kept = sorted(thread.results.items()) if seq == thread.head else []
+        assert results == [result for _, result in kept]
 
     def _check_history(self, thread: ThreadModel, limit: int | None, before: int | None) -> None:
         expected = [
@@ -337,6 +327,12 @@ class StoreMachine(RuleBasedStateMachine):
             if before is None or seq < before
         ]
         found = self.store.history(thread.writer.key, limit=limit, before=before)
+        assert list(found) == expected[:limit]
+
+    def _check_entries(self, thread: ThreadModel, limit: int | None, after: int) -> None:
+        kept = sorted(thread.writer.entries.items())
+        expected = [entry for seq, entry in kept if seq > after]
+        found = self.store.entries(thread.writer.key, after=after, limit=limit)
         assert list(found) == expected[:limit]
 
     def _check_runs(self, thread: ThreadModel, limit: int | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,8 @@ import msgspec.structs
 import pytest
 
 from milecastle import Conflict, InvalidRequest, Store, ThreadKey, copy_threads
-from milecastle.app.copying import read_entries
 from milecastle.errors import Unavailable
-from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Batch, Chain
 from milecastle.stores.jsonl import JsonlStore
@@ -317,15 +316,80 @@ def test_a_source_that_moves_on_is_copied_to_where_it_is() -> None:
     check_reads(target, writer)
 
 
-def test_a_thread_that_goes_while_it_is_copied_is_told() -> None:
-    class Vanishing(WrappedStore):
-        def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-            return super().read(key, seq) if seq is None else None
+class Following(WrappedStore):
+    """Something happens to the source once some pages of it were read."""
 
-    source = Vanishing(MemoryStore())
-    Writer(KEY).begin(source, 3)
+    pages = 3
+    happens: Callable[[], object] = staticmethod(lambda: None)
+
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        self.pages -= limit != 1
+        if self.pages == 0:
+            self.happens()
+        return super().entries(key, after=after, limit=limit)
+
+
+def test_a_thread_that_goes_while_it_is_copied_is_told() -> None:
+    inner = MemoryStore()
+    source = Following(inner)
+    Writer(KEY).begin(source, 300)
+    source.happens = lambda: inner.delete(KEY)
     with pytest.raises(InvalidRequest, match="changed while it was copied"):
         copy_threads(source, MemoryStore(), KEY.tenant)
+
+
+def test_a_thread_that_is_begun_anew_while_it_is_copied_is_not_mixed_in() -> None:
+    def begin_anew() -> None:
+        inner.delete(KEY)
+        Writer(KEY, 2).begin(inner, 300)
+
+    inner, target = MemoryStore(), MemoryStore()
+    source = Following(inner)
+    first = Writer(KEY).begin(source, 300)
+    source.happens = begin_anew
+    with pytest.raises(InvalidRequest, match="changed while it was copied"):
+        copy_threads(source, target, KEY.tenant)
+    assert [entry.run_id for entry in target.entries(KEY)] == [first.run.run_id] * 48
+    assert list(target.threads(KEY.tenant)) == []
+
+
+def test_a_thread_that_is_pruned_while_it_is_copied_ends_as_the_source_has_it() -> None:
+    inner, target = MemoryStore(), MemoryStore()
+    source = Following(inner)
+    writer = Writer(KEY).begin(source).write(source, ((DELTA,) * 9 + (ROLLUP,)) * 30)
+    source.happens = lambda: writer.prune(inner, 35)
+    copy_threads(source, target, KEY.tenant)
+    assert see(target) == see(inner)
+    assert [entry.seq for entry in target.history(KEY)][-1] == 35
+
+
+def test_a_thread_that_is_pruned_past_the_copy_is_told() -> None:
+    inner, target = MemoryStore(), MemoryStore()
+    source = Following(inner)
+    writer = Writer(KEY).begin(source).write(source, ((DELTA,) * 9 + (ROLLUP,)) * 30)
+    source.happens = lambda: writer.prune(inner, 200)
+    with pytest.raises(InvalidRequest, match="changed while it was copied"):
+        copy_threads(source, target, KEY.tenant)
+    assert list(target.threads(KEY.tenant)) == []
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_results_that_were_replaced_and_held_are_copied(stores: Stores, kind: str) -> None:
+    source, target = MemoryStore(), stores.open(kind)
+    writer = Writer(KEY).begin(source, 3)
+    source.commit(writer.batch(results=(a_result(3, "a"), a_result(3, "b"))))
+    copy_threads(source, target, KEY.tenant)
+    source.commit(writer.batch(results=(a_result(3, "a", b"again"),)))
+    copy_threads(source, target, KEY.tenant)
+    assert see(target) == see(source)
+    writer.append(source, source="interrupt", results=(a_result(4, "b", b"later"),))
+    asleep = msgspec.structs.replace(writer.run, status="sleeping", wake_at=2**53 + 1)
+    writer.append(source, source="sleep", runs=(asleep,))
+    copy_threads(source, target, KEY.tenant)
+    assert see(target) == see(source)
+    assert len(see(target)["results"]) == 2
 
 
 def test_large_payloads_come_in_shorter_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,21 +413,26 @@ def test_large_payloads_come_in_shorter_pages(monkeypatch: pytest.MonkeyPatch) -
     check_reads(large, writer)
 
 
-def test_entries_are_read_with_one_chain_for_each_stretch() -> None:
+def test_each_entry_is_read_about_once_and_no_chain_but_that_of_the_head() -> None:
     class Counting(WrappedStore):
-        reads = 0
+        reads = entries_read = 0
 
         def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
             self.reads += 1
             return super().read(key, seq)
 
+        def entries(
+            self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+        ) -> Sequence[Entry]:
+            found = super().entries(key, after=after, limit=limit)
+            self.entries_read += len(found)
+            return found
+
     store = Counting(MemoryStore())
-    kinds: tuple[Kind, ...] = ((DELTA,) * 9 + (ROLLUP,)) * 20
-    writer = Writer(KEY).begin(store).write(store, kinds)
-    found = read_entries(store, KEY, 1, writer.head)
-    assert found == list(writer.entries.values())
-    assert store.reads <= 21 + 1
-    assert read_entries(store, KEY, 50, 60) == [writer.entries[seq] for seq in range(50, 61)]
+    Writer(KEY).begin(store, 2000)
+    copy_threads(store, MemoryStore(), KEY.tenant)
+    assert store.reads == 1
+    assert store.entries_read < 2000 + 20
 
 
 @pytest.mark.parametrize("batch", [0, -1])

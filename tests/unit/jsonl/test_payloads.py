@@ -65,7 +65,7 @@ def test_an_update_is_readable() -> None:
 def test_a_state_is_readable() -> None:
     codec = LogCodec(ValueCodec(TypeRegistry()))
     body = codec.encode_state({"topic": "walls", "n": 1, "score": -0.0, "docs": [{"a": None}]})
-    state, updates, encoded = render(codec.seal(body), whole=True)
+    state, updates, encoded = render(seal(body), whole=True)
     assert (updates, encoded) == (UNSET, UNSET)
     assert text_of(state) == b'{"topic":"walls","n":1,"score":-0.0,"docs":[{"a":null}]}'
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
+
 from milecastle.errors import Conflict
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
@@ -12,8 +14,10 @@ from milecastle.stores.jsonl.shapes import (
     RecordShape,
     ResultShape,
     RunShape,
+    checkpoint_of,
     manifest_shape,
 )
+from milecastle.stores.jsonl.times import to_moment
 
 __all__ = ["check_fence", "commit_of", "conflict", "shape_of"]
 
@@ -38,21 +42,24 @@ def shape_of(batch: Batch, index: Index) -> CommitShape | None:
     A manifest that the log has is not written again.
     """
     if batch.entries:
-        first, *also = map(RecordShape.of, batch.entries)
-        commit = commit_of(first, *also)
+        first, *also = batch.entries
+        commit = CommitShape(UNSET, first.seq, to_moment(first.created_at), checkpoint_of(first))
+        if also:
+            commit.also = tuple(map(RecordShape.of, also))
     else:
         commit = CommitShape(head=batch.head)
-    if batch.results:
-        commit.results = tuple(map(ResultShape.of, batch.results))
-    if batch.runs:
-        commit.runs = tuple(map(RunShape.of, batch.runs))
+    if batch.results or batch.runs or batch.failure or batch.manifest:
+        _add_facts(commit, batch, index)
+    return commit if batch.entries or commit != CommitShape(head=batch.head) else None
+
+
+def _add_facts(commit: CommitShape, batch: Batch, index: Index) -> None:
+    commit.results = tuple(map(ResultShape.of, batch.results))
+    commit.runs = tuple(map(RunShape.of, batch.runs))
     if batch.failure is not None:
         commit.failures = (FailureShape.of(batch.failure),)
     if batch.manifest is not None and batch.manifest[0] not in index.manifests:
         commit.manifests = {batch.manifest[0]: manifest_shape(batch.manifest[1])}
-    elif not (batch.entries or batch.results or batch.runs or batch.failure):
-        return None
-    return commit
 
 
 def commit_of(first: RecordShape, *also: RecordShape) -> CommitShape:

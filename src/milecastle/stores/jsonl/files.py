@@ -53,17 +53,6 @@ def _check_regular(path: Path, fd: int) -> None:
         raise OSError(f"{path} is not an ordinary file")
 
 
-def read_at(fd: int, size: int, offset: int) -> bytes:
-    """Read ``size`` bytes from ``offset``; fewer only at the end of the file."""
-    data = _read(fd, size, offset)
-    while len(data) < size:
-        more = _read(fd, size - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
-
-
 if sys.platform == "win32":
 
     def _read(fd: int, size: int, offset: int) -> bytes:
@@ -76,6 +65,17 @@ else:
         return os.pread(fd, size, offset)
 
 
+def read_at(fd: int, size: int, offset: int) -> bytes:
+    """Read ``size`` bytes from ``offset``; fewer only at the end of the file."""
+    data = _read(fd, size, offset)
+    while len(data) < size:
+        more = _read(fd, size - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
 def append(fd: int, data: bytes) -> None:
     """Append ``data``; after an error some of it may be there."""
     written = os.write(fd, data)
@@ -83,22 +83,27 @@ def append(fd: int, data: bytes) -> None:
         written += os.write(fd, data[written:])
 
 
-def sync(fd: int) -> None:
-    """Return when the file's bytes, and what is needed to find them, are on the disk."""
-    if sys.platform == "darwin":
-        _full_sync(fd)
-    elif sys.platform == "win32":
-        os.fsync(fd)
-    else:
-        os.fdatasync(fd)
+if sys.platform == "darwin":
+    import fcntl
 
+    def sync(fd: int) -> None:
+        """Return when the file's bytes, and what is needed to find them, are on the disk.
 
-def _full_sync(fd: int) -> None:
-    """Ask the drive itself: on this system a plain sync leaves bytes in the drive's cache."""
-    if sys.platform == "darwin":
-        import fcntl
-
+        The drive itself is asked: a plain sync leaves bytes in its cache here.
+        """
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+
+elif sys.platform == "win32":
+
+    def sync(fd: int) -> None:
+        """Return when the file's bytes, and what is needed to find them, are on the disk."""
+        os.fsync(fd)
+
+else:
+
+    def sync(fd: int) -> None:
+        """Return when the file's bytes, and what is needed to find them, are on the disk."""
+        os.fdatasync(fd)
 
 
 def sync_folder(folder: Path) -> None:

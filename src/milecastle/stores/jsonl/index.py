@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from msgspec import UNSET, UnsetType
 
-from milecastle.stores.jsonl.lines import ROOT_CHECK, Line
+from milecastle.model.checkpoint import HOLDING
+from milecastle.stores.jsonl.lines import ROOT_CHECK
 from milecastle.stores.jsonl.shapes import CheckpointShape, CommitShape, HeaderShape
 from milecastle.stores.jsonl.times import to_microseconds
 
@@ -22,11 +23,14 @@ Span = tuple[int, int]
 
 
 class Index:
-    """What was read of a file so far: ``size`` bytes, ``count`` lines, the last one's ``check``."""
+    """What was read of a file so far: ``size`` bytes, ``count`` lines, the last one's ``check``.
+
+    ``first`` is the oldest seq that the log may have, ``head`` the newest, 0 if there is none.
+    """
 
     __slots__ = (
-        "_ids", "_offsets", "_sizes", "check", "count", "cuts", "failures", "first", "header",
-        "manifests", "results", "runs", "runs_at", "size",
+        "_ids", "_offsets", "_sizes", "check", "count", "cuts", "failures", "first", "head",
+        "header", "manifests", "results", "runs", "runs_at", "size",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -35,69 +39,61 @@ class Index:
         self.count = 0
         self.check = ROOT_CHECK
         self.first = 1
+        self.head = 0
         self._offsets = array("Q")
         self._sizes = array("Q")
         self._ids = array("q")
         self.cuts = array("Q")
-        self.results: list[Span] = []
+        self.results: dict[str, Span] = {}
         self.runs: dict[str, tuple[int, Span]] = {}
         self.failures: dict[str, Span] = {}
         self.manifests: dict[str, Span] = {}
         self.runs_at = 0
 
     @property
-    def head(self) -> int:
-        """The newest seq; 0 if there is none."""
-        return self.first + len(self._offsets) - 1 if self._offsets else 0
-
-    @property
     def holds_thread(self) -> bool:
         """Whether there is anything that a thread has."""
         return bool(self._offsets or self.runs)
 
-    def begin(self, header: HeaderShape, line: Line) -> None:
+    def begin(self, header: HeaderShape, size: int, check: bytes) -> None:
         """Take note of the first line."""
         self.header = header
         self.first = header.first_seq
-        self.advance(line)
+        self.size, self.count, self.check = size, 1, check
 
-    def advance(self, line: Line) -> None:
-        """Take note of where a line ends."""
-        self.size = line.offset + line.size
-        self.count += 1
-        self.check = line.check
-
-    def absorb(self, commit: CommitShape, line: Line) -> None:
-        """Take note of a commit. A ``ValueError`` if it does not follow what is there."""
+    def absorb(self, commit: CommitShape, size: int, check: bytes) -> None:
+        """Take note of a commit that comes next. A ``ValueError`` if it does not follow."""
         if commit.checkpoint is not UNSET:
-            self._add(commit.seq, commit.checkpoint, line)
+            self._add(commit.seq, commit.checkpoint, size)
             for record in commit.also:
-                self._add(record.seq, record.checkpoint, line)
+                self._add(record.seq, record.checkpoint, size)
         elif commit.head != self.head or commit.also:
             raise ValueError(f"a line without a checkpoint was not written on head {self.head}")
-        if commit.manifests or commit.results or commit.runs or commit.failures:
-            self._note(commit, line)
-        self.advance(line)
+        if commit.results or commit.runs or commit.failures or commit.manifests:
+            self._note(commit, (self.size, size))
+        self.size += size
+        self.count += 1
+        self.check = check
 
-    def _add(self, seq: int | UnsetType, checkpoint: CheckpointShape, line: Line) -> None:
-        expected = self.first + len(self._offsets)
+    def _add(self, seq: int | UnsetType, checkpoint: CheckpointShape, size: int) -> None:
+        expected = self.head + 1 if self._offsets else self.first
         if seq != expected:
             raise ValueError(f"a checkpoint stands where seq {expected} belongs")
-        self._offsets.append(line.offset)
-        self._sizes.append(line.size)
+        self.head = expected
+        self._offsets.append(self.size)
+        self._sizes.append(size)
         self._ids.append(hash(checkpoint.id))
         if checkpoint.kind != "delta":
             self.cuts.append(expected)
-        if self.results and checkpoint.source != "takeover":
-            self.results = []
+        if self.results and checkpoint.source not in HOLDING:
+            self.results = {}
 
-    def _note(self, commit: CommitShape, line: Line) -> None:
-        span = line.offset, line.size
-        if commit.results:
-            self.results.append(span)
+    def _note(self, commit: CommitShape, span: Span) -> None:
+        for result in commit.results:
+            self.results[result.task] = span
         for run in commit.runs:
             self.runs[run.run_id] = to_microseconds(run.started_at), span
-            self.runs_at = line.offset
+            self.runs_at = span[0]
         for failure in commit.failures:
             self.failures[failure.run_id] = span
         for fingerprint in commit.manifests:

@@ -21,13 +21,27 @@ from typing import Final, NamedTuple
 
 from milecastle.stores.jsonl.files import read_at
 
-__all__ = ["ROOT_CHECK", "TAIL", "BrokenLine", "Line", "frame", "last_line", "line_at", "lines"]
+__all__ = [
+    "CHECK",
+    "CHECK_END",
+    "ROOT_CHECK",
+    "BrokenLine",
+    "Line",
+    "frame",
+    "last_line",
+    "line_at",
+    "lines",
+]
 
 ROOT_CHECK: Final = b""
 """What comes before the first line."""
 
 TAIL: Final = 45
 """Bytes of a line from the comma before its check to its end."""
+
+CHECK: Final = 32
+CHECK_END: Final = 35
+"""Bytes of a check, and of a line from its check on."""
 
 _START: Final = b'{"length":'
 _PREFIX: Final = re.compile(rb'\{"length":([1-9][0-9]{0,9}),')
@@ -59,7 +73,7 @@ class BrokenLine(Exception):
 def frame(body: bytes, previous: bytes) -> tuple[bytes, bytes]:
     """The line of a JSON object that follows the check ``previous``, and its own check."""
     content = b'{"length":%d,%b' % (len(body) - 2, body[1:-1])
-    check = _check(previous, content)
+    check = blake2b(previous + content, digest_size=16).hexdigest().encode()
     return b'%b,"check":"%b"}\n' % (content, check), check
 
 
@@ -98,7 +112,7 @@ def line_at(fd: int, offset: int, size: int | None = None) -> Line:
         size = _size_of(read_at(fd, _LONGEST_PREFIX, offset)) or 1
     before = min(offset, TAIL)
     raw = read_at(fd, size + before, offset - before)
-    previous = raw[before - len(_END) - 32 : before - len(_END)] if before else ROOT_CHECK
+    previous = raw[before - CHECK_END : before - len(_END)] if before else ROOT_CHECK
     line = _open(raw[before:], offset, previous)
     if line is None:
         raise BrokenLine(offset, torn=False)
@@ -133,8 +147,8 @@ def _open(raw: bytes, offset: int, previous: bytes) -> Line | None:
     found = _PREFIX.match(raw)
     if found is None or len(raw) != found.end() + int(found[1]) + TAIL:
         return None
-    content, check = raw[:-TAIL], raw[-35:-3]
-    if raw[-TAIL:-35] != _CHECK or raw[-3:] != _END or _check(previous, content) != check:
+    content, check = raw[:-TAIL], raw[-CHECK_END:-3]
+    if raw[-TAIL:-CHECK_END] != _CHECK or raw[-3:] != _END or _check(previous, content) != check:
         return None
     return Line(offset, len(raw), b"{%b}" % content[found.end() :], check)
 

@@ -2,15 +2,21 @@
 
 The last line leads to the nearest line with run records, and so on back. What a listing costs
 grows with the number of threads and of their runs, not with the length of their histories.
+
+A file that is torn or damaged keeps no other from being listed. Its own thread is listed too, so
+that whoever goes through a list meets the error when he uses it: with what stands before the
+break. If that is nothing, it is left out. Either way a warning names file, line and byte.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from milecastle.errors import Corrupted
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.stores.jsonl import files
@@ -35,7 +41,11 @@ def keys_in(folder: Path, tenant: str, *, timeout: float) -> list[tuple[ThreadKe
     found: list[tuple[ThreadKey, Path]] = []
     for path in folder.iterdir():
         if path.suffix == SUFFIX and not path.name.startswith("."):
-            key = _key_of(path, timeout)
+            try:
+                key = _key_of(path, timeout)
+            except Corrupted as error:
+                _warn(f"a log is left out of the list: {error}")
+                continue
             if key is not None and (key.tenant, file_name(key.thread)) == (tenant, path.stem):
                 found.append((key, path))
     return sorted(found)
@@ -63,8 +73,8 @@ def info_of(key: ThreadKey, path: Path, *, timeout: float) -> ThreadInfo | None:
             for shape in _runs_from_the_end(path, fd):
                 if shape.run_id not in newest:
                     newest[shape.run_id] = shape.record(key)
-        except BrokenLine as error:
-            raise broken(path, error) from None
+        except (BrokenLine, Corrupted):
+            newest = {shape.run_id: shape.record(key) for shape in _runs_before_the_break(path, fd)}
     if not newest:
         return None
     run = max(newest.values(), key=lambda run: (run.started_at, run.run_id))
@@ -87,6 +97,21 @@ def _runs_from_the_end(path: Path, fd: int) -> Iterator[RunShape]:
         if commit.runs_at >= line.offset:
             raise BrokenLine(line.offset, torn=False)
         line = line_at(fd, commit.runs_at) if commit.runs_at else None
+
+
+def _runs_before_the_break(path: Path, fd: int) -> Iterator[RunShape]:
+    """Every record from the start on, as far as the log can be read, and a warning."""
+    try:
+        for line in lines(fd, 0, os.fstat(fd).st_size, ROOT_CHECK):
+            if line.offset:
+                yield from decoded(path, line, read_commit).runs
+    except (BrokenLine, Corrupted) as error:
+        told = broken(path, error) if isinstance(error, BrokenLine) else error
+        _warn(f"a thread is listed as far as its log can be read: {told}")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 class _Opened:

@@ -39,10 +39,13 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+    _SHARED = fcntl.LOCK_SH | fcntl.LOCK_NB
+    _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
+
     def try_lock(fd: int, shared: bool) -> bool:
         """Take the lock if nobody is in the way."""
         try:
-            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            fcntl.flock(fd, _SHARED if shared else _EXCLUSIVE)
         except BlockingIOError:
             return False
         return True

@@ -27,8 +27,8 @@ from milecastle.errors import Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.jsonl import files
 from milecastle.stores.jsonl.index import Index, Span
-from milecastle.stores.jsonl.lines import TAIL, BrokenLine, Line, frame, line_at, lines
-from milecastle.stores.jsonl.locking import lock, unlock
+from milecastle.stores.jsonl.lines import CHECK, CHECK_END, BrokenLine, frame, line_at, lines
+from milecastle.stores.jsonl.locking import lock, try_lock, unlock
 from milecastle.stores.jsonl.opening import broken, decoded, open_header
 from milecastle.stores.jsonl.shapes import CommitShape, HeaderShape, encode, read_commit
 
@@ -103,10 +103,10 @@ class Log:
         try:
             for line in lines(self._fd, index.size, size, index.check):
                 if index.header is None:
-                    index.begin(open_header(self.path, line, self.key), line)
+                    index.begin(open_header(self.path, line, self.key), line.size, line.check)
                 else:
                     commit = decoded(self.path, line, read_commit, number=index.count + 1)
-                    index.absorb(commit, line)
+                    index.absorb(commit, line.size, line.check)
         except BrokenLine as error:
             raise broken(self.path, error, number=index.count + 1) from None
         except ValueError as error:
@@ -127,11 +127,13 @@ class Log:
         while True:
             if self._fd < 0 and not self._open(create=create):
                 return False
-            lock(self._fd, timeout=self._timeout)
+            if not try_lock(self._fd, shared=False):
+                lock(self._fd, timeout=self._timeout)
             try:
                 found = os.lstat(self._name)
                 if self._identity == (found.st_dev, found.st_ino):
-                    self._settle(found.st_size)
+                    if not self._is_settled(found.st_size):
+                        self._settle(found.st_size)
                     return True
             except FileNotFoundError:
                 pass
@@ -140,13 +142,16 @@ class Log:
                 raise
             self.release()
 
-    def _settle(self, size: int) -> None:
-        """Make sure that the index is that of the file, whose lock is held."""
+    def _is_settled(self, size: int) -> bool:
+        """Whether the index is that of the file, whose lock is held: so many bytes, ending so."""
         index = self.index
-        if size == index.size and size:
-            end = files.read_at(self._fd, TAIL, size - TAIL)
-            if end[10:42] == index.check:
-                return
+        if size != index.size or not size:
+            return False
+        return files.read_at(self._fd, CHECK, size - CHECK_END) == index.check
+
+    def _settle(self, size: int) -> None:
+        """Make the index that of the file, whose lock is held."""
+        if size == self.index.size:
             self.index = Index()
         self._catch_up(size)
 
@@ -161,9 +166,10 @@ class Log:
         The lock is held.
         """
         index = self.index
+        size, check, first = index.size, index.check, b""
         commit.runs_at = index.runs_at
-        size = index.size
-        first, check = frame(encode(header), index.check) if header else (b"", index.check)
+        if header:
+            first, check = frame(encode(header), check)
         data, last = frame(encode(commit), check)
         try:
             files.append(self._fd, first + data)
@@ -179,8 +185,8 @@ class Log:
             self._take_back(size)
             raise
         if header:
-            index.begin(header, Line(size, len(first), b"", check))
-        index.absorb(commit, Line(size + len(first), len(data), b"", last))
+            index.begin(header, len(first), check)
+        index.absorb(commit, len(data), last)
 
     def _take_back(self, size: int) -> None:
         try:

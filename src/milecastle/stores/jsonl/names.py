@@ -36,7 +36,7 @@ def file_name(id: str) -> str:
     cleaned = _ENDS.sub("", _FORBIDDEN.sub("_", id))
     if cleaned == id and _stands_alone(id):
         return id
-    digest = blake2b(id.encode(), digest_size=10).hexdigest()
+    digest = blake2b(id.encode(errors="surrogatepass"), digest_size=10).hexdigest()
     name = _shortened(cleaned) or "thread"
     if _RESERVED.match(name):
         name = f"_{name}"
@@ -55,4 +55,4 @@ def _stands_alone(id: str) -> bool:
 
 def _shortened(name: str) -> str:
     """The name cut to its limit, between two characters."""
-    return name.encode()[:LONGEST].decode("utf-8", "ignore")
+    return name.encode(errors="surrogatepass")[:LONGEST].decode("utf-8", "ignore")

@@ -45,8 +45,9 @@ def broken(path: Path, line: BrokenLine, number: int | None = None, why: str = "
     place = _place(path, line.offset, number)
     if line.torn:
         return Corrupted(
-            "the last line of the log is torn: it was being written when the machine stopped and "
-            "was never acknowledged; repair keeps a copy and cuts it off",
+            "the last line of the log is torn: its writer died while writing it, and it was never "
+            "acknowledged; `milecastle repair` or `JsonlStore.repair` keeps a copy and cuts it "
+            "off, and the thread goes on",
             place=place,
         )
     reason = why or "a line is not what was written"

@@ -13,6 +13,7 @@ becomes of the codec.
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
+from itertools import chain
 from typing import Any, Final
 from zlib import crc32
 
@@ -30,7 +31,8 @@ Rendered = tuple[Raw | UnsetType, Raw | UnsetType, str | UnsetType]
 _SEAL: Final = b"\x01\x00"
 _SEALED: Final = crc32(_SEAL)
 _WORDS: Final = ("set", "append", "merge", "add", "maximum", "minimum", "union")
-_CODES: Final = {word: code for code, word in enumerate(_WORDS)}
+_word_of: Final = dict(enumerate(_WORDS)).__getitem__
+_code_of: Final = {word: code for code, word in enumerate(_WORDS)}.__getitem__
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(list[Any]).decode
@@ -55,23 +57,23 @@ def render(payload: bytes, *, whole: bool) -> Rendered:
 
 
 def _render(operations: list[Any], whole: bool) -> Rendered:
-    codes: list[int] = operations[::3]
+    codes, names, values = operations[::3], operations[1::3], operations[2::3]
     if whole and not any(codes):
-        state = dict(zip(operations[1::3], operations[2::3], strict=True))
+        state = dict(zip(names, values, strict=True))
         if len(state) == len(codes):
             return Raw(_to_json(state)), UNSET, UNSET
-    words = [_WORDS[code] for code in codes]
-    updates = list(zip(words, operations[1::3], operations[2::3], strict=True))
+    updates = list(zip(map(_word_of, codes), names, values, strict=True))
     return UNSET, Raw(_to_json(updates)), UNSET
 
 
 def restore(state: Raw | UnsetType, updates: Raw | UnsetType, payload: str | UnsetType) -> bytes:
     """The payload that was rendered; a ``ValueError`` if it is none."""
-    operations: list[object] = []
+    operations: list[Any]
     if updates is not UNSET:
-        for word, name, value in _as_updates(updates):
-            operations += (_CODES[word], name, value)
+        operations = list(chain.from_iterable(_as_updates(updates)))
+        operations[::3] = map(_code_of, operations[::3])
     elif state is not UNSET:
+        operations = []
         for name, value in _as_state(state).items():
             operations += (0, name, value)
     elif payload is not UNSET:

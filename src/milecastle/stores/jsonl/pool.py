@@ -31,6 +31,7 @@ class LogPool:
         self._closed = False
         self._lock = Lock()
         self._logs: OrderedDict[ThreadKey, Log] = OrderedDict()
+        self._newest: Log | None = None
         _pools.add(self)
 
     def __len__(self) -> int:
@@ -38,20 +39,29 @@ class LogPool:
 
     def enter(self, key: ThreadKey) -> Log:
         """The log of a thread, its guard taken: the caller releases it."""
+        log = self._newest
         while True:
-            with self._lock:
-                self.check_open()
-                log = self._logs.get(key)
-                if log is None:
-                    log = self._logs[key] = Log(self._path_of(key), key, timeout=self._timeout)
-                    if len(self._logs) > self._open_files:
-                        self._close_oldest(log)
-                else:
-                    self._logs.move_to_end(key)
+            if log is None or log.key != key:
+                log = self._find(key)
             log.guard.acquire()
             if not log.closed:
                 return log
             log.guard.release()
+            log = None
+
+    def _find(self, key: ThreadKey) -> Log:
+        """The log of a thread, which is the newest in use then."""
+        with self._lock:
+            self.check_open()
+            log = self._logs.get(key)
+            if log is None:
+                log = self._logs[key] = Log(self._path_of(key), key, timeout=self._timeout)
+                if len(self._logs) > self._open_files:
+                    self._close_oldest(log)
+            else:
+                self._logs.move_to_end(key)
+            self._newest = log
+            return log
 
     @contextmanager
     def holding(self, key: ThreadKey) -> Generator[Log, None, None]:
@@ -92,6 +102,7 @@ class LogPool:
         """Close every log, each when its user is done."""
         with self._lock:
             self._closed = True
+            self._newest = None
             logs, self._logs = self._logs, OrderedDict()
         for log in logs.values():
             with log.guard:
@@ -111,6 +122,7 @@ class LogPool:
     def forget(self) -> None:
         """Start afresh in a forked child, which must not share its parent's locks."""
         self._lock = Lock()
+        self._newest = None
         logs, self._logs = self._logs, OrderedDict()
         for key, log in logs.items():
             log.release()

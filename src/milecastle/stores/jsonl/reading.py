@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
 from milecastle.model.failure import Failure
 from milecastle.model.run import RunRecord
+from milecastle.stores.jsonl.index import Span
 from milecastle.stores.jsonl.log import Log
-from milecastle.stores.jsonl.shapes import CommitShape, entry_of, manifest_of, result_of
+from milecastle.stores.jsonl.shapes import (
+    CommitShape,
+    RecordShape,
+    ResultShape,
+    entry_of,
+    manifest_of,
+    result_of,
+)
 
-__all__ = ["chain_of", "entry_at", "failure_of", "manifest_at", "page_of", "results_of", "run_of"]
+__all__ = [
+    "chain_of",
+    "each_record",
+    "each_result",
+    "entries_of",
+    "entry_at",
+    "failure_of",
+    "manifest_at",
+    "page_of",
+    "results_of",
+    "run_of",
+]
+
+T = TypeVar("T")
 
 
 def entry_at(log: Log, seq: int, *, with_payload: bool = True) -> Entry | None:
@@ -40,13 +62,43 @@ def chain_of(log: Log, entry: Entry) -> tuple[Entry, ...]:
     return tuple(reversed(found))
 
 
+def each_record(log: Log, first: int, last: int, make: Callable[[RecordShape], T]) -> Iterator[T]:
+    """What ``make`` makes of the records ``first`` to ``last``; each line is read once."""
+
+    def take(commit: CommitShape) -> list[T]:
+        return [make(record) for record in commit.records() if first <= record.seq <= last]
+
+    while (span := log.index.at(first)) is not None and first <= last:
+        made = log.read(span, take)
+        yield from made
+        first += len(made)
+
+
+def entries_of(log: Log, after: int, limit: int | None) -> list[Entry]:
+    """Up to ``limit`` entries above ``after``, oldest first."""
+    first, last = max(after + 1, log.index.first), log.index.head
+    if limit is not None:
+        last = min(last, first + limit - 1)
+    return list(each_record(log, first, last, entry_of))
+
+
+def each_result(log: Log, make: Callable[[ResultShape], T]) -> Iterator[T]:
+    """What ``make`` makes of the results that the head has; each line is read once."""
+    wanted: dict[Span, list[str]] = {}
+    for task, span in log.index.results.items():
+        wanted.setdefault(span, []).append(task)
+    for span, tasks in wanted.items():
+
+        def take(commit: CommitShape, tasks: list[str] = tasks) -> list[T]:
+            shapes = {shape.task: shape for shape in commit.results}
+            return [make(shapes[task]) for task in tasks]
+
+        yield from log.read(span, take)
+
+
 def results_of(log: Log) -> tuple[TaskResult, ...]:
     """The results that the head has."""
-
-    def take(commit: CommitShape) -> list[TaskResult]:
-        return [result_of(shape) for shape in commit.results]
-
-    return tuple(result for span in log.index.results for result in log.read(span, take))
+    return tuple(each_result(log, result_of))
 
 
 def page_of(log: Log, limit: int, before: int | None) -> Iterator[Entry]:

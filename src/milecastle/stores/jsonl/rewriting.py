@@ -15,12 +15,12 @@ from msgspec import Raw
 from milecastle.model.checkpoint import Entry
 from milecastle.stores.jsonl.batches import commit_of
 from milecastle.stores.jsonl.log import Log
+from milecastle.stores.jsonl.reading import each_record, each_result
 from milecastle.stores.jsonl.shapes import (
     CommitShape,
     FailureShape,
     HeaderShape,
     RecordShape,
-    ResultShape,
     RunShape,
 )
 from milecastle.stores.jsonl.times import to_moment
@@ -44,10 +44,10 @@ def _kept(log: Log, cut: int, changed: Mapping[int, Entry]) -> Iterator[CommitSh
     )
     if facts.runs or facts.failures or facts.manifests:
         yield facts
-    for seq in range(cut, index.head + 1):
-        entry = changed.get(seq)
-        yield commit_of(_record(log, seq) if entry is None else RecordShape.of(entry))
-    results = tuple(_results(log))
+    for record in each_record(log, cut, index.head, lambda record: record):
+        entry = changed.get(record.seq)
+        yield commit_of(record if entry is None else RecordShape.of(entry))
+    results = tuple(each_result(log, lambda result: result))
     if results:
         yield CommitShape(head=index.head, results=results)
 
@@ -68,17 +68,6 @@ def _manifests(log: Log) -> Iterator[tuple[str, Raw]]:
     for fingerprint, span in log.index.manifests.items():
         commit = log.read(span, lambda commit: commit)
         yield fingerprint, commit.manifests[fingerprint]
-
-
-def _record(log: Log, seq: int) -> RecordShape:
-    span = log.index.at(seq)
-    records = log.read(span, lambda commit: commit.records()) if span else ()
-    return next(record for record in records if record.seq == seq)
-
-
-def _results(log: Log) -> Iterator[ResultShape]:
-    for span in log.index.results:
-        yield from log.read(span, lambda commit: commit.results)
 
 
 def drop_all(log: Log, header: HeaderShape, *, now: int) -> None:

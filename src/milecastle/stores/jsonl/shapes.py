@@ -34,6 +34,7 @@ __all__ = [
     "RecordShape",
     "ResultShape",
     "RunShape",
+    "checkpoint_of",
     "encode",
     "entry_of",
     "manifest_of",
@@ -103,7 +104,7 @@ class RecordShape(_Shape):
     @classmethod
     def of(cls, entry: Entry) -> RecordShape:
         """The shape of an entry."""
-        return cls(entry.seq, to_moment(entry.created_at), _checkpoint(entry))
+        return cls(entry.seq, to_moment(entry.created_at), checkpoint_of(entry))
 
 
 class ResultShape(_Shape):
@@ -135,6 +136,7 @@ class RunShape(_Shape):
     ended_at: Moment | None
     input_digest: str = ""
     metadata: dict[str, str] = {}
+    wake_at: Moment | None = None
 
     @classmethod
     def of(cls, run: RunRecord) -> RunShape:
@@ -151,6 +153,7 @@ class RunShape(_Shape):
             ended_at=None if run.ended_at is None else to_moment(run.ended_at),
             input_digest=run.input_digest,
             metadata=dict(run.metadata),
+            wake_at=None if run.wake_at is None else to_moment(run.wake_at),
         )
 
     def record(self, key: ThreadKey) -> RunRecord:
@@ -168,6 +171,7 @@ class RunShape(_Shape):
             ended_at=None if self.ended_at is None else to_microseconds(self.ended_at),
             input_digest=self.input_digest,
             metadata=self.metadata,
+            wake_at=None if self.wake_at is None else to_microseconds(self.wake_at),
         )
 
 
@@ -252,7 +256,8 @@ _read_text: Final = msgspec.json.Decoder(str).decode
 _check_json: Final = msgspec.json.Decoder().decode
 
 
-def _checkpoint(entry: Entry) -> CheckpointShape:
+def checkpoint_of(entry: Entry) -> CheckpointShape:
+    """The shape of an entry, but for its seq and time."""
     state, updates, payload = render(entry.payload, whole=entry.kind == SNAPSHOT)
     return CheckpointShape(  # by position: this is the hot path
         entry.id,

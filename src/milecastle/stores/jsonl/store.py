@@ -12,7 +12,8 @@ Rules:
   one write, and synced, under the file's lock (``log``), before ``commit`` returns.
 - Payloads are readable JSON wherever the very same bytes can be made of it again (``payloads``).
 - A torn last line and damage are told apart, and both are ``Corrupted``; ``repair`` mends the
-  first. File names follow ``names``, and whose file it is stands in its first line.
+  first. A list of threads warns of either (``listing``).
+- File names follow ``names``, and whose file it is stands in its first line.
 - Deleting leaves the header of an empty log. Pruning puts a shorter file in place of the log.
 - At most ``open_files`` logs are open; the one that was not used for longest is closed.
 """
@@ -40,7 +41,7 @@ from milecastle.stores.jsonl.pool import LogPool, unavailable
 from milecastle.stores.jsonl.repair import repair_file
 from milecastle.stores.jsonl.rewriting import drop_all, drop_below, new_log_id
 from milecastle.stores.jsonl.runs import RunFolder
-from milecastle.stores.jsonl.shapes import FORMAT, HeaderShape
+from milecastle.stores.jsonl.shapes import FORMAT, HeaderShape, entry_of
 
 __all__ = ["JsonlStore"]
 
@@ -81,7 +82,8 @@ class JsonlStore:
         """Append the batch, durably, or raise ``Conflict`` and change nothing."""
         log = self._pool.enter(batch.key)
         try:
-            log.refuse_if_poisoned()
+            if log.poisoned:
+                log.refuse_if_poisoned()
             if not log.take():
                 self._begin(log, batch)
             try:
@@ -165,6 +167,13 @@ class JsonlStore:
             before = page[-1].seq
             left = None if left is None else left - wanted
 
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Entries oldest first, with payloads."""
+        with self._pool.reading(key) as log:
+            return reading.entries_of(log, after, limit)
+
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
         with self._pool.reading(key) as log:
@@ -212,10 +221,12 @@ class JsonlStore:
 
     # -- removing
 
-    def delete(self, key: ThreadKey) -> bool:
-        """Remove the thread; a tombstone stays."""
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+        """Remove the thread, with ``head`` only if that is still its head; a tombstone stays."""
         with self._pool.writing(key) as log:
             index = log.index
+            if head is not None and head != index.head:
+                raise conflict(key, head, index.head)
             if index.header is None or index.count == 1:
                 return False
             drop_all(log, index.header, now=time_ns() // 1000)
@@ -257,8 +268,8 @@ class JsonlStore:
         with self._pool.holding(key) as log:
             log.release()
             index = log.refresh()
-            for seq in range(index.first, index.head + 1):
-                reading.entry_at(log, seq)
+            for _ in reading.each_record(log, index.first, index.head, entry_of):
+                pass
             reading.results_of(log)
             return index.count
 

@@ -9,7 +9,7 @@ from threading import Lock
 import msgspec.structs
 
 from milecastle.errors import Conflict, InvalidRequest, Unavailable
-from milecastle.model.checkpoint import DELTA, SNAPSHOT, Entry, TaskResult
+from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry, TaskResult
 from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
@@ -26,7 +26,7 @@ class _Log:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.cuts: list[int] = []
-        self.results: list[TaskResult] = []
+        self.results: dict[str, TaskResult] = {}
         self.runs: dict[str, RunRecord] = {}
         self.failures: dict[str, Failure] = {}
 
@@ -46,8 +46,8 @@ class _Log:
         self.entries.append(entry)
         if entry.kind != DELTA:
             self.cuts.append(entry.seq)
-        if self.results and entry.source != "takeover":
-            self.results = []
+        if self.results and entry.source not in HOLDING:
+            self.results = {}
 
 
 class MemoryStore:
@@ -79,7 +79,8 @@ class MemoryStore:
                 log = self._logs[batch.key] = _Log()
             for entry in batch.entries:
                 log.append(entry)
-            log.results += batch.results
+            for result in batch.results:
+                log.results[result.task] = result
             for run in batch.runs:
                 log.runs[run.run_id] = _own(run)
             if batch.failure is not None:
@@ -100,7 +101,7 @@ class MemoryStore:
             ]
             kept = [found for cut in cuts if (found := log.at(cut)) is not None]
             tail = log.between(entry.roll_seq + 1, entry.seq)
-            results = tuple(log.results) if entry.seq == log.head else ()
+            results = tuple(log.results.values()) if entry.seq == log.head else ()
             return Chain(_from_newest_snapshot([*kept, *tail]), results)
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
@@ -122,6 +123,17 @@ class MemoryStore:
             first = 0 if limit is None else max(0, last - limit)
             listed = entries[first:last]
         return (msgspec.structs.replace(entry, payload=b"") for entry in reversed(listed))
+
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Entries oldest first, with payloads."""
+        with self._lock:
+            log = self._log(key)
+            if log is None or not log.entries:
+                return []
+            first = max(0, after + 1 - log.entries[0].seq)
+            return log.entries[first : None if limit is None else first + limit]
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
@@ -167,12 +179,14 @@ class MemoryStore:
             self._check_open()
             return self._manifests.get((key.tenant, fingerprint))
 
-    def delete(self, key: ThreadKey) -> bool:
-        """Remove the thread."""
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+        """Remove the thread; with ``head``, only if that is still its head."""
         with self._lock:
-            self._check_open()
-            log = self._logs.pop(key, None)
-            return log is not None and bool(log.entries or log.runs)
+            log = self._log(key) or _Log()
+            if head is not None and head != log.head:
+                raise _conflict(key, head, log.head)
+            self._logs.pop(key, None)
+            return bool(log.entries or log.runs)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``."""

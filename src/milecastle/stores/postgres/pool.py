@@ -8,7 +8,7 @@ Rules:
 - A process that was forked opens connections of its own.
 
 ``psycopg_pool`` opens connections, with backoff, and replaces broken ones. What it has handed out
-stays here on a stack between two calls: lending from that costs a tenth of a trip to the pool.
+stays here on a stack between two calls: lending from that costs next to nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from threading import Lock, Semaphore
-from typing import TypeVar
+from contextlib import suppress
+from threading import Condition, Lock
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGresult
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from milecastle.errors import Unavailable
 from milecastle.stores.postgres.address import Address
-from milecastle.stores.postgres.rows import Numbered, Parameters, Row
+from milecastle.stores.postgres.arrays import TEXT
+from milecastle.stores.postgres.direct import Direct, Lease, Line, Values, Write
+from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.translating import judge
 
-__all__ = ["Lease", "Pool"]
+__all__ = ["Pool"]
 
 Statement = tuple[bytes, Parameters]
 T = TypeVar("T")
@@ -38,21 +42,13 @@ _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 2.0
 _USES = 10_000
 """After so many calls a connection goes back to the pool, which ends those that are too old."""
+_IDLE = int(TransactionStatus.IDLE)
+_SETTLE = b"SELECT pg_logical_emit_message(true, 'milecastle', '')"
+"""A commit that changes nothing: it waits for whatever a commit has to wait for."""
 _SET_TENANT = b"SELECT set_config('milecastle.tenant', %(tenant)s, true)"
+_NAME_TENANT = Direct.of("tenant", b"SELECT set_config('milecastle.tenant', $1, true)", [TEXT])
 
-
-class Lease:
-    """A connection out of the pool, and a cursor that numbers its parameters."""
-
-    __slots__ = ("connection", "cursor", "uses")
-
-    def __init__(self, connection: psycopg.Connection) -> None:
-        self.connection = connection
-        self.cursor = psycopg.RawCursor(connection)
-        self.uses = 0
-
-
-_left_behind: list[tuple[ConnectionPool[psycopg.Connection], list[Lease]]] = []
+_left_behind: list[tuple[ConnectionPool[Line], list[Lease]]] = []
 """Connections of a parent process. Letting go of one would end what is not ours."""
 
 
@@ -69,37 +65,87 @@ class Pool:
         """Run one statement in a transaction of its own, in one round trip; its rows."""
         if self._rls:
             return self.run_together([(query, parameters)], tenant)[0]
-        return self._lend(lambda lease: lease.connection.execute(query, parameters).fetchall())
+        return self._lend(
+            lambda lease: lease.connection.execute(query, parameters, binary=True).fetchall()
+        )
 
     def run_together(self, statements: Sequence[Statement], tenant: str) -> list[list[Row]]:
         """Run statements in one transaction and one round trip; the rows of each."""
         # What follows a statement that fails is skipped, and psycopg would take it for prepared.
-        prepare = None if len(statements) == 1 else False
+        prepare = None if len(statements) == 1 and not self._rls else False
 
         def work(lease: Lease) -> list[list[Row]]:
             execute = lease.connection.execute
             with lease.connection.pipeline():
                 if self._rls:
                     execute(_SET_TENANT, {"tenant": tenant})
-                cursors = [execute(*statement, prepare=prepare) for statement in statements]
+                cursors = [
+                    execute(*statement, prepare=prepare, binary=True) for statement in statements
+                ]
             return [cursor.fetchall() for cursor in cursors]
 
         return self._lend(work)
 
-    def count(self, query: bytes, parameters: Parameters | Numbered, tenant: str) -> int:
-        """Run one statement like ``run``; how many rows it gave or wrote."""
+    def write(self, statement: Direct, values: Values, tenant: str) -> PGresult:
+        """Write with one statement, in a transaction of its own and one round trip."""
+        if self._rls:
+            return self.write_together([(tenant, [(statement, values)])])[0]
+        lease = self.take()
+        try:
+            return lease.write(statement, values)
+        except psycopg.Error as error:
+            raise judge(error, lease.connection) from error
+        finally:
+            self.give_back(lease)
 
-        def work(lease: Lease) -> int:
-            numbered = isinstance(parameters, tuple)
-            execute = lease.cursor.execute if numbered else lease.connection.execute
-            if not self._rls:
-                return execute(query, parameters).rowcount
-            with lease.connection.pipeline():
-                lease.connection.execute(_SET_TENANT, {"tenant": tenant})
-                cursor = execute(query, parameters)
-            return cursor.rowcount
+    def write_together(self, writes: Sequence[tuple[str, Sequence[Write]]]) -> list[PGresult]:
+        """Write for some tenants in one transaction and one round trip; the result of each."""
+        each: list[Write] = []
+        named: set[int] = set()
+        for tenant, own in writes:
+            if self._rls:
+                named.add(len(each))
+                each.append((_NAME_TENANT, (tenant.encode(),)))
+            each += own
+        results = self._lend(lambda lease: lease.write_together(each))
+        return [result for place, result in enumerate(results) if place not in named]
 
-        return self._lend(work)
+    def write_within(self, work: Callable[[Any], Write], tenant: str) -> PGresult:
+        """Call ``work`` in a transaction, and write what it returns before the commit.
+
+        If the write finds its place taken, or was let in nowhere, everything is undone.
+        """
+        foreign: list[BaseException] = []
+
+        def within(lease: Lease) -> PGresult:
+            connection = lease.connection
+            with connection.transaction():
+                if self._rls:
+                    connection.execute(_SET_TENANT, {"tenant": tenant})
+                try:
+                    write = work(connection)
+                except BaseException as error:
+                    foreign.append(error)
+                    raise
+                result = lease.write(*write)
+                if not result.command_tuples:
+                    raise psycopg.Rollback
+            return result
+
+        try:
+            return self._lend(within)
+        except BaseException:
+            if foreign:
+                raise foreign[0] from None
+            raise
+
+    def settle(self) -> bool:
+        """Return, with ``True``, when all that can be read now is as safe as commits are.
+
+        What was ended while it waited for a replica can be read before the replica has it.
+        """
+        self.run(_SETTLE, {}, "")
+        return True
 
     def attempts(self) -> Iterator[None]:
         """Count attempts until the time is up, with a pause before each but the first."""
@@ -125,6 +171,8 @@ class Pool:
                     self._pool.putconn(self.idle.pop().connection)
                 self._pool.close()
             self._closed = True
+        with self._freed:
+            self._freed.notify_all()
 
     def _lend(self, work: Callable[[Lease], T]) -> T:
         lease = self.take()
@@ -137,21 +185,39 @@ class Pool:
 
     def take(self) -> Lease:
         """Borrow a connection; ``Unavailable`` if none comes free in time."""
-        self.check_open()
+        if self._closed:
+            self.check_open()
         if os.getpid() != self._process:
             self._leave_behind()
-        if not self._places.acquire(timeout=self.address.timeout):
-            raise self._no_connection()
         try:
             return self.idle.pop()
         except IndexError:
-            return self._new_lease()
+            return self._wait_for_lease()
+
+    def _wait_for_lease(self) -> Lease:
+        """A connection that was given back, or a new one as long as there may be more."""
+        until = time.monotonic() + self.address.timeout
+        with self._freed:
+            self._waiting += 1
+            try:
+                while True:
+                    self.check_open()
+                    with suppress(IndexError):
+                        return self.idle.pop()
+                    if self._count < self.address.max_size:
+                        self._count += 1
+                        break
+                    if not self._freed.wait(until - time.monotonic()):
+                        raise self._no_connection()
+            finally:
+                self._waiting -= 1
+        return self._new_lease()
 
     def _new_lease(self) -> Lease:
         try:
-            return Lease(self._pool.getconn())
+            return Lease(self._pool.getconn(), prepares=self.address.prepare)
         except BaseException as error:
-            self._places.release()
+            self._forget_one()
             if isinstance(error, PoolClosed):
                 raise Unavailable("the PostgreSQL store was closed") from None
             if isinstance(error, PoolTimeout):
@@ -160,15 +226,20 @@ class Pool:
 
     def give_back(self, lease: Lease) -> None:
         """Return what was borrowed. What is not fit to be lent again goes back to be replaced."""
-        connection = lease.connection
         lease.uses += 1
-        status = connection.pgconn.transaction_status
-        if status != TransactionStatus.IDLE or lease.uses > _USES or self._closed:
-            lease.cursor.close()
-            self._pool.putconn(connection)
-        else:
-            self.idle.append(lease)
-        self._places.release()
+        if lease.pgconn.transaction_status != _IDLE or lease.uses > _USES or self._closed:
+            self._pool.putconn(lease.connection)
+            self._forget_one()
+            return
+        self.idle.append(lease)
+        if self._waiting:
+            with self._freed:
+                self._freed.notify()
+
+    def _forget_one(self) -> None:
+        with self._freed:
+            self._count -= 1
+            self._freed.notify()
 
     def _no_connection(self) -> Unavailable:
         return Unavailable(
@@ -184,10 +255,13 @@ class Pool:
             "prepare_threshold": 5 if address.prepare else None,
         }
         self._lock = Lock()
-        self._places = Semaphore(address.max_size)
+        self._freed = Condition()
+        self._waiting = 0
+        self._count = 0
         self.idle: list[Lease] = []
         self._process = os.getpid()
-        self._pool: ConnectionPool[psycopg.Connection] = ConnectionPool(
+        self._pool: ConnectionPool[Line] = ConnectionPool(
+            connection_class=Line,
             kwargs=settings,
             min_size=address.min_size,
             max_size=address.max_size,

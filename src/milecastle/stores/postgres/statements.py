@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from psycopg import sql
+
+from milecastle.stores.postgres import writing
+from milecastle.stores.postgres.direct import Direct
 
 __all__ = ["Statements", "compose", "file_text", "migrations"]
 
@@ -21,12 +25,19 @@ class Statements:
         def load(name: str) -> bytes:
             return compose(file_text(name), schema=doubled)
 
-        self.append = compose(file_text("append"), schema=schema)  # numbered: nothing is doubled
-        self.commit = load("commit")
-        self.keep_results = load("keep_results")
+        def direct(name: str, types: Sequence[int]) -> Direct:
+            return Direct.of(name, compose(file_text(name), schema=schema), types)
+
+        self.append = direct("append", writing.APPEND)
+        self.append_many = direct("append_many", writing.APPEND_MANY)
+        self.commit = direct("commit", writing.COMMIT)
+        self.keep_results = direct("keep_results", writing.KEEP_RESULTS)
         self.head = load("head")
         self.read = load("read")
+        self.entry_at = load("entry_at")
         self.locate = load("locate")
+        self.locate_anywhere = load("locate_anywhere")
+        self.entries = load("entries")
         self.history = load("history")
         self.runs = load("runs")
         self.run = load("run")

@@ -2,7 +2,7 @@
 
 Rules:
 
-- A step is one INSERT and one round trip; so is any other batch. The primary key is the fence.
+- A commit is one round trip, and so is a group of them: see committing.py.
 - Nothing is kept in a session: a transaction-mode pooler may stand between.
 - Reads are tried again when the server was lost; a commit of unknown outcome is resolved.
 - A deletion is a tombstone in the log, and then small batches. A seq in the table is never used
@@ -12,9 +12,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from milecastle.errors import Conflict, InvalidRequest, StoreError, Unavailable
+from milecastle.errors import InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import SNAPSHOT, Entry
 from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
@@ -22,10 +23,11 @@ from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.store import Batch, Chain
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import Address, parse
+from milecastle.stores.postgres.committing import Commits, conflict
+from milecastle.stores.postgres.ids import id_to, time_of
 from milecastle.stores.postgres.migrating import LATEST, check_server, connect, update, version_of
-from milecastle.stores.postgres.outcome import resolve
 from milecastle.stores.postgres.pool import Pool
-from milecastle.stores.postgres.rows import Numbered, Parameters, Row
+from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.security import check_protection
 from milecastle.stores.postgres.statements import Statements
 from milecastle.stores.postgres.text import escape, is_plain, thread_bounds
@@ -35,8 +37,8 @@ __all__ = ["PostgresStore"]
 
 _PAGE = 200
 _BATCH = 1000
-_FURTHEST = 2**62
-"""Above and below any seq, and far enough from the ends of a bigint to be added to one."""
+_FURTHEST = 2**32 - 1
+"""Above any seq, and still within a thread's life."""
 
 
 class PostgresStore:
@@ -56,37 +58,49 @@ class PostgresStore:
         _prepare(address)
         self._sql = Statements(address.schema)
         self._pool = Pool(address)
+        self._commits = Commits(
+            self._pool, self._sql, head=lambda key: self._head(key)[0], is_there=self._is_there
+        )
 
     def commit(self, batch: Batch) -> None:
         """Append the batch, or raise ``Conflict`` and change nothing."""
-        head = batch.head
-        for place, entry in enumerate(batch.entries, 1):
-            if entry.seq != head + place:
-                found = self._head(batch.key)[0]
-                raise _conflict(batch.key, head + 1 if found != head else entry.seq, found)
-        query, parameters = self._statement(batch)
-        try:
-            written = self._pool.count(query, parameters, batch.key.tenant) > 0
-        except Taken:
-            written = False
-        except Lost:
-            written = self._resolve(batch, query, parameters)
-        if not written:
-            raise _conflict(batch.key, head + 1, self._head(batch.key)[0])
+        self._commits.one(batch)
+
+    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+        """Append the batches in one transaction; what became of each."""
+        self._pool.check_open()
+        return self._commits.many(batches)
+
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
+        """Let ``work`` write in the transaction that commits the results that it returns."""
+        self._pool.check_open()
+        self._commits.within(key, work, self._has_results)
+
+    def _has_results(self, batch: Batch) -> bool:
+        chain = self.read(batch.key)
+        kept = {result.task: result.payload for result in chain.results} if chain else {}
+        return all(kept.get(result.task) == result.payload for result in batch.results)
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, or ``None``."""
-        place = None if seq is None else _within(seq)
-        found = self._read(self._sql.read, key, seq=place)
-        entries = [rows.entry_from(row) for row in found if row[0] != rows.RESULT]
+        found = self._read(self._sql.read, key, seq=None if seq is None else _within(seq))
+        entries = rows.entries_from(found)
         if not entries:
             return None
-        results = tuple(rows.result_from(row) for row in found[len(entries) :])
+        results = tuple(rows.result_from(row) for row in found if row[0] == rows.RESULT)
         return Chain(_from_newest_snapshot(entries), results)
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
-        """The seq of a checkpoint, or ``None``."""
-        found = self._read(self._sql.locate, key, id=escape(checkpoint_id))
+        """The seq of a checkpoint, or ``None``.
+
+        An id that tells its time is found at once; for any other the thread is looked through.
+        """
+        identifier = id_to(checkpoint_id)
+        time = time_of(identifier)
+        found: list[Row] = []
+        if time is not None:
+            found = self._read(self._sql.locate, key, id=identifier, time=time)
+        found = found or self._read(self._sql.locate_anywhere, key, id=identifier)
         return found[0][0] if found else None
 
     def history(
@@ -94,21 +108,30 @@ class PostgresStore:
     ) -> Iterator[Entry]:
         """Entries newest first, without payloads. Nothing is held between two pages."""
         self._pool.check_open()
-        return self._pages(key, limit, _FURTHEST if before is None else _within(before))
+        below = _FURTHEST if before is None else _within(before)
+        return self._pages(self._sql.history, "before", key, below, limit)
 
-    def _pages(self, key: ThreadKey, limit: int | None, before: int) -> Iterator[Entry]:
-        origin: int | None = None
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Entries oldest first, with payloads."""
+        self._pool.check_open()
+        return list(self._pages(self._sql.entries, "after", key, _within(after), limit))
+
+    def _pages(
+        self, query: bytes, bound: str, key: ThreadKey, place: int, limit: int | None
+    ) -> Iterator[Entry]:
+        life: int | None = None
         left = _FURTHEST if limit is None else limit
         while left > 0:
             size = min(left, _PAGE)
-            page = {"origin": origin, "before": before, "limit": size}
-            found = self._read(self._sql.history, key, **page)
-            for row in found:
-                yield rows.entry_from(row)
-            if len(found) < size:
+            found = self._read(query, key, **{"life": life, bound: place, "limit": size})
+            entries = rows.entries_from(found)
+            yield from entries
+            if len(entries) < size:
                 return
             left -= size
-            before, origin = found[-1][1], found[-1][16]
+            place, life = entries[-1].seq, found[0][16]
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
@@ -154,35 +177,42 @@ class PostgresStore:
         found = self._read(self._sql.manifest, key, fingerprint=escape(fingerprint))
         return found[0][0] if found else None
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Remove the thread. What nobody can read any more goes in small batches."""
         was_there = self._head(key)[0] > 0 or bool(self.runs(key, limit=1))
-        found = self._bury(key, was_there)
+        found = self._bury(key, head, was_there)
         while self._read(self._sql.sweep_entries, key, limit=_BATCH)[0][0] == _BATCH:
             pass
         self._read(self._sql.sweep_results, key)
         return found
 
-    def _bury(self, key: ThreadKey, was_there: bool) -> bool:
+    def _bury(self, key: ThreadKey, head: int | None, was_there: bool) -> bool:
         """Put the tombstone up; whether there was anything. Again, if somebody appended first."""
         in_doubt = False
         for number, _ in enumerate(self._pool.attempts()):
-            parameters = rows.key_parameters(key, gap=1 if number < 3 else _BATCH)
+            place = {"gap": 1 if number < 3 else _BATCH, "head": head}
+            parameters = rows.key_parameters(key, **place)
             statements = [(self._sql.bury, parameters), (self._sql.sweep_records, parameters)]
             try:
-                (tombstones,), (runs,) = self._pool.run_together(statements, key.tenant)
-                return tombstones[0] + runs[0] > 0 or (in_doubt and was_there)
+                (buried,), (runs,) = self._pool.run_together(statements, key.tenant)
             except Taken:
                 continue
             except Lost:
                 in_doubt = True
+                continue
+            if buried[1]:
+                return buried[0] + runs[0] > 0 or (in_doubt and was_there)
+            found = self._head(key)[0]
+            if in_doubt and was_there and not found:
+                return True
+            raise conflict(key, head or 0, found)
         raise Unavailable(f"thread '{key.thread}' could not be deleted in time: try again")
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``, in small batches."""
         found, limit = self._head(key)
         if found != head:
-            raise _conflict(key, head, found)
+            raise conflict(key, head, found)
         highest = max([cut, *(entry.seq for entry in rewritten)])
         if highest > limit:
             raise InvalidRequest(
@@ -199,16 +229,16 @@ class PostgresStore:
         except Lost as lost:
             raise Unavailable(f"PostgreSQL was lost while pruning: {lost}; prune again") from lost
         if not passed and head:
-            raise _conflict(key, head, self._head(key)[0])
+            raise conflict(key, head, self._head(key)[0])
         if not passed:
             return 0
-        origin, dropped = passed[0]
-        return self._prune_on(key, origin, dropped, page)
+        life, dropped = passed[0]
+        return self._prune_on(key, life, dropped, page)
 
-    def _prune_on(self, key: ThreadKey, origin: int, dropped: int, page: Parameters) -> int:
+    def _prune_on(self, key: ThreadKey, life: int, dropped: int, page: Parameters) -> int:
         last = dropped
         while last == _BATCH:
-            last = self._read(self._sql.prune_on, key, origin=origin, **page)[0][0]
+            last = self._read(self._sql.prune_on, key, life=life, **page)[0][0]
             dropped += last
         return dropped
 
@@ -216,36 +246,13 @@ class PostgresStore:
         """Close every connection; every later call raises ``Unavailable``."""
         self._pool.close()
 
-    def _statement(self, batch: Batch) -> tuple[bytes, Parameters | Numbered]:
-        """The one statement that writes a batch: most are a step, and that one is the cheapest."""
-        key, head, entries = batch.key, batch.head, batch.entries
-        bare = head > 0 and not (batch.runs or batch.failure or batch.manifest)
-        if bare and len(entries) == 1 and not batch.results:
-            return self._sql.append, rows.entry_parameters(key, head, entries[0])
-        parameters = rows.key_parameters(key, head=head, **rows.result_parameters(batch.results))
-        if bare and not entries and batch.results:
-            return self._sql.keep_results, parameters
-        parameters |= rows.batch_parameters(entries, batch.runs, batch.failure, batch.manifest)
-        return self._sql.commit, parameters
-
-    def _resolve(self, batch: Batch, query: bytes, parameters: Parameters | Numbered) -> bool:
-        """What became of a batch that got no answer."""
-
-        def send() -> bool:
-            try:
-                return self._pool.count(query, parameters, batch.key.tenant) > 0
-            except Taken:
-                return False
-
-        return resolve(self._pool.attempts(), is_there=lambda: self._is_there(batch), send=send)
-
     def _is_there(self, batch: Batch) -> bool:
         """Whether a batch is written, as far as reading can tell; results alone are sent again."""
         key, failure = batch.key, batch.failure
         if batch.entries:
             last = batch.entries[-1]
-            parameters = rows.key_parameters(key, id=escape(last.id))
-            return self._pool.run(self._sql.locate, parameters, key.tenant) == [(last.seq,)]
+            parameters = rows.key_parameters(key, seq=last.seq, id=id_to(last.id))
+            return bool(self._pool.run(self._sql.entry_at, parameters, key.tenant))
         if not batch.runs and failure is None:
             return False
         records = all(self.run(key, run.run_id) == run for run in batch.runs)
@@ -284,12 +291,8 @@ def _prepare(address: Address) -> None:
         check_protection(connection, address.schema, wanted=address.rls)
 
 
-def _conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
-    return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
-
-
 def _within(seq: int) -> int:
-    return max(-_FURTHEST, min(seq, _FURTHEST))
+    return max(0, min(seq, _FURTHEST))
 
 
 def _from_newest_snapshot(entries: list[Entry]) -> tuple[Entry, ...]:

@@ -39,13 +39,21 @@ def is_plain(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def names_to(names: tuple[str, ...]) -> str:
-    """Names as the text of a JSON list."""
+    """Names as text: none as nothing, a plain one as it is, any others as a JSON list."""
+    if not names:
+        return ""
+    if len(names) == 1 and names[0] and names[0][0] != "[":
+        return escape(names[0])
     return msgspec.json.encode([escape(name) for name in names]).decode()
 
 
 @lru_cache(maxsize=4096)
 def names_from(stored: str) -> tuple[str, ...]:
-    """Names out of the text of a JSON list."""
+    """Names out of their text."""
+    if not stored:
+        return ()
+    if stored[0] != "[":
+        return (unescape(stored),)
     try:
         names = _NAMES.decode(stored)
     except msgspec.DecodeError:

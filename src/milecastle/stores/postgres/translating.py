@@ -23,6 +23,11 @@ _AGAIN = (
     errors.SerializationFailure,
     errors.ReadOnlySqlTransaction,  # a primary that became a replica: another host takes writes
 )
+_FORGOTTEN = (
+    # A session that is not the one we prepared our statements in: nothing was run.
+    errors.InvalidSqlStatementName,
+    errors.DuplicatePreparedStatement,
+)
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 
 
@@ -30,7 +35,7 @@ def judge(error: psycopg.Error, connection: psycopg.Connection) -> Exception:
     """What to raise in place of ``error``. A connection that is no longer of use is closed."""
     if isinstance(error, errors.UniqueViolation):
         return Taken(_said(error))
-    if _gone(error, connection) or isinstance(error, errors.ReadOnlySqlTransaction):
+    if _gone(error, connection) or isinstance(error, (errors.ReadOnlySqlTransaction, *_FORGOTTEN)):
         connection.close()
         return Lost(_said(error))
     if isinstance(error, _AGAIN):

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from weakref import WeakSet
 
 from milecastle.errors import Unavailable
+from milecastle.stores.sqlite.ahead import Ahead
 from milecastle.stores.sqlite.trouble import DRIVER_ERRORS, poisons, translate
 
 __all__ = ["Connections", "Synchronous", "connect"]
@@ -47,23 +48,27 @@ def connect(path: str, timeout: float) -> sqlite3.Connection:
 
 
 class Connections:
-    """The connections of one store in one process."""
+    """The connections of one store in one process; ``first`` becomes the one that writes."""
 
-    def __init__(self, path: str, synchronous: Synchronous, timeout: float) -> None:
+    def __init__(
+        self, path: str, synchronous: Synchronous, timeout: float, first: sqlite3.Connection
+    ) -> None:
         self.path = path
         self.timeout = timeout
         self._synchronous = synchronous
+        self._ahead = Ahead(path) if synchronous == "full" else None
         self._closed = False
-        self._begin()
+        self._begin(self._set_up(first))
         _pools.add(self)
 
-    def _begin(self) -> None:
+    def _begin(self, writer: sqlite3.Cursor | None) -> None:
         self._poison: str | None = None
         self._writing = Lock()
         self._lending = Condition(Lock())
         self._lent = 0
         self._is_paused = False
-        self._writer: sqlite3.Cursor | None = None
+        self._writer = writer
+        self._ready = writer
         self._readers: list[sqlite3.Connection] = []
 
     def pause(self) -> None:
@@ -81,7 +86,7 @@ class Connections:
     def leave_behind(self) -> None:
         """Forget every connection and lock without touching it: this is a child after a fork."""
         _left_behind.append((self._writer, self._readers))
-        self._begin()
+        self._begin(None)
 
     def check_open(self) -> None:
         """Raise ``Unavailable`` once the store was closed."""
@@ -92,7 +97,7 @@ class Connections:
     def writing(self) -> Generator[sqlite3.Cursor, None, None]:
         """A transaction that nobody else writes beside; it ends with the block, or not at all."""
         with self._writing:
-            cursor = self.writer()
+            cursor = self._ready or self._open_writer()
             try:
                 cursor.execute("BEGIN IMMEDIATE")
                 yield cursor
@@ -102,17 +107,22 @@ class Connections:
                 if isinstance(error, DRIVER_ERRORS):
                     raise translate(error, self.path, self.timeout) from error
                 raise
+            if self._ahead is not None:
+                self._look_ahead(self._ahead, cursor)
 
     def write_alone(self, statement: str, row: Sequence[Any]) -> bool:
         """Run one statement as a transaction of its own; ``False`` if a constraint refused it."""
         with self._writing:
+            cursor = self._ready or self._open_writer()
             try:
-                self.writer().execute(statement, row)
+                cursor.execute(statement, row)
             except sqlite3.IntegrityError:
                 return False
             except DRIVER_ERRORS as error:
                 self._note(error)
                 raise translate(error, self.path, self.timeout) from error
+            if self._ahead is not None:
+                self._look_ahead(self._ahead, cursor)
             return True
 
     @contextmanager
@@ -132,8 +142,8 @@ class Connections:
         finally:
             self._give_back(connection, is_sound)
 
-    def writer(self) -> sqlite3.Cursor:
-        """The cursor of the connection that writes; to be called under its lock."""
+    def _open_writer(self) -> sqlite3.Cursor:
+        """The cursor of the connection that writes, if it may; to be called under its lock."""
         if self._closed or self._poison:
             self.check_open()
             raise Unavailable(
@@ -141,11 +151,18 @@ class Connections:
                 f"({self._poison}): open the store anew and read what was kept"
             )
         if self._writer is None:
-            cursor = connect(self.path, self.timeout).cursor()
-            for pragma in _DURABLE if self._synchronous == "full" else _QUICK:
-                cursor.execute(pragma)
-            self._writer = cursor
+            try:
+                self._writer = self._set_up(connect(self.path, self.timeout))
+            except DRIVER_ERRORS as error:
+                raise translate(error, self.path, self.timeout) from error
+        self._ready = self._writer
         return self._writer
+
+    def _set_up(self, connection: sqlite3.Connection) -> sqlite3.Cursor:
+        cursor = connection.cursor()
+        for pragma in _DURABLE if self._synchronous == "full" else _QUICK:
+            cursor.execute(pragma)
+        return cursor
 
     def close(self) -> None:
         """Close every connection; those that are lent are closed when they come back."""
@@ -155,7 +172,7 @@ class Connections:
                 connection.close()
             if self._writer is not None:
                 self._writer.connection.close()
-            self._readers, self._writer = [], None
+            self._readers, self._writer, self._ready = [], None, None
 
     def __del__(self) -> None:
         """Close what nobody closed: newer Pythons warn about connections that are left open."""
@@ -188,17 +205,32 @@ class Connections:
             else:
                 connection.close()
 
+    def _look_ahead(self, ahead: Ahead, cursor: sqlite3.Cursor) -> None:
+        """Once in a while, make room for the next commits. What was committed stays so."""
+        ahead.until -= 1
+        if ahead.until:
+            return
+        try:
+            ahead.make_room(cursor)
+        except (*DRIVER_ERRORS, OSError) as error:
+            self._ahead = None
+            if cursor.connection.in_transaction:
+                self._poison_with(error)
+
     def _roll_back(self, cursor: sqlite3.Cursor, error: BaseException) -> None:
         self._note(error)
         try:
             if cursor.connection.in_transaction:
                 cursor.execute("ROLLBACK")
         except sqlite3.Error as second:
-            self._poison = self._poison or str(second)
+            self._poison_with(second)
 
     def _note(self, error: BaseException) -> None:
         if poisons(error):
-            self._poison = str(error)
+            self._poison_with(error)
+
+    def _poison_with(self, error: BaseException) -> None:
+        self._poison, self._ready = self._poison or str(error), None
 
 
 # A drive may keep what it was told to write in a cache of its own; `fullfsync` asks it not to,

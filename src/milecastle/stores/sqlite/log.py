@@ -1,10 +1,14 @@
-"""A thread's log: its head, its chains, its history, and the results that came with the head."""
+"""A thread's log: its head, its chains, its history, and the results that came with the head.
+
+Results are a log of their own, numbered from 1, and all are of one step: whoever adds some clears
+away those of a step that ended. So one look at the newest tells whether they count.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
-from milecastle.model.checkpoint import DELTA, SNAPSHOT, Entry, TaskResult
+from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry, TaskResult
 from milecastle.stores.sqlite.rows import (
     SPAN,
     Damaged,
@@ -20,22 +24,31 @@ from milecastle.stores.sqlite.rows import (
 )
 from milecastle.stores.sqlite.view import DAMAGE, View
 
-__all__ = ["Known", "Log"]
+__all__ = ["Known", "Last", "Log"]
 
-_ID, _CHECKPOINT, _SOURCE, _ORIGIN, _KIND, _ROLL, _PRIOR = 0, 1, 4, 7, 9, 11, 12
-_TAKEOVER = 5
+_ID, _CHECKPOINT, _ORIGIN, _KIND, _ROLL, _PRIOR = 0, 1, 7, 9, 11, 12
+_LOOK = 16
+
+Last = tuple[str, str | bytes, int]
+"""An entry that was the head: its id, the same packed, and what a rollup on top of it rests on."""
 
 
 class Known(msgspec.Struct):
     """What a store remembers of a thread between two calls; none of it ever changes on disk.
 
     ``has_results`` says that there may be results to clear away; nothing is wrong if it errs.
+    ``last`` is the newest entry that this store wrote; others may have written since.
     """
 
     id: int
     origins: dict[int, Origin] = {}
     numbers: dict[Origin, int] = {}
     has_results: bool = False
+    last: Last | None = None
+
+    def with_last(self, last: Last) -> Known:
+        """The same with another last entry, for who does not know yet whether it will stay."""
+        return Known(self.id, self.origins, self.numbers, self.has_results, last)
 
     def note(self, number: int, origin: Origin) -> None:
         """Remember an origin under its number."""
@@ -87,28 +100,37 @@ class Log:
         return [self._entry(row) for row in reversed(rows)]
 
     def results(self, head: int) -> list[TaskResult]:
-        """The results that still count. All of them do, or none."""
-        thread = self._thread
+        """The results that still count, the last of each task."""
+        thread, newest = self._thread, self._newest_result(head)
+        self._known.has_results = newest is not None
+        if newest is None or not self._is_held(newest[1], head):
+            return []
         with self._view.reading(f"results, thread '{thread.key}', seq {head}"):
             rows = self._view.all("results", (thread.origin, thread.last))
             for number, row in enumerate(rows, 1):
                 checked(row)
                 if row[_ID] != thread.origin + number:
                     raise Damaged
-            last = rows[-1][_ID] if rows else thread.origin
-            self._view.check_beside("result", (thread.origin + 1,), (last,))
-        self._known.has_results = bool(rows)
-        if not rows or not self._is_followed_by_takeovers(rows[-1][1], head):
-            return []
-        return [result_of(row) for row in rows]
+        return list({result.task: result for result in map(result_of, rows)}.values())
 
     def drop_dead_results(self, head: int) -> int:
-        """Remove results that no longer count; how many are left."""
-        left = len(self.results(head))
-        if self._known.has_results and not left:
-            self._view.run("drop_results", (self._thread.origin, self._thread.last))
-            self._known.has_results = False
-        return left
+        """Remove results that no longer count; the number of the newest that is left, or 0."""
+        thread, newest = self._thread, self._newest_result(head)
+        if newest is None:
+            return 0
+        if self._is_held(newest[1], head):
+            return int(newest[_ID] - thread.origin)
+        self._view.run("drop_results", (thread.origin, thread.last))
+        self._known.has_results = False
+        return 0
+
+    def _newest_result(self, head: int) -> Row | None:
+        """The newest result of this thread, whether it counts or not; verified on both sides."""
+        thread = self._thread
+        with self._view.reading(f"results, thread '{thread.key}', seq {head}"):
+            self._view.check_first("result_above", (thread.last,))
+            newest = self._view.check_first("result_below", (thread.last + 1,))
+        return newest if newest and newest[_ID] > thread.origin else None
 
     def page(self, top: int, limit: int) -> list[Entry]:
         """Entries without payloads from ``top`` down, at most ``limit``; none is missing."""
@@ -120,6 +142,20 @@ class Log:
             self._check(row, seq)
         if len(rows) < min(limit, top - thread.first + 1):
             raise self._view.damage("an entry is missing", self.place(top - len(rows)))
+        return [self._entry(row) for row in rows]
+
+    def forward(self, after: int, head: int, limit: int) -> list[Entry]:
+        """Entries with payloads from above ``after``, oldest first; none is missing."""
+        origin, low = self._thread.origin, max(after + 1, self._thread.first)
+        wanted = range(low, min(head, low + limit - 1) + 1)
+        if not wanted:
+            return []
+        with self._view.reading(self.place(low)):
+            rows = self._view.all("entries_up", (origin + low - 1, origin + wanted[-1]))
+        for seq, row in zip(wanted, rows, strict=False):
+            self._check(row, seq)
+        if len(rows) < len(wanted):
+            raise self._view.damage("an entry is missing", self.place(low + len(rows)))
         return [self._entry(row) for row in rows]
 
     def locate(self, checkpoint_id: str, head: int) -> int | None:
@@ -169,10 +205,18 @@ class Log:
             raise self._view.damage("an entry is missing", self.place(seq))
         return row
 
-    def _is_followed_by_takeovers(self, seq: int, head: int) -> bool:
-        """Whether nothing but takeovers came after ``seq``. Pruning drops what would not count."""
-        later = range(max(seq + 1, self._thread.first), head + 1)
-        return all(self._bare(each)[_SOURCE] == _TAKEOVER for each in later)
+    def _is_held(self, seq: int, head: int) -> bool:
+        """Whether the step that was under way at ``seq`` still is at the head.
+
+        Pruning drops nothing that would tell otherwise: see ``drop_dead_results``.
+        """
+        low, top = max(seq + 1, self._thread.first), head
+        while top >= low:
+            page = self.page(top, min(top - low + 1, _LOOK))
+            if any(entry.source not in HOLDING for entry in page):
+                return False
+            top -= len(page)
+        return True
 
     def _neighbour(self, name: str, values: Row) -> Row | None:
         """The verified first row of a query, whichever thread it belongs to."""

@@ -31,25 +31,31 @@ APPLICATION_ID = 0x4D696C65
 FORMAT_VERSION = max(MIGRATIONS)
 
 
-def prepare(path: str, timeout: float) -> None:
-    """Make the file ready for use, creating it if it is not there."""
+def prepare(path: str, timeout: float) -> sqlite3.Connection:
+    """A connection to the file, ready for use; the file is created if it is not there."""
     try:
         connection = connect(path, timeout)
         try:
-            connection.execute("BEGIN")
-            version = _version(connection, path)
-            connection.execute("COMMIT")
-            if version < FORMAT_VERSION:
-                _write_ahead(connection, timeout)
-                _migrate(connection, path)
-                _keep_name(path)
-            _write_ahead(connection, timeout)
-            if not _schema(connection).items() >= _expected().items():
-                raise Corrupted("the tables are not those of this version", place=path)
-        finally:
+            _make_ready(connection, path, timeout)
+        except BaseException:
             connection.close()
-    except DRIVER_ERRORS as error:
+            raise
+    except (*DRIVER_ERRORS, OSError) as error:
         raise translate(error, path, timeout) from error
+    return connection
+
+
+def _make_ready(connection: sqlite3.Connection, path: str, timeout: float) -> None:
+    connection.execute("BEGIN")
+    version = _version(connection, path)
+    connection.execute("COMMIT")
+    if version < FORMAT_VERSION:
+        _write_ahead(connection, timeout)
+        _migrate(connection, path)
+        _keep_name(path)
+    _write_ahead(connection, timeout)
+    if not _schema(connection).items() >= _expected().items():
+        raise Corrupted("the tables are not those of this version", place=path)
 
 
 def _version(connection: sqlite3.Connection, path: str) -> int:

@@ -1,18 +1,32 @@
 -- Every statement of the SQLite store, by name.
 
 -- name: append
--- The step: kind is NULL, and the row refused, unless the head is there and is the parent.
-INSERT INTO entries VALUES (
-    ?, ?, NULL, ?, ?, ?, ?, ?, ?,
-    (SELECT ? FROM entries WHERE id = ? - 1 AND checkpoint = ?),
-    ?, ?, ?, ?, ?, ?, ?
+-- The step: sum is NULL, and the row refused, unless the head is there and is the parent.
+INSERT INTO entries (
+    id, checkpoint, step, source, nodes, next, origin, created_at,
+    kind, base_seq, roll_seq, prior, route, note, payload, sum
+) VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    (SELECT ? FROM entries WHERE id = ? AND checkpoint = ?)
 );
 
 -- name: put_entry
-INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO entries (
+    id, checkpoint, step, source, nodes, next, origin, created_at,
+    kind, base_seq, roll_seq, prior, route, note, payload, sum, parent
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: replace_entry
-REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+REPLACE INTO entries (
+    id, checkpoint, step, source, nodes, next, origin, created_at,
+    kind, base_seq, roll_seq, prior, route, note, payload, sum, parent
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: lay_out
+-- To be rolled back: no thread has the number 0.
+INSERT INTO entries (
+    id, checkpoint, step, source, origin, created_at, kind, base_seq, roll_seq, note, sum, payload
+) VALUES (0, x'', 0, 0, 0, 0, 0, 0, 0, '', 0, zeroblob(?));
 
 -- name: entry
 -- One entry with its payload.
@@ -30,6 +44,15 @@ SELECT e.id, e.checkpoint, CASE WHEN e.parent IS NULL THEN p.checkpoint ELSE e.p
 FROM entries AS e LEFT JOIN entries AS p ON p.id = e.id - 1
 WHERE e.id <= ? AND e.id > ?
 ORDER BY e.id DESC;
+
+-- name: entries_up
+-- Entries with their payloads from above the first id up to the second.
+SELECT e.id, e.checkpoint, CASE WHEN e.parent IS NULL THEN p.checkpoint ELSE e.parent END,
+    e.step, e.source, e.nodes, e.next, e.origin, e.created_at, e.kind, e.base_seq, e.roll_seq,
+    e.prior, e.route, e.note, e.sum, e.payload
+FROM entries AS e LEFT JOIN entries AS p ON p.id = e.id - 1
+WHERE e.id > ? AND e.id <= ?
+ORDER BY e.id;
 
 -- name: bare_entries_down
 -- Entries without payloads from the first id down to the second.
@@ -89,7 +112,7 @@ SELECT id, head, seq, task, payload, sum FROM results WHERE id > ? ORDER BY id L
 DELETE FROM results WHERE id BETWEEN ? AND ?;
 
 -- name: put_run
-INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: run
 SELECT * FROM runs WHERE thread = ? AND run_id = ?;

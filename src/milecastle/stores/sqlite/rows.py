@@ -12,9 +12,8 @@ Rules:
 from __future__ import annotations
 
 import json
-import re
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -38,6 +37,7 @@ __all__ = [
     "is_sound",
     "manifest_of",
     "pack_id",
+    "pack_parent",
     "read_text",
     "result_of",
     "result_row",
@@ -56,9 +56,19 @@ Origin = tuple[str, str]
 SPAN = 2**32
 """How many numbers a thread has for its entries, and for each other table that is kept by it."""
 
-_SOURCES: tuple[Source, ...] = get_args(Source)
+_SOURCES: tuple[Source, ...] = (
+    "input",
+    "step",
+    "interrupt",
+    "update",
+    "fork",
+    "takeover",
+    "answer",
+    "sleep",
+)  # the places are on disk: a new source comes last
 _SOURCE_CODES = {source: code for code, source in enumerate(_SOURCES)}
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII).fullmatch
+_UUID = b"00000000-0000-0000-0000-000000000000"
+_DIGITS = bytes.maketrans(b"123456789abcdef", b"0" * 15)
 _HALF = 2**63
 _META = 15
 _encode = msgspec.msgpack.Encoder().encode
@@ -69,7 +79,10 @@ class Damaged(Exception):
 
 
 class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread in the index, with how many runs and failures it has, and its newest run."""
+    """A thread in the index, with how many runs and failures it has, and its newest run.
+
+    ``is_new`` says that there is nothing of it in any other table.
+    """
 
     id: int
     key: ThreadKey
@@ -79,6 +92,7 @@ class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None = None
     started_at: int | None = None
     run_id: str | None = None
+    is_new: bool = False
 
     @property
     def origin(self) -> int:
@@ -99,7 +113,7 @@ def write_text(text: str) -> str | bytes:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return b"\xff" + text.encode("utf-16-le", "surrogatepass")
+        return b"\xff" + text.encode("utf-32-le", "surrogatepass")
     return text
 
 
@@ -109,13 +123,14 @@ def read_text(value: Any) -> str:
         return value
     if not isinstance(value, bytes):
         raise Damaged
-    return value[1:].decode("utf-16-le", "surrogatepass")
+    return value[1:].decode("utf-32-le", "surrogatepass")
 
 
-@lru_cache(maxsize=1024)  # an id comes back as the next entry's parent
 def pack_id(id: str) -> str | bytes:
     """A UUID as sixteen bytes; any other id as text."""
-    return bytes.fromhex(id.replace("-", "")) if _UUID(id) else write_text(id)
+    if len(id) == 36 and id.isascii() and id.encode().translate(_DIGITS) == _UUID:
+        return bytes.fromhex(id.replace("-", ""))
+    return write_text(id)
 
 
 def _unpack_id(value: Any) -> str:
@@ -162,29 +177,37 @@ def checked(row: Row) -> Row:
 # -- entries
 
 
-def entry_row(entry: Entry, thread: int, origin: int, prior: int | None = None) -> list[Any]:
-    """An entry as a row, with its parent written out."""
-    parent = entry.parent_id
-    meta = [
-        thread * SPAN + entry.seq,
-        pack_id(entry.id),
-        pack_id(parent) if parent is not None else b"" if entry.seq > 1 else None,
-        entry.step,
-        _SOURCE_CODES[entry.source],
-        _write_names(entry.nodes),
-        _write_names(entry.next),
-        origin,
-        entry.created_at,
-        entry.kind,
-        entry.base_seq,
-        entry.roll_seq,
-        prior,
-        _write_names(entry.route),
-        write_text(entry.note) if entry.note else "",
-    ]
+def entry_row(
+    entry: Entry, thread: int, origin: int, parent: str | bytes | None, prior: int | None = None
+) -> Row:
+    """An entry as a row without its parent, which is packed, and which the checksum covers."""
+    id = thread * SPAN + entry.seq
+    checkpoint = pack_id(entry.id)
+    step = entry.step
+    source = _SOURCE_CODES[entry.source]
+    nodes = _write_names(entry.nodes)
+    following = _write_names(entry.next)
+    created_at = entry.created_at
+    kind, base_seq, roll_seq = entry.kind, entry.base_seq, entry.roll_seq
+    route = _write_names(entry.route) if entry.route else None
+    note = write_text(entry.note) if entry.note else ""
     payload = entry.payload
-    meta += ((crc32(_encode(meta)) << 32 | crc32(payload)) - _HALF, payload)
-    return meta
+    meta = (
+        id, checkpoint, parent, step, source, nodes, following, origin, created_at,
+        kind, base_seq, roll_seq, prior, route, note,
+    )  # fmt: skip
+    return (
+        id, checkpoint, step, source, nodes, following, origin, created_at,
+        kind, base_seq, roll_seq, prior, route, note, payload,
+        (crc32(_encode(meta)) << 32 | crc32(payload)) - _HALF,
+    )  # fmt: skip
+
+
+def pack_parent(entry: Entry) -> str | bytes | None:
+    """The parent of an entry: empty if there is none, and nothing at the start of a log."""
+    if entry.parent_id is None:
+        return b"" if entry.seq > 1 else None
+    return pack_id(entry.parent_id)
 
 
 def is_sound(row: Row) -> bool:
@@ -225,7 +248,7 @@ def entry_of(row: Row, origin: Origin) -> Entry:
 
 
 def result_row(id: int, head: int, result: TaskResult) -> Row:
-    """A task's result as a row."""
+    """A task's result as a row, written under ``head``."""
     return summed((id, head, result.seq, write_text(result.task), result.payload))
 
 
@@ -250,6 +273,7 @@ def run_row(thread: int, run: RunRecord) -> Row:
             run.ended_at,
             write_text(run.input_digest),
             _write_json(run.metadata),
+            run.wake_at,
         )
     )
 
@@ -271,6 +295,7 @@ def run_of(values: Row, thread: ThreadRow) -> RunRecord:
         "ended_at": values[9],
         "input_digest": read_text(values[10]),
         "metadata": _read_json(values[11]),
+        "wake_at": values[12],
     }
     return msgspec.convert(found, RunRecord)
 

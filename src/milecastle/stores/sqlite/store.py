@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from milecastle.errors import Conflict, InvalidRequest, StoreError
-from milecastle.model.checkpoint import DELTA, Entry
+from milecastle.model.checkpoint import Entry
 from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
@@ -24,13 +24,16 @@ from milecastle.stores.sqlite.connections import Connections, Synchronous
 from milecastle.stores.sqlite.log import Known, Log
 from milecastle.stores.sqlite.migrating import prepare
 from milecastle.stores.sqlite.queries import SQL
-from milecastle.stores.sqlite.rows import (
-    SPAN,
-    ThreadRow,
-    entry_row,
-)
+from milecastle.stores.sqlite.rows import ThreadRow
 from milecastle.stores.sqlite.view import View
-from milecastle.stores.sqlite.writing import delete_thread, prune_thread, write_batch
+from milecastle.stores.sqlite.writing import (
+    delete_thread,
+    is_plain,
+    last_of,
+    prune_thread,
+    step_row,
+    write_batch,
+)
 
 __all__ = ["SqliteStore"]
 
@@ -57,21 +60,18 @@ class SqliteStore:
         if synchronous not in ("full", "normal"):
             raise InvalidRequest(f"synchronous is 'full' or 'normal', not '{synchronous}'")
         self.path = str(Path(path).absolute())
-        prepare(self.path, timeout)
-        self._connections = Connections(self.path, synchronous, timeout)
+        first = prepare(self.path, timeout)
+        self._connections = Connections(self.path, synchronous, timeout, first)
         self._known: dict[ThreadKey, Known] = {}
 
     def commit(self, batch: Batch) -> None:
         """Append the batch, or raise ``Conflict`` and change nothing."""
-        entries = batch.entries
-        if (
-            len(entries) == 1
-            and entries[0].kind == DELTA
-            and not (batch.runs or batch.results or batch.failure or batch.manifest)
-            and self._append(batch.key, batch.head, entries[0])
-        ):
-            return
         known = self._known.get(batch.key)
+        if known is not None and is_plain(batch):
+            row = step_row(batch, known)
+            if row is not None and self._connections.write_alone(_APPEND, row):
+                known.last = last_of(batch.entries[0], row[1])
+                return
         with self._connections.writing() as cursor:
             now = write_batch(View(cursor, self.path), batch, known)
         if now is not None:
@@ -91,30 +91,14 @@ class SqliteStore:
         self, view: View, batch: Batch, learned: dict[ThreadKey, Known]
     ) -> Conflict | None:
         """Write one of many; a batch that conflicts is refused before anything is written."""
-        known = learned.get(batch.key) or self._known.get(batch.key)
+        key = batch.key
         try:
-            now = write_batch(view, batch, known)
+            now = write_batch(view, batch, learned.get(key) or self._known.get(key))
         except Conflict as conflict:
             return conflict
         if now is not None:
-            learned[batch.key] = now
+            learned[key] = now
         return None
-
-    def _append(self, key: ThreadKey, head: int, entry: Entry) -> bool:
-        """Do a plain step in one statement; ``False`` if it takes more, or was refused."""
-        known = self._known.get(key)
-        number = known.numbers.get((entry.run_id, entry.fingerprint)) if known else None
-        if (
-            known is None
-            or number is None
-            or entry.seq != head + 1
-            or not 0 < head < SPAN - 1
-            or (known.has_results and entry.source != "takeover")
-        ):
-            return False
-        row = entry_row(entry, known.id, number)
-        fenced = (*row[:2], *row[3:10], row[0], row[2], *row[10:])
-        return self._connections.write_alone(_APPEND, fenced)
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, or ``None``."""
@@ -164,6 +148,17 @@ class SqliteStore:
             left -= len(page)
             top -= len(page)
 
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Entries oldest first, with payloads."""
+        with self._connections.reading() as cursor:
+            found = self._log(View(cursor, self.path), key)
+            head = found[1].newest() if found else None
+            if found is None or head is None:
+                return []
+            return found[1].forward(after, head.seq, _NO_LIMIT if limit is None else limit)
+
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
         with self._connections.reading() as cursor:
@@ -197,7 +192,7 @@ class SqliteStore:
         count = _NO_LIMIT if limit is None else max(0, min(limit, _NO_LIMIT))
         with self._connections.reading() as cursor:
             view = View(cursor, self.path)
-            found = view.threads(tenant, status, _least_above(after), count)
+            found = view.threads(_possible(tenant), status, _least_above(after), count)
             return [_info(view, thread) for thread in found]
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
@@ -205,10 +200,10 @@ class SqliteStore:
         with self._connections.reading() as cursor:
             return View(cursor, self.path).manifest(key.tenant, fingerprint)
 
-    def delete(self, key: ThreadKey) -> bool:
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
         """Remove the thread. A new one of this name has nothing to do with it."""
         with self._connections.writing() as cursor:
-            return delete_thread(View(cursor, self.path), key)
+            return delete_thread(View(cursor, self.path), key, head)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``."""
@@ -239,6 +234,15 @@ class SqliteStore:
         if len(self._known) >= _REMEMBERED:
             self._known = {}
         self._known[key] = known
+
+
+def _possible(tenant: str) -> str:
+    """The tenant, or a name that none has in place of one that cannot be."""
+    try:
+        tenant.encode()
+    except UnicodeEncodeError:
+        return ""
+    return tenant
 
 
 def _least_above(after: str | None) -> str:

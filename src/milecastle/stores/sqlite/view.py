@@ -53,6 +53,18 @@ class View:
         """Run a statement that changes something; how many rows it changed."""
         return self.cursor.execute(SQL[name], values).rowcount
 
+    def insert(self, name: str, row: Row) -> bool:
+        """Insert a row; ``False`` if a constraint refused it, and nothing has changed."""
+        try:
+            self.cursor.execute(SQL[name], row)
+        except sqlite3.IntegrityError:
+            return False
+        return True
+
+    def run_each(self, name: str, rows: Sequence[Row]) -> None:
+        """Run a statement that changes something once for each row."""
+        self.cursor.executemany(SQL[name], rows)
+
     def one(self, name: str, values: Row) -> Row | None:
         """The first row of a query."""
         row: Row | None = self.cursor.execute(SQL[name], values).fetchone()
@@ -132,10 +144,15 @@ class View:
 
     def check_beside(self, table: str, low: Row, high: Row) -> None:
         """Verify the row below ``low`` and the row above ``high``."""
-        for name, key in ((f"{table}_below", low), (f"{table}_above", high)):
-            row = self.one(name, key)
-            if row is not None:
-                checked(row)
+        self.check_first(f"{table}_below", low)
+        self.check_first(f"{table}_above", high)
+
+    def check_first(self, name: str, values: Row) -> Row | None:
+        """The first row of a query, verified."""
+        row = self.one(name, values)
+        if row is not None:
+            checked(row)
+        return row
 
     def _count(self, name: str, thread: ThreadRow) -> int:
         row = self.one(name, (thread.id,))

@@ -15,20 +15,22 @@ from collections.abc import Sequence
 import msgspec.structs
 
 from milecastle.errors import Conflict, InvalidRequest
-from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry
+from milecastle.model.checkpoint import DELTA, HOLDING, ROLLUP, SNAPSHOT, Entry
 from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Batch
-from milecastle.stores.sqlite.log import Known, Log
+from milecastle.stores.sqlite.log import Known, Last, Log
 from milecastle.stores.sqlite.rows import (
     SPAN,
     Origin,
+    Row,
     ThreadRow,
     checked,
     entry_row,
     failure_row,
     pack_id,
+    pack_parent,
     read_text,
     result_row,
     run_row,
@@ -38,15 +40,56 @@ from milecastle.stores.sqlite.rows import (
 )
 from milecastle.stores.sqlite.view import View
 
-__all__ = ["delete_thread", "prune_thread", "write_batch"]
+__all__ = [
+    "delete_thread",
+    "is_plain",
+    "last_of",
+    "prune_thread",
+    "step_row",
+    "write_batch",
+]
+
+
+def is_plain(batch: Batch) -> bool:
+    """Whether a batch is nothing but one entry."""
+    return not (
+        len(batch.entries) != 1 or batch.runs or batch.results or batch.failure or batch.manifest
+    )
+
+
+def step_row(batch: Batch, known: Known) -> Row | None:
+    """What ``append`` is given for the only entry of a batch; ``None`` if that is not enough.
+
+    The entry must follow the one that is known to be the last, and end no results.
+    """
+    if len(batch.entries) != 1:
+        return None
+    entry, last = batch.entries[0], known.last
+    number = known.numbers.get((entry.run_id, entry.fingerprint))
+    if (
+        last is None
+        or entry.parent_id != last[0]
+        or number is None
+        or entry.seq != batch.head + 1
+        or not 1 < entry.seq < SPAN
+        or (known.has_results and entry.source not in HOLDING)
+    ):
+        return None
+    prior = last[2] if entry.kind == ROLLUP else None
+    row = entry_row(entry, known.id, number, last[1], prior)
+    return (*row, row[0] - 1, last[1])
 
 
 def write_batch(view: View, batch: Batch, known: Known | None) -> Known | None:
     """Append a batch, or raise ``Conflict``. What is known of the thread afterwards."""
+    row = step_row(batch, known) if known else None
+    if known is not None and row is not None and view.insert("append", row):
+        moved = known.with_last(last_of(batch.entries[0], row[1]))
+        if not is_plain(batch):
+            _write_rest(view, view.thread(batch.key), moved, batch)
+        return moved
     thread = view.thread(batch.key)
-    now = Known(thread.id) if thread else None
-    if known and thread and known.id == thread.id:
-        now = msgspec.structs.replace(known, origins={**known.origins}, numbers={**known.numbers})
+    now = _fresh(known, thread)
     head = Log(view, thread, now).newest() if thread and now else None
     _check_fence(batch, head)
     if known and batch.head and thread and known.id != thread.id:
@@ -57,13 +100,28 @@ def write_batch(view: View, batch: Batch, known: Known | None) -> Known | None:
         now = Known(thread.id)
     if thread and now:
         _write_entries(view, thread, now, head, batch.entries)
-        _write_results(view, thread, now, batch)
+    _write_rest(view, thread, now, batch)
+    return now
+
+
+def _fresh(known: Known | None, thread: ThreadRow | None) -> Known | None:
+    """What is known of the thread, to be changed; nothing if it is another one now."""
+    if thread is None:
+        return None
+    if known is None or known.id != thread.id:
+        return Known(thread.id)
+    return msgspec.structs.replace(known, origins={**known.origins}, numbers={**known.numbers})
+
+
+def _write_rest(view: View, thread: ThreadRow | None, known: Known | None, batch: Batch) -> None:
+    """Write what is no entry."""
+    if thread and known:
+        _write_results(view, thread, known, batch)
         _write_runs(view, thread, batch.runs, batch.failure)
     if batch.manifest is not None:
         fingerprint, manifest = batch.manifest
         values = batch.key.tenant, write_text(fingerprint), manifest
         view.run("put_manifest", summed(values))
-    return now
 
 
 def prune_thread(
@@ -86,7 +144,9 @@ def prune_thread(
     for entry in rewritten:
         if entry.seq >= max(cut, thread.first):
             number = _origin(view, thread, known, (entry.run_id, entry.fingerprint))
-            view.run("replace_entry", entry_row(entry, thread.id, number))
+            parent = pack_parent(entry)
+            row = entry_row(entry, thread.id, number, parent)
+            view.run("replace_entry", (*row, parent))
     if cut <= thread.first:
         return 0
     Log(view, thread, known).drop_dead_results(head)
@@ -96,9 +156,13 @@ def prune_thread(
     return dropped
 
 
-def delete_thread(view: View, key: ThreadKey) -> bool:
-    """Remove a thread and everything of it."""
+def delete_thread(view: View, key: ThreadKey, head: int | None) -> bool:
+    """Remove a thread and everything of it; with ``head``, only if that is its head."""
     thread = view.thread(key)
+    if head is not None:
+        newest = Log(view, thread, Known(thread.id)).newest() if thread else None
+        if head != (newest.seq if newest else 0):
+            raise conflict(key, head, newest.seq if newest else 0)
     if thread is None:
         return False
     found = 0
@@ -111,14 +175,14 @@ def delete_thread(view: View, key: ThreadKey) -> bool:
     return found > 0
 
 
+def last_of(entry: Entry, packed: str | bytes) -> Last:
+    """What is remembered of an entry that was written. The chain of a rollup goes on below it."""
+    return entry.id, packed, entry.roll_seq if entry.kind == DELTA else entry.seq
+
+
 def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
     """The refusal of a writer that was overtaken."""
     return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
-
-
-def _rests_on(before: Entry) -> int:
-    """Where the chain of a rollup goes on, given the entry before it."""
-    return before.roll_seq if before.kind == DELTA else before.seq
 
 
 def _check_fence(batch: Batch, head: Entry | None) -> None:
@@ -133,10 +197,9 @@ def _check_fence(batch: Batch, head: Entry | None) -> None:
 
 
 def _begin(view: View, key: ThreadKey) -> ThreadRow:
+    """A new thread. Its row is not complete before ``_write_runs`` has put it."""
     view.run("new_thread", (key.tenant, key.thread))
-    thread = ThreadRow(id=view.cursor.lastrowid or 0, key=key)
-    _put_thread(view, thread)
-    return thread
+    return ThreadRow(id=view.cursor.lastrowid or 0, key=key, is_new=True)
 
 
 def _put_thread(view: View, thread: ThreadRow) -> None:
@@ -145,18 +208,18 @@ def _put_thread(view: View, thread: ThreadRow) -> None:
 
 
 def _write_entries(
-    view: View, thread: ThreadRow, known: Known, before: Entry | None, entries: Sequence[Entry]
+    view: View, thread: ThreadRow, known: Known, head: Entry | None, entries: Sequence[Entry]
 ) -> None:
+    last = last_of(head, pack_id(head.id)) if head else None
     for entry in entries:
         number = _origin(view, thread, known, (entry.run_id, entry.fingerprint))
-        prior = _rests_on(before) if before and entry.kind == ROLLUP else None
-        row = entry_row(entry, thread.id, number, prior)
-        if before is not None and row[2] == pack_id(before.id):
-            row[2] = None
-        view.run("put_entry", row)
-        before = entry
-    ends_results = any(entry.source != "takeover" for entry in entries)
-    if ends_results and known.has_results:
+        parent = pack_parent(entry)
+        prior = last[2] if last and entry.kind == ROLLUP else None
+        row = entry_row(entry, thread.id, number, parent, prior)
+        view.run("put_entry", (*row, None if last and parent == last[1] else parent))
+        last = last_of(entry, row[1])
+    known.last = last
+    if known.has_results and not all(entry.source in HOLDING for entry in entries):
         view.run("drop_results", (thread.origin, thread.last))
         known.has_results = False
 
@@ -166,7 +229,9 @@ def _origin(view: View, thread: ThreadRow, known: Known, origin: Origin) -> int:
     number = known.numbers.get(origin)
     if number is not None:
         return number
-    newest = view.one("newest_origin", (thread.origin, thread.last))
+    newest = None
+    if not thread.is_new or known.numbers:
+        newest = view.one("newest_origin", (thread.origin, thread.last))
     number = 0
     if newest is not None:
         with view.reading(f"origins, thread '{thread.key}'"):
@@ -187,8 +252,8 @@ def _write_results(view: View, thread: ThreadRow, known: Known, batch: Batch) ->
         return
     head = batch.head + len(batch.entries)
     last = thread.origin + Log(view, thread, known).drop_dead_results(head)
-    for id, result in enumerate(batch.results, last + 1):
-        view.run("put_result", result_row(id, head, result))
+    rows = [result_row(id, head, result) for id, result in enumerate(batch.results, last + 1)]
+    view.run_each("put_result", rows)
     known.has_results = True
 
 
@@ -198,17 +263,29 @@ def _write_runs(
     """Write records, and keep the index of threads in step with them."""
     changed = thread
     if failure is not None:
-        added = view.failure(thread, failure.run_id) is None
+        added = not thread.failures or view.failure(thread, failure.run_id) is None
         view.run("put_failure", failure_row(thread.id, failure))
         changed = msgspec.structs.replace(changed, failures=thread.failures + added)
     for run in runs:
-        added = view.run_record(changed, run.run_id) is None
-        view.run("put_run", run_row(thread.id, run))
-        changed = msgspec.structs.replace(changed, runs=changed.runs + added)
-    newest = view.newest_run(changed) if runs else None
-    if newest is not None:
-        changed = msgspec.structs.replace(
-            changed, status=newest.status, started_at=newest.started_at, run_id=newest.run_id
-        )
-    if changed != thread:
+        changed = _write_run(view, changed, run)
+    if thread.is_new or changed != thread:
         _put_thread(view, changed)
+
+
+def _write_run(view: View, thread: ThreadRow, run: RunRecord) -> ThreadRow:
+    """Write a record; the index as it has to be now. Mostly it is the newest run's."""
+    is_newest = run.run_id == thread.run_id and run.started_at == thread.started_at
+    added = not is_newest and (not thread.runs or view.run_record(thread, run.run_id) is None)
+    view.run("put_run", run_row(thread.id, run))
+    newest: RunRecord | None = run
+    if not is_newest and thread.runs:
+        newest = view.newest_run(thread)
+    if newest is None:
+        raise view.damage("a run is missing", f"runs, thread '{thread.key}'")
+    return msgspec.structs.replace(
+        thread,
+        runs=thread.runs + added,
+        status=newest.status,
+        started_at=newest.started_at,
+        run_id=newest.run_id,
+    )

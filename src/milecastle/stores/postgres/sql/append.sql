@@ -1,23 +1,27 @@
--- A step: one row, if the head is where the writer believes it to be. The primary key decides
--- between two who believe the same. No seq is below what people call it, so that the lower bound
--- changes nothing; it keeps the index from collecting a whole page of older entries.
+-- A step: one row, if the head is where the writer believes it to be. The key decides between two
+-- who believe the same. No seq is below what people call it, so that the lower bound changes
+-- nothing; it keeps the index from collecting a whole page of older entries.
 --
--- Parameters by number, which psycopg need not look up by name: shard 1, tenant 2, thread 3,
--- head 4, kind 5, step 6, base_seq 7, roll_seq 8, created_at 9, id 10, parent_id 11, run_id 12,
--- fingerprint 13, source 14, nodes 15, next 16, route 17, note 18, payload 19.
+-- Parameters by number and in binary: shard 1, tenant 2, thread 3, head 4, kind 5, step 6,
+-- base_seq 7, roll_seq 8, created_at 9, source 10, id 11, parent 12, origin 13, nodes 14, next 15,
+-- route 16, note 17, payload 18; 19 whether the parent, if that is the head, has this origin.
 INSERT INTO {schema}.entries (
-    shard, tenant, thread, kind, seq, origin, settled, step, base_seq, roll_seq, created_at,
-    id, parent_id, run_id, fingerprint, source, nodes, next, route, note, payload
+    shard, tenant, thread, seq, kind, step, base_seq, roll_seq, created_at, source,
+    held, told, id, parent, origin, nodes, next, route, note, payload
 )
 SELECT
-    $1, $2, $3, $5, head.seq + 1, head.origin,
-    CASE WHEN $14 = 'takeover' THEN head.settled ELSE head.seq + 1 END,
-    $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19
+    $1, $2, $3, head.seq + 1, $5, $6, $7, $8, $9, $10,
+    CASE WHEN $10 >= 8 THEN head.held + 1 ELSE 0 END,
+    CASE WHEN $19 AND head.id = $12 THEN head.told ELSE $4 + 1 END,
+    $11,
+    CASE WHEN head.id = $12 THEN '' ELSE $12 END,
+    CASE WHEN $19 AND head.id = $12 THEN '' ELSE $13 END,
+    $14, $15, $16, $17, $18
 FROM (
-    SELECT seq, origin, settled
+    SELECT seq, id, held, told
     FROM {schema}.entries
     WHERE shard = $1 AND tenant = $2 AND thread = $3 AND seq >= $4
     ORDER BY seq DESC
     LIMIT 1
 ) AS head
-WHERE head.seq - head.origin = $4
+WHERE head.seq & 4294967295 = $4

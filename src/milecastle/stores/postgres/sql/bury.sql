@@ -1,31 +1,41 @@
--- The thread ends here. The tombstone takes the seq that the next writer would take: whoever was
--- about to append is refused by the key, and whoever comes later finds a thread that is empty.
--- Against a writer who is always faster, the tombstone goes up further ahead (gap).
+-- The thread's life ends here. One tombstone takes the seq that the next writer would take:
+-- whoever was about to append is refused by the key. The other begins the next life: whoever
+-- comes later finds a thread that is empty. Against a writer who is always faster, the first one
+-- goes up further ahead (gap). Nothing happens unless the head is where it is asked to be.
 WITH last AS (
-    SELECT seq, origin
+    SELECT seq
     FROM {schema}.entries
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
     ORDER BY seq DESC
     LIMIT 1
+), allowed AS (
+    SELECT coalesce((SELECT seq FROM last), 0) AS seq
+    WHERE %(head)s::bigint IS NULL
+        OR coalesce((SELECT seq FROM last), 0) & 4294967295 = %(head)s::bigint
 ), living AS (
-    SELECT seq FROM last WHERE seq > origin
+    SELECT seq FROM allowed WHERE seq & 4294967295 > 0
 ), gate AS (
     UPDATE {schema}.threads AS known
     SET
-        fence = greatest(known.fence, (SELECT seq + %(gap)s FROM living)),
+        fence = greatest(
+            known.fence, (SELECT seq - (seq & 4294967295) + 4294967296 FROM living)
+        ),
         run_id = NULL, status = NULL, graph = NULL, started_at = NULL, ended_at = NULL
-    WHERE known.shard = %(shard)s AND known.tenant = %(tenant)s AND known.thread = %(thread)s
+    FROM allowed
+    WHERE known.tenant = %(tenant)s AND known.thread = %(thread)s
     RETURNING fence
 ), tombstone AS (
     INSERT INTO {schema}.entries (
-        shard, kind, seq, origin, settled, step, base_seq, roll_seq, created_at, tenant, thread,
-        id, parent_id, run_id, fingerprint, source, nodes, next, route, note, payload
+        shard, tenant, thread, seq, kind, step, base_seq, roll_seq, created_at, source,
+        held, told, id, parent, origin, nodes, next, route, note, payload
     )
     SELECT
-        %(shard)s, 3, living.seq + %(gap)s, living.seq + %(gap)s, living.seq + %(gap)s, 0, 0, 0,
-        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, %(tenant)s, %(thread)s,
-        '', NULL, '', '', 'deleted', '[]', '[]', '[]', '', ''
-    FROM living, (SELECT count(*) FROM gate) AS passed
+        %(shard)s, %(tenant)s, %(thread)s, place.seq, 3, 0, 0, 0,
+        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, 15, 0, 0,
+        '', '', '', '', '', '', '', ''
+    FROM living, (SELECT count(*) FROM gate) AS passed, LATERAL (
+        VALUES (seq + %(gap)s), (seq - (seq & 4294967295) + 4294967296)
+    ) AS place (seq)
     RETURNING seq
 )
-SELECT count(*) FROM tombstone
+SELECT (SELECT count(*) FROM tombstone), (SELECT count(*) FROM allowed)

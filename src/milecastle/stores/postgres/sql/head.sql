@@ -1,5 +1,5 @@
--- The head's seq and roll_seq.
-SELECT seq - origin, roll_seq
+-- The head's seq, its roll_seq and its id.
+SELECT seq & 4294967295, roll_seq, id
 FROM {schema}.entries
 WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
 ORDER BY seq DESC

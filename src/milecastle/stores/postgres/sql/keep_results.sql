@@ -1,32 +1,32 @@
 -- Results of tasks whose siblings still run. They touch neither the log nor the thread index; the
 -- lock on the head only makes a deletion wait for them, so that it leaves none behind.
+--
+-- Parameters by number and in binary: shard 1, tenant 2, thread 3, head 4; of each result: digest
+-- 5, seq 6, task 7, payload 8.
 WITH head AS (
-    SELECT seq, origin, settled
+    SELECT seq, held
     FROM {schema}.entries
-    WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+    WHERE shard = $1 AND tenant = $2 AND thread = $3
         AND seq = (
             SELECT max(seq)
             FROM {schema}.entries
-            WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+            WHERE shard = $1 AND tenant = $2 AND thread = $3
         )
     FOR KEY SHARE
 ), passed AS (
-    SELECT seq, settled FROM head WHERE seq - origin = %(head)s
+    SELECT seq, held FROM head WHERE seq & 4294967295 = $4
 ), spent_result AS (
     DELETE FROM {schema}.results AS result
     USING passed
-    WHERE result.shard = %(shard)s AND result.tenant = %(tenant)s AND result.thread = %(thread)s
-        AND result.seq < passed.settled
+    WHERE result.shard = $1 AND result.tenant = $2 AND result.thread = $3
+        AND result.seq < passed.seq - passed.held
 ), kept_result AS (
     INSERT INTO {schema}.results (shard, tenant, thread, seq, digest, given, task, payload)
-    SELECT %(shard)s, %(tenant)s, %(thread)s, passed.seq, digest, given, task, payload
-    FROM passed, unnest(
-        %(result_digests)s::bytea[], %(result_seqs)s::bigint[], %(result_tasks)s::text[],
-        %(result_payloads)s::bytea[]
-    ) AS result (digest, given, task, payload)
+    SELECT $1, $2, $3, passed.seq, result.digest, result.given, result.task, result.payload
+    FROM passed, unnest($5, $6, $7, $8) AS result (digest, given, task, payload)
     ON CONFLICT (shard, tenant, thread, seq, digest) DO UPDATE SET
         given = excluded.given,
         task = excluded.task,
         payload = excluded.payload
 )
-SELECT seq FROM passed
+SELECT 1 FROM passed

@@ -1,31 +1,60 @@
 -- Puts snapshots in the place of entries and drops some of what is below the cut, the newest
--- first: what is left at any moment has its chain below it.
+-- first: what is left at any moment has its chain below it. The first entry that stays is told
+-- what it had from those below: its parent, its run and its fingerprint.
 WITH head AS (
-    SELECT seq, origin, roll_seq
+    SELECT seq, seq - (seq & 4294967295) AS life, roll_seq
     FROM {schema}.entries
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
     ORDER BY seq DESC
     LIMIT 1
 ), passed AS (
-    SELECT origin FROM head WHERE seq - origin = %(head)s AND roll_seq >= %(highest)s
+    SELECT life FROM head WHERE seq - life = %(head)s AND roll_seq >= %(highest)s
+), given AS (
+    SELECT *
+    FROM unnest(
+        %(seqs)s::bigint[], %(kinds)s::smallint[], %(base_seqs)s::integer[],
+        %(roll_seqs)s::integer[], %(payloads)s::bytea[]
+    ) AS given (seq, kind, base_seq, roll_seq, payload)
+    UNION ALL
+    SELECT %(cut)s::bigint, NULL, NULL, NULL, NULL
+    WHERE %(cut)s::bigint <> ALL (%(seqs)s::bigint[])
 ), rewritten AS (
     UPDATE {schema}.entries AS entry
     SET
-        kind = given.kind, base_seq = given.base_seq, roll_seq = given.roll_seq,
-        payload = given.payload
-    FROM passed, unnest(
-        %(seqs)s::bigint[], %(kinds)s::smallint[], %(base_seqs)s::bigint[],
-        %(roll_seqs)s::bigint[], %(payloads)s::bytea[]
-    ) AS given (seq, kind, base_seq, roll_seq, payload)
+        kind = coalesce(given.kind, entry.kind),
+        base_seq = coalesce(given.base_seq, entry.base_seq),
+        roll_seq = coalesce(given.roll_seq, entry.roll_seq),
+        payload = coalesce(given.payload, entry.payload),
+        parent = CASE
+            WHEN given.seq > %(cut)s::bigint OR entry.parent <> '' THEN entry.parent
+            ELSE (
+                SELECT before.id
+                FROM {schema}.entries AS before
+                WHERE before.shard = %(shard)s AND before.tenant = %(tenant)s
+                    AND before.thread = %(thread)s AND before.seq = entry.seq - 1
+            )
+        END,
+        origin = CASE
+            WHEN given.seq > %(cut)s::bigint OR entry.origin <> '' THEN entry.origin
+            ELSE (
+                SELECT teller.origin
+                FROM {schema}.entries AS teller
+                WHERE teller.shard = %(shard)s AND teller.tenant = %(tenant)s
+                    AND teller.thread = %(thread)s AND teller.seq >= passed.life + entry.told
+                ORDER BY teller.seq
+                LIMIT 1
+            )
+        END
+    FROM passed, given
     WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
-        AND entry.seq = passed.origin + given.seq
-        AND entry.seq > passed.origin
+        AND entry.seq = passed.life + given.seq
+        AND entry.seq > passed.life
 ), chosen AS (
     SELECT entry.seq
     FROM passed, {schema}.entries AS entry
     WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
-        AND entry.seq > passed.origin
-        AND entry.seq < passed.origin + %(cut)s::bigint
+        AND entry.seq > passed.life
+        AND entry.seq < passed.life + %(cut)s::bigint
     ORDER BY entry.seq DESC
     LIMIT %(limit)s
 ), gone AS (
@@ -35,4 +64,4 @@ WITH head AS (
         AND entry.seq = chosen.seq
     RETURNING 1
 )
-SELECT origin, (SELECT count(*) FROM gone) FROM passed
+SELECT life, (SELECT count(*) FROM gone) FROM passed

@@ -3,8 +3,8 @@ WITH chosen AS (
     SELECT seq
     FROM {schema}.entries
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
-        AND seq > %(origin)s::bigint
-        AND seq < %(origin)s::bigint + %(cut)s::bigint
+        AND seq > %(life)s::bigint
+        AND seq < %(life)s::bigint + %(cut)s::bigint
     ORDER BY seq DESC
     LIMIT %(limit)s
 ), gone AS (

@@ -1,5 +1,5 @@
 SELECT
     run_id, graph, fingerprint, mode, status, retry_count, previous_run_id, started_at, ended_at,
-    input_digest, metadata
+    input_digest, metadata, wake_at
 FROM {schema}.runs
 WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s AND run_id = %(run_id)s

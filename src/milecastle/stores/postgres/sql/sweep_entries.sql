@@ -1,7 +1,7 @@
--- Some of the entries below the newest tombstone, the oldest first; nothing reads them any more.
--- Tombstones stay: their places must not be taken by whoever still believes in an older head.
+-- Some of the entries of former lives, the oldest first; nothing reads them any more. Tombstones
+-- stay: their places must not be taken by whoever still believes in an older head.
 WITH head AS (
-    SELECT origin
+    SELECT seq - (seq & 4294967295) AS life
     FROM {schema}.entries
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
     ORDER BY seq DESC
@@ -10,7 +10,7 @@ WITH head AS (
     SELECT entry.seq
     FROM head, {schema}.entries AS entry
     WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
-        AND entry.seq < head.origin AND entry.kind < 3
+        AND entry.seq < head.life AND entry.kind < 3
     ORDER BY entry.seq
     LIMIT %(limit)s
 ), gone AS (

@@ -1,14 +1,28 @@
 -- What stood beside the log of a buried thread. A statement of its own, after the burial, so that
--- it sees what was written until then.
-WITH run AS (
+-- it sees what was written until then. A thread that was not buried keeps everything: it has entries,
+-- or the index still names its newest run.
+WITH buried AS (
+    SELECT
+    WHERE 0 = (
+        SELECT coalesce(max(seq), 0) & 4294967295
+        FROM {schema}.entries
+        WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+    ) AND NOT EXISTS (
+        SELECT FROM {schema}.threads
+        WHERE tenant = %(tenant)s AND thread = %(thread)s AND run_id IS NOT NULL
+    )
+), run AS (
     DELETE FROM {schema}.runs
+    USING buried
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
     RETURNING 1
 ), failure AS (
     DELETE FROM {schema}.failures
+    USING buried
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
 ), result AS (
     DELETE FROM {schema}.results
+    USING buried
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
 )
 SELECT count(*) FROM run

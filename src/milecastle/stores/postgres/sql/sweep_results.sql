@@ -1,12 +1,12 @@
--- Results below the newest tombstone: those that were on their way when the thread was buried.
+-- Results of former lives: those that were on their way when the thread was buried.
 DELETE FROM {schema}.results AS result
 USING (
-    SELECT origin
+    SELECT seq - (seq & 4294967295) AS life
     FROM {schema}.entries
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
     ORDER BY seq DESC
     LIMIT 1
 ) AS head
 WHERE result.shard = %(shard)s AND result.tenant = %(tenant)s AND result.thread = %(thread)s
-    AND result.seq < head.origin
+    AND result.seq < head.life
 RETURNING 1

@@ -23,7 +23,8 @@ CREATE INDEX threads_by_status ON threads (tenant, status, thread) WHERE status 
 -- The log. id: thread * 2^32 + seq.
 -- checkpoint, parent: 16 bytes. parent is NULL if it is the entry before, empty if there is none.
 -- origin: which run, under which fingerprint; see the table of that name.
--- source: 0 input, 1 step, 2 interrupt, 3 update, 4 fork, 5 takeover.
+-- source: 0 input, 1 step, 2 interrupt, 3 update, 4 fork, 5 takeover,
+-- 6 answer, 7 sleep.
 -- kind: 0 delta, 1 rollup, 2 snapshot. prior: the rollup or snapshot on which a rollup rests.
 -- sum: the upper half over all columns but payload, the lower half over payload.
 -- payload stands last, so that a history never touches the pages that it overflows to.
@@ -55,8 +56,9 @@ CREATE TABLE origins (
     sum INTEGER NOT NULL
 );
 
--- Results of tasks whose siblings still run. id: thread * 2^32 + number, from 1.
--- head: the head under which it was written. It counts as long as only takeovers follow.
+-- Results of tasks whose siblings still run. id: thread * 2^32 + number, from 1 and without gaps;
+-- the last of a task is the one that counts.
+-- head: the head under which it was written. All are of one step; they count until it ends.
 CREATE TABLE results (
     id INTEGER PRIMARY KEY,
     head INTEGER NOT NULL,
@@ -79,6 +81,7 @@ CREATE TABLE runs (
     ended_at INTEGER,
     input_digest TEXT NOT NULL,
     metadata TEXT NOT NULL,
+    wake_at INTEGER,
     sum INTEGER NOT NULL,
     PRIMARY KEY (thread, run_id)
 ) WITHOUT ROWID;

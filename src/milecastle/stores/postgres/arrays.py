@@ -1,0 +1,90 @@
+"""Columns as PostgreSQL's arrays, in its binary form.
+
+A group of batches is written by columns. psycopg would look at each value to find out what it is;
+here that is known, and the work is done by iterators of the standard library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+from struct import Struct
+
+__all__ = [
+    "BOOL",
+    "BOOLS",
+    "BYTEA",
+    "BYTEAS",
+    "INT2",
+    "INT2S",
+    "INT4",
+    "INT4S",
+    "INT8",
+    "INT8S",
+    "JSONB",
+    "TEXT",
+    "TEXTS",
+    "bools",
+    "byteas",
+    "fixed",
+    "int2s",
+    "int4s",
+    "int8s",
+    "texts",
+]
+
+BOOL, BYTEA, INT8, INT2, INT4, TEXT, JSONB = 16, 17, 20, 21, 23, 25, 3802
+BOOLS, BYTEAS, INT8S, INT2S, INT4S, TEXTS = 1000, 1001, 1016, 1005, 1007, 1009
+
+_HEAD = Struct("!iiiii").pack
+_EMPTY = Struct("!iii").pack
+_LENGTH = Struct("!i").pack
+_BOOL = Struct("!i?").pack
+_INT2 = Struct("!ih").pack
+_INT4 = Struct("!ii").pack
+_INT8 = Struct("!iq").pack
+
+
+def bools(values: Sequence[bool]) -> bytes:
+    """Truth values."""
+    return _array(BOOL, len(values), map(_BOOL, repeat(1), values))
+
+
+def int2s(values: Sequence[int]) -> bytes:
+    """Numbers of two bytes."""
+    return _array(INT2, len(values), map(_INT2, repeat(2), values))
+
+
+def int4s(values: Sequence[int]) -> bytes:
+    """Numbers of four bytes."""
+    return _array(INT4, len(values), map(_INT4, repeat(4), values))
+
+
+def int8s(values: Sequence[int]) -> bytes:
+    """Numbers of eight bytes."""
+    return _array(INT8, len(values), map(_INT8, repeat(8), values))
+
+
+def fixed(element: int, values: Sequence[bytes]) -> bytes:
+    """Values of any type that are in its binary form already."""
+    return _array(element, len(values), _sized(values))
+
+
+def texts(values: Sequence[bytes]) -> bytes:
+    """Texts that are in UTF-8 already."""
+    return fixed(TEXT, values)
+
+
+def byteas(values: Sequence[bytes]) -> bytes:
+    """Bytes."""
+    return fixed(BYTEA, values)
+
+
+def _sized(values: Sequence[bytes]) -> Iterable[bytes]:
+    return chain.from_iterable(zip(map(_LENGTH, map(len, values)), values, strict=True))
+
+
+def _array(element: int, count: int, parts: Iterable[bytes]) -> bytes:
+    if not count:
+        return _EMPTY(0, 0, element)
+    return _HEAD(1, 0, element, count, 1) + b"".join(parts)

@@ -1,0 +1,280 @@
+"""Committing batches, one or many, and finding out what became of them.
+
+Rules:
+
+- A step is one INSERT and one round trip; so is any other batch. The primary key is the fence.
+- A group is one transaction and one round trip. It goes in waves: in each, a thread has one batch;
+  all steps of a wave are one statement, and so are all other batches.
+- The head is looked at by the statement that writes, so a gap is refused; and whoever took the
+  place meanwhile is found by the key.
+- If two groups meet so that one has to be undone, or the answer is lost, each batch of it is
+  looked for, and sent alone if it is not there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from psycopg.pq.abc import PGresult
+
+from milecastle.errors import Conflict, StoreError, Unavailable
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Batch
+from milecastle.stores.postgres import writing
+from milecastle.stores.postgres.direct import Write
+from milecastle.stores.postgres.ids import is_uuid
+from milecastle.stores.postgres.outcome import resolve
+from milecastle.stores.postgres.pool import Pool
+from milecastle.stores.postgres.statements import Statements
+from milecastle.stores.postgres.translating import Lost, Taken
+
+__all__ = ["Commits", "conflict"]
+
+_HIGHEST = 2**31 - 1
+"""The highest seq that a thread may have."""
+
+_REMEMBERED = 10_000
+"""Of how many threads the last entry is kept in mind."""
+
+_by_thread = attrgetter("key.thread")
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Batches that one statement writes, and how its answer names those that were written."""
+
+    write: Write
+    batches: Sequence[Batch]
+    written: Callable[[PGresult, Sequence[Batch]], Iterable[Batch]]
+
+
+class Commits:
+    """Writes to one schema. ``head`` reads a head, ``is_there`` whether a batch is kept."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        statements: Statements,
+        *,
+        head: Callable[[ThreadKey], int],
+        is_there: Callable[[Batch], bool],
+    ) -> None:
+        self._pool = pool
+        self._sql = statements
+        self._head = head
+        self._is_there = is_there
+        self._newest: dict[ThreadKey, tuple[str, str, str]] = {}
+
+    def one(self, batch: Batch) -> None:
+        """Append a batch, or raise ``Conflict`` and change nothing."""
+        self._check(batch)
+        write = self._write_of(batch)
+        try:
+            written = self._send(write, batch.key.tenant)
+        except Lost:
+            written = self._resolve(batch, write)
+        if not written:
+            raise conflict(batch.key, batch.head + 1, self._head(batch.key))
+        self._remember(batch)
+
+    def many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+        """Append the batches in one transaction; what became of each."""
+        refused: dict[int, StoreError] = {}
+        sound: list[Batch] = []
+        for place, batch in enumerate(batches):
+            try:
+                self._check(batch)
+                sound.append(batch)
+            except Conflict as error:
+                refused[place] = error
+        try:
+            written = self._send_group(sound)
+        except (Taken, Lost):
+            return [refused.get(place) or self._alone(each) for place, each in enumerate(batches)]
+        for batch in written.values():
+            self._remember(batch)
+        if len(written) == len(batches):
+            return [None] * len(batches)
+        return [
+            None
+            if id(batch) in written
+            else refused.get(place) or conflict(batch.key, batch.head + 1, self._head(batch.key))
+            for place, batch in enumerate(batches)
+        ]
+
+    def within(
+        self,
+        key: ThreadKey,
+        work: Callable[[Any], Batch],
+        has_results: Callable[[Batch], bool],
+    ) -> None:
+        """Write what ``work`` returns in the transaction in which it was called."""
+        made: list[Batch] = []
+
+        def write(connection: Any) -> Write:
+            made[:] = [work(connection)]
+            self._check(made[0])
+            return self._write_of(made[0])
+
+        try:
+            written = bool(self._pool.write_within(write, key.tenant).command_tuples)
+        except Taken:
+            written = False
+        except Lost as lost:
+            if made and has_results(made[0]):
+                return
+            raise Unavailable(f"PostgreSQL did not answer: {lost}; nothing was written") from lost
+        if not written:
+            raise conflict(key, made[0].head + 1, self._head(key))
+
+    def _remember(self, batch: Batch) -> None:
+        """Keep in mind what was written last, so that the next entry need not repeat it."""
+        if not batch.entries:
+            return
+        entry = batch.entries[-1]
+        if is_uuid(entry.id):
+            if len(self._newest) >= _REMEMBERED:
+                self._newest.clear()
+            self._newest[batch.key] = entry.id, entry.run_id, entry.fingerprint
+
+    def _is_same(self, batch: Batch) -> bool:
+        """Whether the parent of a step is known, and of the same run and fingerprint."""
+        entry = batch.entries[0]
+        origin = entry.parent_id, entry.run_id, entry.fingerprint
+        return self._newest.get(batch.key) == origin
+
+    def _check(self, batch: Batch) -> None:
+        """Refuse entries that do not follow on the head."""
+        head = batch.head
+        wrong: int | None = None
+        for place, entry in enumerate(batch.entries, 1):
+            if entry.seq != head + place:
+                wrong = entry.seq
+                break
+        if wrong is None and 0 <= head < _HIGHEST - len(batch.entries):
+            return
+        found = self._head(batch.key)
+        raise conflict(batch.key, head + 1 if found != head or wrong is None else wrong, found)
+
+    def _write_of(self, batch: Batch) -> Write:
+        """The one statement that writes a batch: most are a step, and that one is the cheapest."""
+        try:
+            if writing.is_step(batch):
+                return self._sql.append, writing.append_values(batch, self._is_same(batch))
+            if writing.is_results(batch):
+                return self._sql.keep_results, writing.keep_results_values(batch)
+            return self._sql.commit, writing.commit_values([batch])
+        except (struct.error, OverflowError) as error:
+            raise _too_large(error) from error
+
+    def _send(self, write: Write, tenant: str) -> bool:
+        """Whether a batch was let in."""
+        try:
+            return bool(self._pool.write(*write, tenant).command_tuples)
+        except Taken:
+            return False
+
+    def _resolve(self, batch: Batch, write: Write) -> bool:
+        """What became of a batch that got no answer."""
+        return resolve(
+            self._pool.attempts(),
+            is_there=lambda: self._is_there(batch) and self._pool.settle(),
+            send=lambda: self._send(write, batch.key.tenant),
+        )
+
+    def _alone(self, batch: Batch) -> StoreError | None:
+        """What became of a batch whose group got no answer, or was undone."""
+        if self._resolve(batch, self._write_of(batch)):
+            return None
+        return conflict(batch.key, batch.head + 1, self._head(batch.key))
+
+    def _send_group(self, batches: Sequence[Batch]) -> dict[int, Batch]:
+        """Write batches in one transaction; those that were let in, by identity."""
+        try:
+            parts = [(tenant, list(self._parts(own))) for tenant, own in self._waves(batches)]
+        except (struct.error, OverflowError) as error:
+            raise _too_large(error) from error
+        each = [part for _, own in parts for part in own]
+        if len(each) == 1:
+            results = [self._pool.write(*each[0].write, parts[0][0])]
+        elif each:
+            writes = [(tenant, [part.write for part in own]) for tenant, own in parts]
+            results = self._pool.write_together(writes)
+        else:
+            return {}
+        return {
+            id(batch): batch
+            for part, result in zip(each, results, strict=True)
+            for batch in part.written(result, part.batches)
+        }
+
+    def _waves(self, batches: Sequence[Batch]) -> Iterator[tuple[str, list[Batch]]]:
+        """Batches in turns, each thread once; with row-level security each tenant by itself.
+
+        Whoever writes groups takes threads in the same order, lest two wait for each other.
+        """
+        apart = self._pool.address.rls
+        waves: list[dict[str, list[Batch]]] = []
+        turns: dict[ThreadKey, int] = {}
+        for batch in batches:
+            turn = turns[batch.key] = turns.get(batch.key, -1) + 1
+            if turn == len(waves):
+                waves.append({})
+            waves[turn].setdefault(batch.key.tenant if apart else "", []).append(batch)
+        for wave in waves:
+            for tenant in sorted(wave):
+                wave[tenant].sort(key=_by_thread)
+                yield tenant, wave[tenant]
+
+    def _parts(self, batches: list[Batch]) -> Iterator[_Part]:
+        """The statements that write batches of different threads."""
+        steps = [batch for batch in batches if writing.is_step(batch)]
+        if steps:
+            same = [self._is_same(batch) for batch in steps]
+            write = self._sql.append_many, writing.append_many_values(steps, same)
+            yield _Part(write, steps, _named)
+        if len(steps) == len(batches):
+            return
+        others: list[Batch] = []
+        for batch in batches:
+            if writing.is_results(batch):
+                yield _Part(self._write_of(batch), [batch], _counted)
+            elif not writing.is_step(batch):
+                others.append(batch)
+        if others:
+            yield _Part((self._sql.commit, writing.commit_values(others)), others, _numbered)
+
+
+def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
+    """The refusal of who wanted ``expected`` and met ``head``."""
+    return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
+
+
+def _named(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
+    """Those whose tenant and thread ``append_many.sql`` returned."""
+    if result.ntuples == len(batches):
+        return batches
+    found = {(result.get_value(row, 0), result.get_value(row, 1)) for row in range(result.ntuples)}
+    return [
+        batch
+        for batch in batches
+        if (batch.key.tenant.encode(), batch.key.thread.encode()) in found
+    ]
+
+
+def _numbered(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
+    """Those whose number ``commit.sql`` returned."""
+    numbers = [result.get_value(row, 0) or b"" for row in range(result.ntuples)]
+    return [batches[int.from_bytes(number) - 1] for number in numbers]
+
+
+def _counted(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
+    """All or none."""
+    return batches if result.ntuples else ()
+
+
+def _too_large(error: Exception) -> StoreError:
+    return StoreError(f"a number of this batch is larger than PostgreSQL can keep: {error}")

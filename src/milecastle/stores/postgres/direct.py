@@ -1,0 +1,127 @@
+"""Writes that go to libpq as they are: known types, binary values, nothing to look up.
+
+psycopg's cursors find out the type of each value, which costs as much as a write does. Here a
+statement has its types with it. It is prepared on a connection when it is first used there, unless
+a pooler forbids that; then its text goes along each time. While it waits for the server, libpq does
+not look at signals: Ctrl-C takes effect when the answer is there, or the connection times out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGconn, PGresult
+
+__all__ = ["Direct", "Lease", "Line", "Values", "Write"]
+
+Values = Sequence[bytes]
+"""The parameters of a statement, each in PostgreSQL's binary form."""
+
+_BINARY: Final = int(Format.BINARY)
+_WRITTEN: Final = int(ExecStatus.COMMAND_OK)
+_ROWS: Final = int(ExecStatus.TUPLES_OK)
+_SYNCED: Final = int(ExecStatus.PIPELINE_SYNC)
+_SKIPPED: Final = int(ExecStatus.PIPELINE_ABORTED)
+
+
+class Direct(msgspec.Struct, frozen=True, eq=False):
+    """A statement: the name under which it is prepared, its text and its parameters' types."""
+
+    name: bytes
+    text: bytes
+    types: tuple[int, ...]
+    formats: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, text: bytes, types: Sequence[int]) -> Direct:
+        """A statement all of whose parameters are binary."""
+        return cls(f"milecastle_{name}".encode(), text, tuple(types), (_BINARY,) * len(types))
+
+
+Write = tuple[Direct, Values]
+
+
+class Line(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that knows which statements were prepared on it."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.prepared: set[bytes] = set()
+
+
+class Lease:
+    """A connection out of the pool, for one thread at a time."""
+
+    __slots__ = ("_prepared", "_prepares", "connection", "pgconn", "uses")
+
+    def __init__(self, connection: Line, *, prepares: bool) -> None:
+        self.connection = connection
+        self.pgconn: PGconn = connection.pgconn
+        self.uses = 0
+        self._prepares = prepares
+        self._prepared = connection.prepared
+
+    def write(self, statement: Direct, values: Values) -> PGresult:
+        """Run a statement in a transaction of its own, in one round trip."""
+        if self._prepares:
+            if statement.name not in self._prepared:
+                self._prepare(statement)
+            result = self.pgconn.exec_prepared(statement.name, values, statement.formats, _BINARY)
+        else:
+            result = self.pgconn.exec_params(
+                statement.text, values, statement.types, statement.formats, _BINARY
+            )
+        if result.status == _WRITTEN or result.status == _ROWS:
+            return result
+        raise error_from_result(result)
+
+    def write_together(self, writes: Sequence[Write]) -> list[PGresult]:
+        """Run statements in one transaction and one round trip; the result of each."""
+        if self._prepares:
+            for statement, _ in writes:
+                if statement.name not in self._prepared:
+                    self._prepare(statement)
+        self.pgconn.enter_pipeline_mode()
+        for statement, values in writes:
+            self._send(statement, values)
+        self.pgconn.pipeline_sync()
+        results = self._results()
+        self.pgconn.exit_pipeline_mode()
+        for result in results:
+            if result.status != _WRITTEN and result.status != _ROWS:
+                raise error_from_result(result)
+        return results
+
+    def _prepare(self, statement: Direct) -> None:
+        result = self.pgconn.prepare(statement.name, statement.text, statement.types)
+        if result.status != _WRITTEN:
+            raise error_from_result(result)
+        self._prepared.add(statement.name)
+
+    def _send(self, statement: Direct, values: Values) -> None:
+        formats = statement.formats
+        if self._prepares:
+            self.pgconn.send_query_prepared(statement.name, values, formats, _BINARY)
+        else:
+            self.pgconn.send_query_params(statement.text, values, statement.types, formats, _BINARY)
+
+    def _results(self) -> list[PGresult]:
+        """What the statements of a pipeline came to; those after one that failed are left out."""
+        results: list[PGresult] = []
+        ended = 0
+        while ended < 2:  # two in a row without a result: the connection is gone
+            result = self.pgconn.get_result()
+            if result is None:
+                ended += 1
+                continue
+            ended = 0
+            if result.status == _SYNCED:
+                return results
+            if result.status != _SKIPPED:
+                results.append(result)
+        raise psycopg.OperationalError("the connection was lost")

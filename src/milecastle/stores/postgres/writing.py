@@ -1,0 +1,267 @@
+"""Batches as the values of the statements that write them.
+
+Values are binary, in the order of the parameters that the statement's file names. A number that no
+column can hold is a ``StoreError``, as it would be if the server refused it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from milecastle.model.checkpoint import Entry, TaskResult
+from milecastle.model.failure import Failure
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord
+from milecastle.ports.store import Batch
+from milecastle.stores.postgres import arrays
+from milecastle.stores.postgres.arrays import bools, byteas, int2s, int4s, int8s, texts
+from milecastle.stores.postgres.direct import Values
+from milecastle.stores.postgres.ids import NO_ID, id_to, origin_to
+from milecastle.stores.postgres.sources import SOURCES
+from milecastle.stores.postgres.text import escape, names_to
+
+__all__ = [
+    "APPEND",
+    "APPEND_MANY",
+    "COMMIT",
+    "KEEP_RESULTS",
+    "append_many_values",
+    "append_values",
+    "commit_values",
+    "is_results",
+    "is_step",
+    "keep_results_values",
+]
+
+_KEY = (arrays.INT2, arrays.TEXT, arrays.TEXT, arrays.INT8)
+_KEYS = (arrays.INT2S, arrays.TEXTS, arrays.TEXTS, arrays.INT8S)
+_ENTRY = (
+    *(arrays.INT2, arrays.INT4, arrays.INT4, arrays.INT4, arrays.INT8, arrays.INT2),
+    *(arrays.BYTEA, arrays.BYTEA, arrays.BYTEA),
+    *(arrays.TEXT, arrays.TEXT, arrays.TEXT, arrays.TEXT, arrays.BYTEA),
+)
+_ENTRIES = (
+    *(arrays.INT2S, arrays.INT4S, arrays.INT4S, arrays.INT4S, arrays.INT8S, arrays.INT2S),
+    *(arrays.BYTEAS, arrays.BYTEAS, arrays.BYTEAS),
+    *(arrays.TEXTS, arrays.TEXTS, arrays.TEXTS, arrays.TEXTS, arrays.BYTEAS),
+)
+_RESULTS = (arrays.BYTEAS, arrays.INT8S, arrays.TEXTS, arrays.BYTEAS)
+
+APPEND = (*_KEY, *_ENTRY, arrays.BOOL)
+APPEND_MANY = (*_KEYS, *_ENTRIES, arrays.BOOLS)
+KEEP_RESULTS = (*_KEY, *_RESULTS)
+COMMIT = (
+    *(*_KEYS, arrays.INT4S),
+    *(arrays.INT4S, *_ENTRIES),
+    *(arrays.JSONB, arrays.JSONB),
+    *(arrays.INT4S, arrays.TEXTS, arrays.BYTEAS),
+    *(arrays.INT4S, *_RESULTS),
+)
+"""The types of the parameters of the statements of these names."""
+
+_INT2 = Struct("!h").pack
+_INT4 = Struct("!i").pack
+_INT8 = Struct("!q").pack
+_KINDS = {kind: _INT2(kind) for kind in (0, 1, 2)}
+_CODES = {source: _INT2(code) for source, code in SOURCES.items()}
+_JSONB = b"\1"
+
+
+def is_step(batch: Batch) -> bool:
+    """Whether a batch is one entry on top of others and nothing else."""
+    return (
+        len(batch.entries) == 1
+        and batch.head > 0
+        and not (batch.runs or batch.results or batch.failure or batch.manifest)
+    )
+
+
+def is_results(batch: Batch) -> bool:
+    """Whether a batch is results under the head and nothing else."""
+    return bool(batch.results) and not (
+        batch.entries or batch.runs or batch.failure or batch.manifest
+    )
+
+
+def append_values(batch: Batch, same: bool) -> Values:
+    """A step, for ``append.sql``; ``same`` if its parent is known to have the same origin."""
+    entry = batch.entries[0]
+    parent_id = entry.parent_id
+    return [
+        *_key(batch.key),
+        _INT8(batch.head),
+        _KINDS[entry.kind],
+        _INT4(entry.step),
+        _INT4(entry.base_seq),
+        _INT4(entry.roll_seq),
+        _INT8(entry.created_at),
+        _CODES[entry.source],
+        id_to(entry.id),
+        NO_ID if parent_id is None else id_to(parent_id),
+        origin_to(entry.run_id, entry.fingerprint),
+        _names(entry.nodes),
+        _names(entry.next),
+        _names(entry.route),
+        escape(entry.note).encode(),
+        entry.payload,
+        b"\1" if same else b"\0",
+    ]
+
+
+def append_many_values(batches: Sequence[Batch], same: Sequence[bool]) -> Values:
+    """A step of each of some threads, for ``append_many.sql``."""
+    return [*_keys(batches), *_entries([batch.entries[0] for batch in batches]), bools(same)]
+
+
+def keep_results_values(batch: Batch) -> Values:
+    """Results, for ``keep_results.sql``."""
+    kept = _last_of_each(batch.results)
+    return [*_key(batch.key), _INT8(batch.head), *_results(kept)]
+
+
+def commit_values(batches: Sequence[Batch]) -> Values:
+    """Batches with any parts, of different threads, for ``commit.sql``."""
+    numbered = list(enumerate(batches, 1))
+    manifests = [
+        (number, *batch.manifest) for number, batch in numbered if batch.manifest is not None
+    ]
+    results = [
+        (number, result) for number, batch in numbered for result in _last_of_each(batch.results)
+    ]
+    return [
+        *_keys(batches),
+        int4s([len(batch.entries) for batch in batches]),
+        int4s([number for number, batch in numbered for _ in batch.entries]),
+        *_entries([entry for batch in batches for entry in batch.entries]),
+        _json(_runs(numbered)),
+        _json(
+            [
+                _failure_to(number, batch.failure)
+                for number, batch in numbered
+                if batch.failure is not None
+            ]
+        ),
+        int4s([number for number, _, _ in manifests]),
+        texts([escape(fingerprint).encode() for _, fingerprint, _ in manifests]),
+        byteas([body for _, _, body in manifests]),
+        int4s([number for number, _ in results]),
+        *_results([result for _, result in results]),
+    ]
+
+
+def _keys(batches: Sequence[Batch]) -> Values:
+    shards, tenants, threads = zip(*[_key(batch.key) for batch in batches], strict=True)
+    return [
+        arrays.fixed(arrays.INT2, shards),
+        texts(tenants),
+        texts(threads),
+        int8s([batch.head for batch in batches]),
+    ]
+
+
+def _entries(entries: Sequence[Entry]) -> Values:
+    no_id = NO_ID
+    return [
+        int2s([entry.kind for entry in entries]),
+        int4s([entry.step for entry in entries]),
+        int4s([entry.base_seq for entry in entries]),
+        int4s([entry.roll_seq for entry in entries]),
+        int8s([entry.created_at for entry in entries]),
+        int2s([SOURCES[entry.source] for entry in entries]),
+        byteas([id_to(entry.id) for entry in entries]),
+        byteas(
+            [
+                no_id if parent_id is None else id_to(parent_id)
+                for parent_id in [entry.parent_id for entry in entries]
+            ]
+        ),
+        byteas([origin_to(entry.run_id, entry.fingerprint) for entry in entries]),
+        texts([_names(entry.nodes) for entry in entries]),
+        texts([_names(entry.next) for entry in entries]),
+        texts([_names(entry.route) for entry in entries]),
+        texts([escape(entry.note).encode() for entry in entries]),
+        byteas([entry.payload for entry in entries]),
+    ]
+
+
+def _last_of_each(results: Sequence[TaskResult]) -> Sequence[TaskResult]:
+    """Of several results of one task the last."""
+    return list({result.task: result for result in results}.values())
+
+
+def _results(results: Sequence[TaskResult]) -> Values:
+    return [
+        byteas([_digest(result.task) for result in results]),
+        int8s([result.seq for result in results]),
+        texts([escape(result.task).encode() for result in results]),
+        byteas([result.payload for result in results]),
+    ]
+
+
+@lru_cache(maxsize=8192)
+def _key(key: ThreadKey) -> tuple[bytes, bytes, bytes]:
+    return _INT2(key.shard), key.tenant.encode(), key.thread.encode()
+
+
+@lru_cache(maxsize=4096)
+def _names(names: tuple[str, ...]) -> bytes:
+    return names_to(names).encode()
+
+
+def _runs(numbered: Iterable[tuple[int, Batch]]) -> list[dict[str, Any]]:
+    """The newest record of each run of each batch."""
+    newest = {(number, run.run_id): run for number, batch in numbered for run in batch.runs}
+    return [_run_to(number, run) for (number, _), run in newest.items()]
+
+
+def _run_to(number: int, run: RunRecord) -> dict[str, Any]:
+    metadata = {escape(name): escape(value) for name, value in run.metadata.items()}
+    return {
+        "batch": number,
+        "run_id": escape(run.run_id),
+        "graph": escape(run.graph),
+        "fingerprint": escape(run.fingerprint),
+        "mode": run.mode,
+        "status": run.status,
+        "retry_count": run.retry_count,
+        "previous_run_id": _optional(run.previous_run_id),
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "input_digest": escape(run.input_digest),
+        "metadata": msgspec.json.encode(metadata).decode(),
+        "wake_at": run.wake_at,
+    }
+
+
+def _failure_to(number: int, failure: Failure) -> dict[str, Any]:
+    return {
+        "batch": number,
+        "run_id": escape(failure.run_id),
+        "failure_class": failure.failure_class,
+        "resumable": failure.resumable,
+        "error_type": escape(failure.error_type),
+        "message": escape(failure.message),
+        "traceback": names_to(failure.traceback),
+        "causes": names_to(failure.causes),
+        "attempt": failure.attempt,
+        "time": failure.time,
+        "node": _optional(failure.node),
+    }
+
+
+def _optional(text: str | None) -> str | None:
+    return None if text is None else escape(text)
+
+
+def _json(value: object) -> bytes:
+    return _JSONB + msgspec.json.encode(value)
+
+
+def _digest(task: str) -> bytes:
+    return blake2b(task.encode("utf-8", "surrogatepass"), digest_size=16).digest()
