@@ -13,12 +13,14 @@ from typing import Any, cast
 import msgspec
 import msgspec.msgpack
 
-from milecastle.codec.envelope import seal, unseal
+from milecastle.codec import envelope
 from milecastle.codec.packing import join_lists
 from milecastle.codec.plain import kind_of
+from milecastle.codec.sealing import UNBOUND, Sealer, Sealers
 from milecastle.codec.values import ValueCodec
 from milecastle.errors import CodecError, UnserializableState
 from milecastle.graph.reducers import BUILTIN, SET
+from milecastle.model.keys import ThreadKey
 
 __all__ = ["LogCodec", "Operations", "fold", "replay"]
 
@@ -38,13 +40,34 @@ _EXTEND: dict[int, Callable[[Any, Any], None]] = {
 
 
 class LogCodec:
-    """Turns operations and states into sealed payloads and back."""
+    """Turns operations and states into sealed payloads and back.
 
-    def __init__(self, values: ValueCodec) -> None:
+    With ``sealers`` payloads are encrypted, and ``for_thread`` gives the codec that does it.
+    """
+
+    def __init__(self, values: ValueCodec, *, sealers: Sealers | None = None) -> None:
         self._values = values
         self._encode = values.encode
-        self.seal = seal
-        self.unseal = unseal
+        self._sealers = sealers
+        self._use(envelope if sealers is None else UNBOUND)
+
+    def _use(self, sealer: Sealer) -> None:
+        self.seal = sealer.seal
+        self.unseal = sealer.unseal
+        self.digest = sealer.digest
+
+    def for_thread(self, key: ThreadKey, *, new: bool = False) -> LogCodec:
+        """The codec for one thread; ``new`` says that the thread begins with what it seals."""
+        if self._sealers is None:
+            return self
+        bound = LogCodec(self._values)
+        bound._use(self._sealers.sealer(key, new=new))
+        return bound
+
+    def like(self, other: LogCodec) -> LogCodec:
+        """The types of this codec with the seals of another."""
+        self.seal, self.unseal, self.digest = other.seal, other.unseal, other.digest
+        return self
 
     def encode(self, operations: Operations, *, node: str | None = None) -> bytes:
         """The body of a payload; ``UnserializableState`` names node and path of a bad value."""

@@ -80,7 +80,7 @@ def test_a_newer_version_is_told_apart_from_damage() -> None:
     assert (caught.value.found, caught.value.supported) == (2, 1)
 
 
-@pytest.mark.parametrize(("version", "flags"), [(0, 0), (1, 2), (1, 128), (1, 3)])
+@pytest.mark.parametrize(("version", "flags"), [(0, 0), (1, 4), (1, 128), (1, 5)])
 def test_a_version_or_flag_that_never_was_is_refused(version: int, flags: int) -> None:
     with pytest.raises(CodecError, match="no format"):
         unseal(frame(version, flags, zstd.compress(b"x")))

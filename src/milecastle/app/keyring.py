@@ -1,0 +1,189 @@
+"""The keyring: encrypts the threads of an app or a store, each under a key of its own.
+
+Rules:
+
+- The keys of threads are kept in a store of any kind, wrapped by a key of the keyring, one
+  thread of the reserved tenant ``milecastle.keys`` for each; names are hashed.
+- The first writer of a thread makes its key. The fence of the store of keys sees to it that
+  there is one only.
+- The threads of subgraphs share the key of the thread that they belong to, and go with it.
+- Keys are not cached: once one is erased, the next call of any process finds it gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from milecastle.app.checkpoints import CheckpointStore
+from milecastle.app.children import is_child, root_of
+from milecastle.app.opening import find_store
+from milecastle.errors import Conflict, Corrupted, InvalidRequest
+from milecastle.model.checkpoint import Checkpoint
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from milecastle.codec.encryption import KeyWrapper, ThreadSealer, WrappedKey
+
+__all__ = ["Keyring"]
+
+_TENANT: Final = "milecastle.keys"
+_KEY_BYTES: Final = 32
+_PAGE: Final = 1000
+
+
+class Keyring:
+    """Keys by id, 32 bytes each (or base64 of them). The first wraps; the others only unwrap.
+
+    ``store`` (a URL, a name or a store) keeps the keys of the threads. Whoever has both this
+    keyring and that store can read; erasing a key there erases the thread in every copy.
+    """
+
+    def __init__(self, keys: Mapping[str, bytes | str], *, store: str | Store) -> None:
+        self._wrapper = _wrapper({name: _key(name, key) for name, key in keys.items()})
+        self._keys = CheckpointStore(find_store(store) if isinstance(store, str) else store)
+
+    @classmethod
+    def from_environment(cls, *, store: str | Store | None = None) -> Keyring:
+        """Keys from ``MILECASTLE_KEYS``: ``id=base64``, the current one first, commas between.
+
+        The store is the argument, or ``MILECASTLE_KEY_STORE``.
+        """
+        import os
+
+        keys = _parse(os.environ.get("MILECASTLE_KEYS", "").split(","), "MILECASTLE_KEYS")
+        place = store or os.environ.get("MILECASTLE_KEY_STORE")
+        if place is None:
+            raise InvalidRequest(
+                "where are the keys of the threads? Keyring.from_environment(store=...) "
+                "or MILECASTLE_KEY_STORE"
+            )
+        return cls(keys, store=place)
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str], *, store: str | Store) -> Keyring:
+        """Keys from a file: ``id=base64`` on each line, the current one first."""
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
+            return cls(_parse(file, str(path)), store=store)
+
+    def sealer(self, key: ThreadKey, *, new: bool = False) -> ThreadSealer:
+        """What encrypts and decrypts for a thread; ``new`` gives it a key if it has none."""
+        from milecastle.codec.encryption import ThreadSealer
+
+        address = _address(key)
+        found = self._keys.get_latest(address)
+        while found is None and new:
+            found = self._make(address)
+        thread_key = self._wrapper.unwrap(_wrapped(found), address.thread) if found else None
+        return ThreadSealer(key, thread_key)
+
+    def erase(self, key: ThreadKey) -> bool:
+        """Erase the key of a thread, and so the thread in every copy; whether there was one.
+
+        A thread of a subgraph has none of its own.
+        """
+        return not is_child(key) and self._keys.delete_thread(_address(key))
+
+    def rotate(self) -> int:
+        """Wrap the keys of all threads with the current key; how many were not yet.
+
+        Afterwards the other keys may go from the keyring. No entry of any thread is rewritten.
+        """
+        count = 0
+        last: str | None = None
+        while page := self._keys.list_threads(_TENANT, limit=_PAGE, after=last):
+            count += sum(self._rewrap(info.key) for info in page)
+            last = page[-1].key.thread
+        return count
+
+    def close(self) -> None:
+        """Release the store of keys."""
+        self._keys.close()
+
+    def _make(self, address: ThreadKey) -> Checkpoint[dict[str, object]] | None:
+        """A key for a thread that has none, or the one that somebody else made meanwhile."""
+        from milecastle.codec.encryption import new_thread_key
+
+        wrapped = self._wrapper.wrap(new_thread_key(), address.thread)
+        try:
+            return self._keys.put(address, _state(wrapped), head=0)
+        except Conflict:
+            return self._keys.get_latest(address)
+
+    def _rewrap(self, address: ThreadKey) -> int:
+        while (found := self._keys.get_latest(address)) is not None:
+            wrapped = _wrapped(found)
+            is_old = wrapped[0] != self._wrapper.current
+            try:
+                if is_old:
+                    secret = self._wrapper.unwrap(wrapped, address.thread)
+                    again = self._wrapper.wrap(secret, address.thread)
+                    self._keys.put(address, _state(again), head=found.seq)
+                self._keys.prune(address, keep_last=1)
+            except Conflict:  # another rotation, or an erasure: look again
+                continue
+            return int(is_old)
+        return 0
+
+
+def _wrapper(keys: dict[str, bytes]) -> KeyWrapper:
+    if not keys:
+        raise InvalidRequest("a keyring needs a key: Keyring({'2026': key}, store=...)")
+    try:
+        from milecastle.codec.encryption import KeyWrapper
+    except ImportError as error:
+        raise InvalidRequest(
+            f"encryption needs a package that is not there ({error}): "
+            'pip install "milecastle[encryption]"'
+        ) from None
+    return KeyWrapper(keys)
+
+
+def _key(name: str, given: bytes | str) -> bytes:
+    from binascii import Error, a2b_base64
+
+    try:
+        key = a2b_base64(given, strict_mode=True) if isinstance(given, str) else given
+    except (Error, ValueError):
+        raise InvalidRequest(f"the key '{name}' is not base64") from None
+    if len(key) != _KEY_BYTES:
+        raise InvalidRequest(f"the key '{name}' has {len(key)} bytes; it must have {_KEY_BYTES}")
+    return key
+
+
+def _parse(parts: Iterable[str], place: str) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for number, part in enumerate(parts, 1):
+        text = part.strip()
+        if not text or text.startswith("#"):
+            continue
+        name, equals, key = text.partition("=")
+        if not equals or not name.strip() or name.strip() in keys:
+            raise InvalidRequest(f"key {number} of {place} is not a new id=base64")
+        keys[name.strip()] = key.strip()
+    if not keys:
+        raise InvalidRequest(f"{place} names no key: write id=base64, with 32 bytes as base64")
+    return keys
+
+
+def _address(key: ThreadKey) -> ThreadKey:
+    """Where the key of a thread is kept: a hash, so that no names are told and any name fits."""
+    import hashlib
+
+    name = f"{len(key.tenant)}:{key.tenant}:{root_of(key).thread}"
+    return ThreadKey(_TENANT, hashlib.sha256(name.encode()).hexdigest())
+
+
+def _state(wrapped: WrappedKey) -> dict[str, object]:
+    return {"key_id": wrapped[0], "wrapped": wrapped[1]}
+
+
+def _wrapped(found: Checkpoint[dict[str, object]]) -> WrappedKey:
+    match found.state:
+        case {"key_id": str(key_id), "wrapped": bytes(wrapped)}:
+            return key_id, wrapped
+        case _:
+            raise Corrupted("something that is no key is stored", place=f"key {found.key.thread}")
