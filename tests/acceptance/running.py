@@ -17,6 +17,7 @@ from milecastle import (
     Snapshot,
     ThreadKey,
 )
+from milecastle.app.launching import Wish
 from milecastle.app.streams import StreamMode
 from milecastle.engine.effects import Commit, Emit, RunTask
 from milecastle.model.checkpoint import Entry
@@ -219,7 +220,7 @@ class CountingStore(WrappedStore):
         self.batches.append(batch)
 
     @property
-    def entries(self) -> list[Entry]:
+    def written(self) -> list[Entry]:
         return [entry for batch in self.batches for entry in batch.entries]
 
 
@@ -247,7 +248,7 @@ class Recorder:
 
 def crash_after(app: App[Any], input: Any, thread: str, *, commits: int) -> None:
     """Begin a run of sync nodes, and let the process die right after so many commits."""
-    call = app.begin(input, thread)
+    call = app.begin(Wish(input=input, thread=thread))
     if isinstance(call, Result):
         raise AssertionError("there was nothing to run")
     outcome: Any = None

@@ -128,7 +128,7 @@ def test_a_step_is_saved_before_the_next_one_starts(run: Runner, wrap: Wrap) -> 
     heads: list[tuple[str, int]] = []
 
     def look(state: Count, name: str) -> dict[str, Any]:
-        heads.append((name, store.entries[-1].seq))
+        heads.append((name, store.written[-1].seq))
         return count(state, name)
 
     app = line(wrap, "a", "b", "c", a=look, b=look, c=look).compile(store=store)
@@ -259,7 +259,7 @@ def test_an_input_that_cannot_be_stored_begins_nothing(run: Runner, wrap: Wrap) 
 
 
 def saved_steps(store: CountingStore) -> list[tuple[str, int]]:
-    return [(entry.source, entry.step) for entry in store.entries]
+    return [(entry.source, entry.step) for entry in store.written]
 
 
 @pytest.mark.requirement("C3", api="CheckpointConfig.interval")
@@ -282,7 +282,7 @@ def test_every_nth_step_and_the_end_are_saved(
     result = run.invoke(app, {"n": 0}, "t")
     assert [step for _, step in saved_steps(store)] == steps
     assert run.state(app, "t").state == result.state == {"n": 5, "log": list(names)}
-    assert [entry.seq for entry in store.entries] == [*range(1, len(steps) + 1)]
+    assert [entry.seq for entry in store.written] == [*range(1, len(steps) + 1)]
 
 
 @pytest.mark.requirement("C3", api="CheckpointConfig.interval")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from pathlib import Path
 from typing import Annotated, Any, TypedDict, get_args
 
 import pytest
@@ -21,6 +23,7 @@ from milecastle import (
 )
 from milecastle.model.event import EventType
 from milecastle.observers.logs import LoggingObserver
+from milecastle.observers.trace import draw_trace, read_trace
 from tests.acceptance.running import Recorder, Runner, Wrap, always, crash_after
 
 
@@ -120,6 +123,7 @@ def test_a_failing_run_is_told_in_order(run: Runner, wrap: Wrap) -> None:
 
 
 @pytest.mark.requirement("O1", api="Event")
+@pytest.mark.requirement("H1", api="Event")
 def test_an_interrupt_and_its_resume_are_told_in_order(run: Runner, wrap: Wrap) -> None:
     """The thread is loaded and resumed before anything else happens."""
     seen = Recorder()
@@ -197,7 +201,7 @@ def test_branches_are_told_each_with_its_start_and_its_end(run: Runner, wrap: Wr
 
 @pytest.mark.requirement("O1", api="Event")
 def test_every_type_of_event_is_told_by_some_run(run: Runner, wrap: Wrap) -> None:
-    """All but ``retry``, which comes with retries, and ``update``, which only streams have."""
+    """All but retries, sleeps, what nodes emit, and ``update``, which only streams have."""
     seen = Recorder()
     app = line(wrap, seen, interrupt_before=["b"], last=fail)
     run.invoke(app, {"n": 0}, "t")
@@ -211,7 +215,7 @@ def test_every_type_of_event_is_told_by_some_run(run: Runner, wrap: Wrap) -> Non
     loop.add_edge("a", END)
     with pytest.raises(CycleDetected):
         run.invoke(loop.compile(observers=[seen]), {"n": 0})
-    assert set(get_args(EventType)) - set(seen.types) == {"retry", "update"}
+    assert set(get_args(EventType)) - set(seen.types) == {"emit", "retry", "sleep", "update"}
 
 
 class Bomb:
@@ -303,3 +307,65 @@ def test_the_logging_observer_is_silent_below_the_level_of_its_logger(
     assert any(message.startswith("node complete node=b") for message in messages)
     assert not any(message.startswith("state") for message in messages)
     assert not any("thread=" in message for message in messages)
+
+
+@pytest.mark.requirement("O2", api="StateGraph.compile")
+def test_the_observer_trace_writes_a_file_that_can_be_replayed(
+    run: Runner, wrap: Wrap, tmp_path: Path
+) -> None:
+    """Each run's outcome, visits and durations come back, and the graph is drawn with them."""
+    path = tmp_path / "trace.jsonl"
+    app = line(wrap, f"trace:{path}", last=fail)
+    with pytest.raises(ExecutionError) as caught:
+        run.invoke(app, {"n": 4711, "log": ["swordfish"]}, "t")
+    trace = read_trace(path)
+    (found,) = trace.runs.values()
+    assert (found.run_id, found.thread, found.graph) == (caught.value.run_id, "t", "line")
+    assert (found.status, found.steps) == ("failed", 2)
+    assert (found.marks, found.visits) == ({"a": "done", "b": "failed"}, {"a": 1, "b": 1})
+    assert 0 <= found.nodes["a"].seconds <= found.seconds
+    drawn = draw_trace(app.graph.manifest, found, "mermaid")
+    assert "class n1 done" in drawn
+    assert "class n2 failed" in drawn
+    text = path.read_text("utf-8")
+    assert "4711" not in text
+    assert "swordfish" not in text
+
+
+@pytest.mark.requirement("O2", api="StateGraph.compile")
+def test_a_trace_of_several_runs_at_once_is_whole(tmp_path: Path) -> None:
+    """Runs in threads share an observer, and so does a second app on the same file."""
+    path = tmp_path / "trace.jsonl"
+    apps = [line(lambda function: function, f"trace:{path}") for _ in range(2)]
+    threads = [
+        threading.Thread(target=apps[n % 2].invoke, args=({"n": 0}, str(n))) for n in range(10)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    trace = read_trace(path)
+    assert trace.skipped == 0
+    assert sorted(found.thread or "" for found in trace.runs.values()) == list("0123456789")
+    assert {found.status for found in trace.runs.values()} == {"completed"}
+
+
+@pytest.mark.requirement("O2", api="StateGraph.compile")
+def test_the_observer_progress_writes_lines_without_a_terminal(
+    run: Runner, wrap: Wrap, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To standard error, and no value of the state."""
+    run.invoke(line(wrap, "progress"), {"n": 4711, "log": ["swordfish"]}, "t")
+    out, told = capsys.readouterr()
+    assert out == ""
+    lines = [line.split(" in ")[0] for line in told.splitlines()]
+    assert lines == [
+        "t: line started",
+        "t: step 1: a",
+        "t: step 1: a done",
+        "t: step 2: b",
+        "t: step 2: b done",
+        "t: done, 2 steps",
+    ]
+    assert "4711" not in told
+    assert "swordfish" not in told

@@ -677,7 +677,7 @@ def test_a_cancelled_task_ends_the_run_where_it_is(
 
     asyncio.run(scenario())
     assert sorted(cleaned) == ["a", "b"][:branches]
-    assert [entry.source for entry in store.entries] == ["input", "step"]
+    assert [entry.source for entry in store.written] == ["input", "step"]
 
 
 @pytest.mark.requirement("X5", api="App.ainvoke")
@@ -706,7 +706,7 @@ def test_a_task_cancelled_during_a_commit_waits_until_its_outcome_is_known() -> 
             await task
 
     asyncio.run(scenario())
-    assert [entry.seq for entry in store.entries] == [1, 2]
+    assert [entry.seq for entry in store.written] == [1, 2]
     assert app.resume("t")["n"] == 5
 
 

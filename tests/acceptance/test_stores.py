@@ -30,6 +30,7 @@ from milecastle import (
     append,
     open_store,
 )
+from milecastle.app.launching import Wish
 from milecastle.codec.deltas import LogCodec
 from milecastle.engine.effects import Commit, RunTask
 from milecastle.model.manifest import Manifest
@@ -519,7 +520,7 @@ def test_a_run_that_was_taken_over_while_it_lived_is_fenced_out(run: Runner) -> 
     """Its next write conflicts, and the history shows the takeover."""
     store = CountingStore()
     app = line(store)
-    call = app.begin({"n": 0}, "t")
+    call = app.begin(Wish(input={"n": 0}, thread="t"))
     assert not isinstance(call, Result)
     outcome: Any = None
     while len(store.batches) < 2:
@@ -530,11 +531,11 @@ def test_a_run_that_was_taken_over_while_it_lived_is_fenced_out(run: Runner) -> 
         elif isinstance(effect, RunTask):
             outcome = effect.node.call(effect.state, effect.config, effect.context)
     winner = run.resume(app, "t")
-    sources = [entry.source for entry in store.entries]
+    sources = [entry.source for entry in store.written]
     assert sources == ["input", "step", "takeover", "step", "step"]
     with pytest.raises(Conflict):
         call.finish()
-    assert [entry.source for entry in store.entries] == sources
+    assert [entry.source for entry in store.written] == sources
     assert [record.status for record in store.runs(KEY)] == ["completed", "superseded"]
     assert run.state(app, "t").state == winner.state
 

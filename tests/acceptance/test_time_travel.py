@@ -15,8 +15,10 @@ from milecastle import (
     Change,
     ExecutionError,
     InvalidRequest,
+    Result,
     ResumeRefused,
     RoutingError,
+    Snapshot,
     StateGraph,
     ThreadKey,
     append,
@@ -25,6 +27,11 @@ from milecastle.stores.memory import MemoryStore
 from tests.acceptance.running import CountingStore, Recorder, Runner, Wrap, crash_after
 
 KEY = ThreadKey("default", "t")
+
+
+def nodes_of(resting: Result[Any] | Snapshot[Any]) -> list[str]:
+    """The nodes at which a thread waits."""
+    return [found.node for found in resting.interrupts]
 
 
 class Trip(TypedDict):
@@ -85,15 +92,16 @@ def test_a_fresh_app_goes_on_from_the_last_checkpoint(run: Runner, script: Scrip
 
 
 @pytest.mark.requirement("T1", api="StateGraph.compile")
+@pytest.mark.requirement("H1", api="StateGraph.compile")
 def test_at_interrupt_before_the_node_itself_runs_on_resume(run: Runner, script: Script) -> None:
     """The checkpoint names the node, which has not run yet."""
     store = MemoryStore()
     first = run.invoke(script.line(store, interrupt_before=["b"]), {"n": 0}, "t")
-    assert (first.status, first.interrupts, first.next) == ("interrupted", ("b",), ("b",))
+    assert (first.status, nodes_of(first), first.next) == ("interrupted", ["b"], ("b",))
     assert script.ran == ["a"]
     app = script.line(store, interrupt_before=["b"])
     snapshot = run.state(app, "t")
-    assert (snapshot.status, snapshot.next, snapshot.interrupts) == ("interrupted", ("b",), ("b",))
+    assert (snapshot.status, snapshot.next, nodes_of(snapshot)) == ("interrupted", ("b",), ["b"])
     second = run.resume(app, "t")
     assert (second.status, script.ran) == ("completed", ["a", "b", "c"])
     assert first.run_id == second.run_id
@@ -101,6 +109,7 @@ def test_at_interrupt_before_the_node_itself_runs_on_resume(run: Runner, script:
 
 
 @pytest.mark.requirement("T1", api="StateGraph.compile")
+@pytest.mark.requirement("H1", api="StateGraph.compile")
 def test_at_interrupt_after_the_successors_run_on_resume(run: Runner, script: Script) -> None:
     """The checkpoint names the successors; the node has run and does not run again."""
     store = MemoryStore()
@@ -123,6 +132,7 @@ def test_a_thread_stops_at_each_interrupt_in_turn(run: Runner, script: Script) -
 
 
 @pytest.mark.requirement("T1", api="App.resume")
+@pytest.mark.requirement("H1", api="StateGraph.compile")
 def test_without_a_store_interrupts_end_the_run_all_the_same(run: Runner, script: Script) -> None:
     """The result says where the run stopped."""
     result = run.invoke(script.line(None, interrupt_before=["b"]), {"n": 0})
@@ -159,7 +169,7 @@ def test_a_run_cut_off_by_a_crash_goes_on_when_it_is_called_again(
     assert script.ran == ["a", "b", "c"]
     new, old = store.runs(KEY)
     assert (old.status, new.status, new.previous_run_id) == ("superseded", "completed", old.run_id)
-    sources = [entry.source for entry in store.entries]
+    sources = [entry.source for entry in store.written]
     assert sources == ["input", *["step"] * (commits - 1), "takeover", *["step"] * (4 - commits)]
 
 

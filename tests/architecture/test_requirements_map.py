@@ -37,7 +37,7 @@ def test_a_fresh_map_names_requirement_api_and_test(tree: Path) -> None:
     assert (
         f"| G1 | {TITLES['G1']} | `App.invoke` | Shows G1. `{TESTS.as_posix()}/test_all.py" in text
     )
-    assert f"| H1 | {TITLES['H1']} |  | not yet |" in text
+    assert f"| U2 | {TITLES['U2']} |  | not yet |" in text
     assert len([line for line in text.splitlines() if line.startswith("| ")]) == len(TITLES) + 1
 
 

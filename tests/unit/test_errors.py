@@ -13,18 +13,26 @@ import pytest
 import milecastle
 from milecastle import errors
 from milecastle.errors import (
+    AttemptsExhausted,
     CodecError,
+    CommandFailed,
     Conflict,
     Corrupted,
     CycleDetected,
     DefinitionError,
+    EncryptionError,
     ExecutionError,
+    FileRefused,
     FormatTooNew,
+    InvalidAnswer,
     InvalidRequest,
     InvalidUpdate,
+    KeyNotFound,
     MaxStepsExceeded,
     MilecastleError,
     NodeTimeout,
+    NoKeyring,
+    PlaintextRefused,
     RecoveryError,
     ResumeRefused,
     RoutingError,
@@ -81,6 +89,21 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     (RunCancelled(**WHERE), WHERE, "resume() goes on from there"),
     (InvalidUpdate("not a dict", node="a", key="k"), {"node": "a", "key": "k"}, "not a dict"),
     (RoutingError("nowhere", node="a"), {"node": "a"}, "nowhere"),
+    (
+        AttemptsExhausted(node="a", attempts=3, **WHERE),
+        {"node": "a", "attempts": 3, **WHERE},
+        "node 'a' was started 3 times and never came to an end",
+    ),
+    (
+        CommandFailed("the command of 'a' failed", command="make", exit_code=2, output="secret"),
+        {"command": "make", "exit_code": 2, "output": "secret"},
+        "the command of 'a' failed",
+    ),
+    (
+        FileRefused("not made", path="out.txt", node="a"),
+        {"path": "out.txt", "node": "a"},
+        "not made",
+    ),
     (RecoveryError("cannot go on"), {}, "cannot go on"),
     (
         ResumeRefused("demo", ["one", "two"]),
@@ -88,6 +111,7 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
         "thread 'demo' was not resumed: one; two",
     ),
     (InvalidRequest("no such thread"), {}, "no such thread"),
+    (InvalidAnswer("$ should be boolean"), {}, "$ should be boolean"),
     (StoreError("full"), {}, "full"),
     (
         Conflict(tenant="t", thread="demo", expected=3, head=4),
@@ -108,6 +132,10 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
         "the value at $.docs[3] (returned by node 'a') cannot be stored: a lock",
     ),
     (UntrustedFile("not signed"), {}, "not signed"),
+    (EncryptionError("moved", thread="demo", seq=3), {"thread": "demo", "seq": 3}, "moved"),
+    (NoKeyring("encrypted", seq=3), {"thread": None, "seq": 3}, "encrypted"),
+    (KeyNotFound("erased", thread="demo"), {"thread": "demo", "seq": 0}, "erased"),
+    (PlaintextRefused("in the clear", thread="demo", seq=3), {"seq": 3}, "in the clear"),
 ]
 
 

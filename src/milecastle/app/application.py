@@ -6,42 +6,43 @@ called off the event loop. There is one logic: ``starting`` decides, the engine 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import msgspec.structs
-
-from milecastle.app.calls import Call, take_page
+from milecastle.app.answering import UNANSWERED, Given
+from milecastle.app.calls import Call
+from milecastle.app.children import delete_with_children
 from milecastle.app.clock import SystemClock
-from milecastle.app.difference import Change, difference
-from milecastle.app.habits import refuse_attribute, refuse_thread
-from milecastle.app.results import Result, Snapshot
+from milecastle.app.habits import refuse_attribute
+from milecastle.app.keyring import Keyring
+from milecastle.app.launching import Launcher, Wish
+from milecastle.app.results import Result
 from milecastle.app.starting import Start, start_resumed, start_with_input
-from milecastle.app.streams import StreamMode, selector, waiting_events
-from milecastle.app.threads import At, Threads
-from milecastle.drivers.host import Host
-from milecastle.engine.plan import Ending, RunPlan
+from milecastle.app.streams import StreamMode, waiting_events
+from milecastle.app.thread_calls import Thread, ThreadCalls
+from milecastle.engine.plan import Ending
 from milecastle.engine.position import fresh_position
-from milecastle.engine.run import Run
 from milecastle.errors import InvalidRequest
 from milecastle.graph.compiled import CompiledGraph
-from milecastle.model.checkpoint import CheckpointMetadata, Entry, to_datetime
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
+from milecastle.model.run import Mode
 from milecastle.ports.clock import Clock
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
 
+if TYPE_CHECKING:
+    from milecastle.app.portable import FilePath
+    from milecastle.recovery.plan import Plan
+    from milecastle.recovery.workspace import Workspace
+
 __all__ = ["App"]
 
 S = TypeVar("S")
-T = TypeVar("T")
-
-Thread = str | ThreadKey
 
 
-class App(Generic[S]):
+class App(ThreadCalls[S], Generic[S]):
     """A compiled graph, ready to run. Immutable and thread-safe; made by ``StateGraph.compile``."""
 
     def __init__(
@@ -54,123 +55,269 @@ class App(Generic[S]):
         observers: tuple[Observer, ...] = (),
         tenant: str = "default",
         clock: Clock | None = None,
+        encryption: Keyring | None = None,
+        checkpoint_dir: FilePath | None = None,
+        signing_key: bytes | str | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
-        self._graph = graph
-        self._store = store
+        super().__init__(
+            graph, store, tenant, clock or SystemClock(), encryption, checkpoint_dir, signing_key
+        )
+        self._workspace = workspace
         self._interval = interval
         self._preserve = preserve
         self._observers = observers
-        self._tenant = tenant
-        self._clock = clock or SystemClock()
-        self._threads = Threads(graph, store, self._clock) if store else None
+        self._launcher = Launcher(
+            graph=graph if workspace is None else _with_caches(graph, workspace),
+            clock=self._clock,
+            store=store,
+            interval=interval,
+            observers=observers,
+            encryption=encryption,
+            hosting=None if checkpoint_dir is None else self._files().hosting,
+        )
 
     @property
-    def graph(self) -> CompiledGraph:
-        """The graph that this app runs."""
-        return self._graph
+    def interval(self) -> int:
+        """How often threads are saved: every so many steps."""
+        return self._interval
 
     @property
-    def store(self) -> Store | None:
-        """Where threads are kept; ``None`` if nothing is saved."""
-        return self._store
-
-    @property
-    def fingerprint(self) -> str:
-        """The hash of the graph's structure: equal in every process and on every Python."""
-        return self._graph.fingerprint
+    def workspace(self) -> Workspace | None:
+        """Where file runs and caches are kept; ``None`` if there is none."""
+        return self._workspace
 
     def using(self, *, store: Store | None, clock: Clock, preserve: bool | None = None) -> App[S]:
         """The same graph and settings with another store and clock, for simulators."""
-        return App(
-            self._graph,
+        return self._rebuilt(self._graph, store, clock, preserve, self._workspace)
+
+    def with_graph(self, graph: CompiledGraph, *, save: bool = True) -> App[S]:
+        """The same settings around another compiled graph; ``save=False`` stores nothing of it.
+
+        Observers, tenant, clock and encryption stay as they are.
+        """
+        store, workspace = (self._store, self._workspace) if save else (None, None)
+        return self._rebuilt(graph, store, self._clock, None, workspace)
+
+    def _rebuilt(
+        self,
+        graph: CompiledGraph,
+        store: Store | None,
+        clock: Clock,
+        preserve: bool | None,
+        workspace: Workspace | None,
+    ) -> App[S]:
+        app: App[S] = App(
+            graph,
             store=store,
             interval=self._interval or 1,
             preserve=self._preserve if preserve is None else preserve,
             observers=self._observers,
             tenant=self._tenant,
             clock=clock,
+            encryption=self._encryption,
+            checkpoint_dir=self._checkpoint_dir,
+            signing_key=self._signing_key,
+            workspace=workspace,
         )
+        app._use_migrations(self._migrations)
+        return app
 
     def invoke(
         self,
-        input: S | Mapping[str, Any] | None,
+        input: S | Mapping[str, Any] | None = None,
         thread: Thread | None = None,
         *,
         options: ExecutionOptions | None = None,
         config: Any = None,
+        checkpoint: FilePath | None = None,
+        mode: Mode | None = None,
     ) -> Result[S]:
         """Run to the end or an interrupt; a failure is raised.
 
         Called again with the same input on a thread whose run was cut short, it goes on from
-        the last committed step. ``None`` as input is ``resume``.
+        the last committed step. ``None`` as input is ``resume``, or with ``checkpoint`` the run
+        that a portable file stands for.
+
+        With ``mode`` it is a file run in the app's workspace: ``"incremental"`` does what is
+        needed, ``"clean"`` everything, ``"resume-only"`` goes on with what failed.
         """
-        return self._finish(self.begin(input, thread, options, config, None))
+        wish = Wish(
+            input=input, thread=thread, options=options, config=config, checkpoint=checkpoint
+        )
+        if mode is not None:
+            from milecastle.app.file_calls import run_files
+
+            return run_files(self, wish, mode)
+        return self._finish(self.begin(wish))
 
     async def ainvoke(
         self,
-        input: S | Mapping[str, Any] | None,
+        input: S | Mapping[str, Any] | None = None,
         thread: Thread | None = None,
         *,
         options: ExecutionOptions | None = None,
         config: Any = None,
+        checkpoint: FilePath | None = None,
+        mode: Mode | None = None,
     ) -> Result[S]:
         """``invoke`` on an event loop."""
-        call = await self._off_loop(self.begin, input, thread, options, config, None)
+        wish = Wish(
+            input=input, thread=thread, options=options, config=config, checkpoint=checkpoint
+        )
+        if mode is not None:
+            from milecastle.app.file_calls import arun_files
+
+            return await arun_files(self, wish, mode)
+        call = await self._off_loop(self.begin, wish)
         return await self._afinish(call)
+
+    def plan(
+        self,
+        input: S | Mapping[str, Any] | None = None,
+        thread: Thread | None = None,
+        *,
+        mode: Mode = "incremental",
+    ) -> Plan:
+        """What ``invoke(..., mode=...)`` would run, what it would reuse, and why."""
+        from milecastle.app.file_calls import plan_files
+
+        return plan_files(self, Wish(input=input, thread=thread), mode)
+
+    def run_unsaved(
+        self,
+        graph: CompiledGraph,
+        input: Any,
+        *,
+        run_id: str,
+        options: ExecutionOptions | None = None,
+    ) -> Result[S]:
+        """Run another graph with this app's settings and store nothing: for file runs."""
+        app = self.with_graph(graph, save=False)
+        return app._finish(app.begin(Wish(input=input, options=options, run_id=run_id)))
+
+    async def arun_unsaved(
+        self,
+        graph: CompiledGraph,
+        input: Any,
+        *,
+        run_id: str,
+        options: ExecutionOptions | None = None,
+    ) -> Result[S]:
+        """``run_unsaved`` on an event loop."""
+        app = self.with_graph(graph, save=False)
+        return await app._afinish(app.begin(Wish(input=input, options=options, run_id=run_id)))
 
     def resume(
         self,
         thread: Thread,
+        answer: Any = UNANSWERED,
         *,
+        answers: Mapping[str, Any] | None = None,
+        accept_changes: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
     ) -> Result[S]:
-        """Go on from the thread's head, in whatever process."""
-        return self._finish(self.begin(None, thread, options, config, None))
+        """Go on from the thread's head, in whatever process.
+
+        ``answer`` answers the one open question; ``answers`` several, by their ids. An answer
+        that does not fit is refused, and the thread stays as it was. ``accept_changes`` goes on
+        with a state that does not fit the changed graph; the history says so.
+        """
+        given = Given(answer=answer, answers=answers)
+        wish = Wish(
+            thread=thread,
+            options=options,
+            config=config,
+            given=given,
+            accept_changes=accept_changes,
+        )
+        return self._finish(self.begin(wish))
 
     async def aresume(
         self,
         thread: Thread,
+        answer: Any = UNANSWERED,
         *,
+        answers: Mapping[str, Any] | None = None,
+        accept_changes: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
     ) -> Result[S]:
         """``resume`` on an event loop."""
-        return await self.ainvoke(None, thread, options=options, config=config)
+        given = Given(answer=answer, answers=answers)
+        wish = Wish(
+            thread=thread,
+            options=options,
+            config=config,
+            given=given,
+            accept_changes=accept_changes,
+        )
+        return await self._afinish(await self._off_loop(self.begin, wish))
 
     def stream(
         self,
-        input: S | Mapping[str, Any] | None,
+        input: S | Mapping[str, Any] | None = None,
         thread: Thread | None = None,
         *,
         mode: StreamMode = "updates",
+        answer: Any = UNANSWERED,
+        answers: Mapping[str, Any] | None = None,
+        subgraphs: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
+        checkpoint: FilePath | None = None,
     ) -> Iterator[Event]:
         """The same run as events: each node's update, each state, or everything.
 
-        Stop reading whenever you like: the run ends cleanly at its last commit.
+        ``stream(None, thread, answer=...)`` is ``resume``, told as events. Events of subgraphs
+        are left out unless ``subgraphs`` is set. Stop reading whenever you like: the run ends
+        cleanly at its last commit.
         """
-        call = self.begin(input, thread, options, config, mode)
+        wish = Wish(
+            input=input,
+            thread=thread,
+            options=options,
+            config=config,
+            mode=mode,
+            subgraphs=subgraphs,
+            given=Given(answer=answer, answers=answers),
+            checkpoint=checkpoint,
+        )
+        call = self.begin(wish)
         if isinstance(call, Result):
             return iter(waiting_events(call))
         return self._events(call)
 
     async def astream(
         self,
-        input: S | Mapping[str, Any] | None,
+        input: S | Mapping[str, Any] | None = None,
         thread: Thread | None = None,
         *,
         mode: StreamMode = "updates",
+        answer: Any = UNANSWERED,
+        answers: Mapping[str, Any] | None = None,
+        subgraphs: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
+        checkpoint: FilePath | None = None,
     ) -> AsyncIterator[Event]:
         """``stream`` on an event loop."""
         from contextlib import aclosing
 
         from milecastle.drivers.asynchronous import Drive
 
-        call = await self._off_loop(self.begin, input, thread, options, config, mode)
+        wish = Wish(
+            input=input,
+            thread=thread,
+            options=options,
+            config=config,
+            mode=mode,
+            subgraphs=subgraphs,
+            given=Given(answer=answer, answers=answers),
+            checkpoint=checkpoint,
+        )
+        call = await self._off_loop(self.begin, wish)
         if isinstance(call, Result):
             for event in waiting_events(call):
                 yield event
@@ -181,67 +328,35 @@ class App(Generic[S]):
                 yield event
         await self._off_loop(self.conclude, call, drive.result())
 
-    def begin(
-        self,
-        input: S | Mapping[str, Any] | None,
-        thread: Thread | None = None,
-        options: ExecutionOptions | None = None,
-        config: Any = None,
-        mode: StreamMode | None = None,
-    ) -> Call | Result[S]:
+    def begin(self, wish: Wish) -> Call | Result[S]:
         """Decide what to run, and leave the running to a driver; then ``conclude``.
 
         A thread that waits for a person, asked the same, is returned as it is.
         """
-        execution = self._graph.config.overridden(options)
-        key = self._key(thread) if thread is not None else None
-        start = self._start(input, key)
+        key = self._key(wish.thread) if wish.thread is not None else None
+        if wish.checkpoint is not None:
+            start, wish = self._files().start(wish, self._threads, key, self._tenant)
+        else:
+            start = self._start(wish, key)
         if start.waiting is not None:
-            return self._waiting(start, start.waiting, key)
-        wanted = None if mode is None else selector(mode)
-        plan = RunPlan(
-            graph=self._graph,
-            config=execution,
-            run_id=start.run_id,
-            position=start.position,
-            clock=self._clock,
-            journal=start.journal,
-            interval=self._interval,
-            update=start.update,
-            opening=start.opening,
-            note=start.note,
-            node_config=config,
-            telling=bool(self._observers) or wanted is not None,
-        )
-        host = Host(
-            store=self._store,
-            observers=self._observers,
-            wanted=wanted,
-            cancel=options.cancel if options else None,
-            timeout=execution.timeout,
-        )
-        return Call(
-            run_id=start.run_id,
-            key=start.journal.key if start.journal else None,
-            effects=Run(plan).effects(),
-            host=host,
-            is_async=self._graph.is_async,
-        )
+            return self._result(start.run_id, key, start.waiting)
+        return self._launcher.launch(start, wish)
 
-    def _start(self, input: S | Mapping[str, Any] | None, key: ThreadKey | None) -> Start:
+    def _start(self, wish: Wish, key: ThreadKey | None) -> Start:
+        input = wish.input
         if self._threads is None:
             if input is None:
                 raise InvalidRequest("nothing can be resumed without a store: compile(store=...)")
             return Start(
                 position=fresh_position(self._graph.schema),
-                run_id=self._clock.new_id(),
+                run_id=wish.run_id or self._clock.new_id(),
                 journal=None,
                 update=self._graph.schema.read_input(input),
             )
         if input is None:
             if key is None:
                 raise InvalidRequest("to resume, say which thread: resume('my-thread')")
-            return start_resumed(self._threads, key)
+            return start_resumed(self._threads, key, wish.given, accept=wish.accept_changes)
         if key is None:
             key = ThreadKey(self._tenant, self._clock.new_id())
         return start_with_input(self._threads, key, self._graph.schema.read_input(input))
@@ -261,133 +376,25 @@ class App(Generic[S]):
     def conclude(self, call: Call, ending: Ending) -> Result[S]:
         """What the caller gets of a call that a driver brought to rest."""
         if not self._preserve and ending.status == "completed" and self._store and call.key:
-            self._store.delete(call.key)
-        return Result(
-            state=self._graph.schema.present(ending.values),
-            status=ending.status,
-            run_id=call.run_id,
-            thread=call.key,
-            nodes=ending.nodes,
-            next=ending.next,
-            step=ending.step,
-            timestamp=to_datetime(ending.time),
-        )
+            delete_with_children(self._store, call.key)
+            if self._encryption:
+                self._encryption.erase(call.key)
+        return self._result(call.run_id, call.key, ending)
 
-    def _waiting(self, start: Start, entry: Entry, key: ThreadKey | None) -> Result[S]:
-        return Result(
-            state=self._graph.schema.present(start.position.values),
-            status="interrupted",
-            run_id=start.run_id,
-            thread=key,
-            nodes=entry.nodes,
-            next=entry.next,
-            step=entry.step,
-            timestamp=to_datetime(entry.created_at),
-        )
+    def resume_from_checkpoint(
+        self, path: FilePath, config: Any = None, *, thread: Thread | None = None
+    ) -> Result[S]:
+        """Run the node that a portable file names, and go on; ``config`` goes over the saved one.
 
-    def state(self, thread: Thread, at: At = None) -> Snapshot[S]:
-        """The state of a thread at its head, or at a checkpoint given by seq or id."""
-        threads, key = self._stored(thread)
-        position, entry = threads.existing(key, at)
-        known = CheckpointMetadata.of(key, entry)
-        return Snapshot(
-            **msgspec.structs.asdict(known),
-            state=self._graph.schema.present(position.values),
-            status=threads.status(key, entry),
-            metadata=threads.record(key, entry).metadata,
-        )
-
-    async def astate(self, thread: Thread, at: At = None) -> Snapshot[S]:
-        """``state`` on an event loop."""
-        return await self._off_loop(self.state, thread, at)
-
-    def history(self, thread: Thread, limit: int | None = None) -> Iterator[CheckpointMetadata]:
-        """The thread's checkpoints, newest first. No state is decoded."""
-        threads, key = self._stored(thread)
-        return threads.history(key, limit)
-
-    async def ahistory(
-        self, thread: Thread, limit: int | None = None
-    ) -> AsyncIterator[CheckpointMetadata]:
-        """``history`` on an event loop."""
-        found = self.history(thread, limit)
-        page = await self._off_loop(take_page, found)
-        while page:
-            for known in page:
-                yield known
-            page = await self._off_loop(take_page, found)
-
-    def update_state(
-        self, thread: Thread, update: Mapping[str, Any], at: At = None
-    ) -> CheckpointMetadata:
-        """Append a checkpoint with an update on top of the head, or branching off an older one.
-
-        What runs next stays as it was there.
+        With a store this begins a thread, which must have no checkpoints yet.
         """
-        threads, key = self._stored(thread)
-        return threads.update(key, update, at)
-
-    async def aupdate_state(
-        self, thread: Thread, update: Mapping[str, Any], at: At = None
-    ) -> CheckpointMetadata:
-        """``update_state`` on an event loop."""
-        return await self._off_loop(self.update_state, thread, update, at)
-
-    def fork(self, thread: Thread, at: At, as_thread: Thread | None = None) -> CheckpointMetadata:
-        """Go back to a checkpoint: the thread's head is then a branch from there.
-
-        With ``as_thread`` the branch is a thread of its own and this one stays as it is.
-        """
-        threads, key = self._stored(thread)
-        return threads.fork(key, at, None if as_thread is None else self._key(as_thread))
-
-    async def afork(
-        self, thread: Thread, at: At, as_thread: Thread | None = None
-    ) -> CheckpointMetadata:
-        """``fork`` on an event loop."""
-        return await self._off_loop(self.fork, thread, at, as_thread)
-
-    def diff(self, thread: Thread, a: At, b: At = None) -> list[Change]:
-        """What is different between two checkpoints of a thread, by path."""
-        threads, key = self._stored(thread)
-        return difference(threads.existing(key, a)[0].values, threads.existing(key, b)[0].values)
-
-    async def adiff(self, thread: Thread, a: At, b: At = None) -> list[Change]:
-        """``diff`` on an event loop."""
-        return await self._off_loop(self.diff, thread, a, b)
-
-    def draw(self, form: str = "mermaid") -> str:
-        """The graph as ``"mermaid"``, ``"svg"`` or ``"text"``, without any network."""
-        from milecastle.graph.draw import draw_mermaid, draw_svg, draw_text
-
-        drawers = {"mermaid": draw_mermaid, "svg": draw_svg, "text": draw_text}
-        if form not in drawers:
-            raise InvalidRequest(f"there is no drawing {form!r}; use 'mermaid', 'svg' or 'text'")
-        return drawers[form](self._graph.manifest, title=self._graph.name)
-
-    def _repr_svg_(self) -> str:
-        return self.draw("svg")
-
-    def _repr_html_(self) -> str:
-        return self.draw("svg")
+        return self.invoke(thread=thread, config=config, checkpoint=path)
 
     def __getattr__(self, name: str) -> Any:
         refuse_attribute(name)
 
-    def _key(self, thread: Thread) -> ThreadKey:
-        if isinstance(thread, ThreadKey):
-            return thread
-        return ThreadKey(self._tenant, thread) if type(thread) is str else refuse_thread(thread)
 
-    def _stored(self, thread: Thread) -> tuple[Threads, ThreadKey]:
-        if self._threads is None:
-            raise InvalidRequest("this app has no store, so it has no threads: compile(store=...)")
-        return self._threads, self._key(thread)
+def _with_caches(graph: CompiledGraph, workspace: Workspace) -> CompiledGraph:
+    from milecastle.recovery.caching import with_caches
 
-    async def _off_loop(self, function: Callable[..., T], *args: Any) -> T:
-        """Call something that may wait for the store."""
-        if self._store is None or not self._store.blocking:
-            return function(*args)
-        import asyncio
-
-        return await asyncio.to_thread(function, *args)
+    return with_caches(graph, workspace)

@@ -6,7 +6,7 @@ States are plain dicts here; no graph is needed. It writes the same log that app
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from milecastle.app.retention import Retention, RetentionReport, apply_retention
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
+from milecastle.engine.hidden import branched
 from milecastle.engine.journal import Journal, Standing
 from milecastle.engine.position import Position, restore
 from milecastle.errors import Conflict, InvalidRequest
@@ -28,6 +29,9 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Store
+
+if TYPE_CHECKING:
+    from milecastle.app.keyring import Keyring
 
 __all__ = ["CheckpointStore", "open_store"]
 
@@ -42,20 +46,29 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     next: tuple[str, ...]
     route: tuple[str, ...] = ()
+    hidden: State = {}
 
 
 class CheckpointStore:
     """Checkpoints of threads, addressed by ``ThreadKey``.
 
     ``types`` are stored besides plain data: dataclasses, enums, pydantic models, structs.
+    With ``encryption`` states are encrypted, and what is not is refused.
     """
 
     def __init__(
-        self, store: Store, *, types: Iterable[type] = (), clock: Clock | None = None
+        self,
+        store: Store,
+        *,
+        types: Iterable[type] = (),
+        clock: Clock | None = None,
+        encryption: Keyring | None = None,
     ) -> None:
         self.store = store
+        self.encryption = encryption
         self._clock = clock or SystemClock()
-        self._codec = LogCodec(ValueCodec(TypeRegistry.for_annotations(types)))
+        values = ValueCodec(TypeRegistry.for_annotations(types))
+        self._codec = LogCodec(values, sealers=encryption)
 
     def put(
         self,
@@ -111,7 +124,7 @@ class CheckpointStore:
             raise InvalidRequest(f"thread '{key.thread}' has no checkpoint with id {parent_id}")
         newest = self.store.read(key)
         head = newest.entries[-1].seq if newest else 0
-        made = Position(values=dict(new_state), entry=parent.entry)
+        made = Position(values=dict(new_state), entry=parent.entry, hidden=branched(parent.hidden))
         return self._append(key, parent, made, head).id
 
     def list_threads(
@@ -126,7 +139,7 @@ class CheckpointStore:
         return self.store.threads(tenant, status=status, limit=limit, after=after)
 
     def delete_thread(self, key: ThreadKey) -> bool:
-        """Remove a thread and everything of it; whether there was one."""
+        """Remove a thread and everything of it from this store; whether there was one."""
         return self.store.delete(key)
 
     def prune(self, key: ThreadKey, *, keep_last: int) -> int:
@@ -141,12 +154,19 @@ class CheckpointStore:
         With ``dry_run`` nothing changes, and the report says what would go.
         """
         return apply_retention(
-            self.store, self._codec, tenant, retention, now=self._clock.now(), dry_run=dry_run
+            self.store,
+            self._codec,
+            tenant,
+            retention,
+            now=self._clock.now(),
+            dry_run=dry_run,
+            encryption=self.encryption,
         )
 
     def erase(self, tenant: str, threads: Iterable[str]) -> ErasureReport:
-        """Delete threads, whatever their state; which were there."""
-        return erase_threads(self.store, tenant, threads, now=self._clock.now())
+        """Delete threads, whatever their state, and their keys; which were there."""
+        now = self._clock.now()
+        return erase_threads(self.store, tenant, threads, now=now, encryption=self.encryption)
 
     def copy_to(
         self,
@@ -165,7 +185,7 @@ class CheckpointStore:
 
     def _position(self, key: ThreadKey, seq: int | None = None) -> Position | None:
         chain = self.store.read(key, seq)
-        return restore(chain, self._codec) if chain else None
+        return restore(chain, self._codec.for_thread(key)) if chain else None
 
     def _get(self, key: ThreadKey, seq: int | None) -> Checkpoint[State] | None:
         position = self._position(key, seq)
@@ -184,7 +204,7 @@ class CheckpointStore:
     ) -> Checkpoint[State]:
         journal = Journal(
             record=self._record(key, parent.entry, bool(made.next or made.route)),
-            codec=self._codec,
+            codec=self._codec.for_thread(key, new=parent.entry is None),
             clock=self._clock,
             position=parent,
             head=head,
@@ -211,6 +231,8 @@ class CheckpointStore:
         )
 
 
-def open_store(url: str, *, types: Iterable[type] = ()) -> CheckpointStore:
+def open_store(
+    url: str, *, types: Iterable[type] = (), encryption: Keyring | None = None
+) -> CheckpointStore:
     """Open the store that a name or a URL means, to use it without a graph."""
-    return CheckpointStore(find_store(url), types=types)
+    return CheckpointStore(find_store(url), types=types, encryption=encryption)

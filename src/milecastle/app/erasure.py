@@ -1,13 +1,21 @@
-"""Erasure: threads go whole, whatever their state, and a report says which."""
+"""Erasure: threads go whole, whatever their state, and a report says which.
+
+The key of an encrypted thread goes first: then no copy of it can be read, whatever happens next.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from milecastle.app.children import delete_with_children
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
+
+if TYPE_CHECKING:
+    from milecastle.app.keyring import Keyring
 
 __all__ = ["ErasureReport", "erase_threads"]
 
@@ -24,10 +32,20 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     erased_at: int
 
 
-def erase_threads(store: Store, tenant: str, threads: Iterable[str], *, now: int) -> ErasureReport:
+def erase_threads(
+    store: Store,
+    tenant: str,
+    threads: Iterable[str],
+    *,
+    now: int,
+    encryption: Keyring | None = None,
+) -> ErasureReport:
     """Delete threads with everything of them; a writer that still runs is refused from then on."""
-    keys = [ThreadKey(tenant, thread) for thread in dict.fromkeys(threads)]
-    found = {key.thread: store.delete(key) for key in keys}
+    found: dict[str, bool] = {}
+    for thread in dict.fromkeys(threads):
+        key = ThreadKey(tenant, thread)
+        had_key = encryption is not None and encryption.erase(key)
+        found[thread] = delete_with_children(store, key) or had_key
     return ErasureReport(
         tenant=tenant,
         erased=tuple(thread for thread, was_there in found.items() if was_there),

@@ -30,6 +30,7 @@ def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: in
     chain = store.read(key)
     if chain is None:
         return 0
+    codec = codec.for_thread(key)
     head = chain.entries[-1]
     cut = find_cut(head, keep_last)
     kept = [entry for entry in store.history(key) if entry.seq >= cut]
@@ -70,5 +71,5 @@ def _as_snapshot(store: Store, codec: LogCodec, key: ThreadKey, entry: Entry) ->
         kind=SNAPSHOT,
         base_seq=entry.seq,
         roll_seq=entry.seq,
-        payload=codec.seal(body),
+        payload=codec.seal(body, entry.seq, SNAPSHOT),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from milecastle.model.checkpoint import Checkpoint
+from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus
 
@@ -19,9 +21,11 @@ S = TypeVar("S")
 class Result(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     """How a run came to rest.
 
-    ``status`` is ``"completed"`` or ``"interrupted"``; a failure is raised. ``node`` is the node
-    that produced the state (the last of them after a parallel step), ``interrupts`` the nodes at
-    which the run waits. ``result["topic"]`` reads a key of a dict state.
+    ``status`` is ``"completed"``, ``"interrupted"`` or ``"sleeping"``; a failure is raised.
+    ``node`` is the node that produced the state (the last of them after a parallel step),
+    ``interrupts`` are what the run waits for, ``wake_at`` is when a sleeping run may go on.
+    ``result["topic"]`` reads a key of a dict state. Of a file run, ``executed`` says why each
+    node was run and ``reused`` which were not.
     """
 
     state: S
@@ -32,16 +36,15 @@ class Result(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     next: tuple[str, ...]
     step: int
     timestamp: datetime
+    interrupts: tuple[Interrupt, ...] = ()
+    wake_at: datetime | None = None
+    executed: Mapping[str, tuple[str, ...]] = {}
+    reused: tuple[str, ...] = ()
 
     @property
     def node(self) -> str | None:
         """The node that produced the state."""
         return self.nodes[-1] if self.nodes else None
-
-    @property
-    def interrupts(self) -> tuple[str, ...]:
-        """The nodes at which the run waits; empty if it does not wait."""
-        return self.next if self.status == "interrupted" else ()
 
     def __getitem__(self, key: str) -> Any:
         state: Any = self.state
@@ -49,11 +52,8 @@ class Result(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
 
 class Snapshot(Checkpoint[S], Generic[S], frozen=True, kw_only=True):
-    """A checkpoint, and what became of the run that it belongs to."""
+    """A checkpoint, what became of the run that it belongs to, and what that waits for."""
 
     status: RunStatus
-
-    @property
-    def interrupts(self) -> tuple[str, ...]:
-        """The nodes at which the thread waits; empty if it does not wait."""
-        return self.next if self.status == "interrupted" else ()
+    interrupts: tuple[Interrupt, ...] = ()
+    wake_at: datetime | None = None

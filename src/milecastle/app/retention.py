@@ -5,22 +5,29 @@ Rules:
 - A checkpoint goes only if every rule that is given lets it go.
 - A thread goes whole only by age alone, and only when its newest run ended: who waits for an
   answer, sleeps or runs keeps at least the head, and whatever its writer still rests on.
+- The threads of its subgraphs go with it, and never before it: it may need them to go on.
 - A thread that is written to meanwhile is tried again, and then left for the next time.
+- The key of an encrypted thread goes before the thread, as in an erasure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from milecastle.app.children import delete_with_children, is_child, root_of
 from milecastle.app.pruning import find_cut, prune_thread
 from milecastle.codec.deltas import LogCodec
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import TRANSITIONS
 from milecastle.ports.store import Store
+
+if TYPE_CHECKING:
+    from milecastle.app.keyring import Keyring
 
 __all__ = ["Retention", "RetentionReport", "apply_retention"]
 
@@ -53,7 +60,7 @@ class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
     """What went, or with ``dry_run`` what would go.
 
     ``threads`` were looked at; ``pruned`` of them lost ``dropped`` checkpoints; ``deleted`` went
-    whole. ``busy`` were written to all the time: they come next time.
+    whole, with their subgraphs. ``busy`` were written to all the time: they come next time.
     """
 
     threads: int
@@ -72,13 +79,14 @@ def apply_retention(
     *,
     now: int,
     dry_run: bool = False,
+    encryption: Keyring | None = None,
 ) -> RetentionReport:
     """Let go of what a retention does not keep; ``now`` is in microseconds since 1970.
 
     Raises:
         CodecError: a state holds a type that ``codec`` does not know.
     """
-    sweep = _Sweep(store, codec, retention, now, dry_run)
+    sweep = _Sweep(store, codec, retention, now, dry_run, encryption)
     for key in _keys(store, tenant, retention):
         sweep.visit(key)
     return sweep.report()
@@ -88,7 +96,13 @@ class _Sweep:
     """One pass over the threads of a tenant."""
 
     def __init__(
-        self, store: Store, codec: LogCodec, retention: Retention, now: int, dry_run: bool
+        self,
+        store: Store,
+        codec: LogCodec,
+        retention: Retention,
+        now: int,
+        dry_run: bool,
+        encryption: Keyring | None,
     ) -> None:
         self._store = store
         self._codec = codec
@@ -96,6 +110,8 @@ class _Sweep:
         age = retention.older_than
         self._limit = None if age is None else now - age // timedelta(microseconds=1)
         self._dry_run = dry_run
+        self._encryption = encryption
+        self._gone: ThreadKey | None = None
         self._threads = 0
         self._dropped: list[int] = []
         self._deleted: list[str] = []
@@ -103,9 +119,12 @@ class _Sweep:
 
     def visit(self, key: ThreadKey) -> None:
         """Do with a thread what is due."""
+        if is_child(key) and root_of(key) == self._gone:
+            return
         self._threads += 1
         if self._is_over(key):
-            if self._dry_run or self._store.delete(key):
+            self._gone = key
+            if self._dry_run or self._delete(key):
                 self._deleted.append(key.thread)
             return
         dropped = self._prune_patiently(key)
@@ -132,9 +151,16 @@ class _Sweep:
         runs = self._store.runs(key, limit=1)
         if not runs or TRANSITIONS[runs[0].status]:
             return False
+        if is_child(key) and self._store.runs(root_of(key), limit=1):
+            return False
         newest = next(iter(self._store.history(key, limit=1)), None)
         times = runs[0].started_at, runs[0].ended_at or 0, newest.created_at if newest else 0
         return max(times) < self._limit
+
+    def _delete(self, key: ThreadKey) -> bool:
+        if self._encryption is not None:
+            self._encryption.erase(key)
+        return delete_with_children(self._store, key)
 
     def _prune_patiently(self, key: ThreadKey) -> int | None:
         """Prune a thread beside its writers; ``None`` if they left no gap for it."""

@@ -30,11 +30,11 @@ def selector(mode: StreamMode) -> Callable[[Event], Event | None]:
 def _updates(event: Event) -> Event | None:
     if event.type == "node_complete":
         return msgspec.structs.replace(event, type="update")
-    return event if event.type == "interrupt" else None
+    return event if event.type in ("interrupt", "emit", "sleep") else None
 
 
 def _states(event: Event) -> Event | None:
-    return event if event.type in ("state", "interrupt") else None
+    return event if event.type in ("state", "interrupt", "sleep") else None
 
 
 def waiting_events(waiting: Result[Any]) -> list[Event]:
@@ -45,8 +45,9 @@ def waiting_events(waiting: Result[Any]) -> list[Event]:
             run_id=waiting.run_id,
             key=waiting.thread,
             step=waiting.step,
-            node=name,
+            node=found.node,
             state=waiting.state,
+            data={"id": found.id, "question": found.question, "show": found.show},
         )
-        for name in waiting.next
+        for found in waiting.interrupts
     ]

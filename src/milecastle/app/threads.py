@@ -5,15 +5,17 @@ Everything here is sync. The async face calls it off the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec.structs
 
 from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.codec.registry import TypeRegistry
+from milecastle.codec.sealing import Sealers
 from milecastle.codec.values import ValueCodec
 from milecastle.engine.applying import UPDATE, apply_update
+from milecastle.engine.hidden import branched, without_children
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
 from milecastle.errors import InvalidRequest, InvalidUpdate
@@ -24,26 +26,50 @@ from milecastle.model.run import RunRecord, RunStatus
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Chain, Store
 
+if TYPE_CHECKING:
+    from milecastle.app.migrating import Migration
+
 __all__ = ["At", "Threads", "log_codec_for"]
 
 At = int | str | None
 """A checkpoint of a thread: its seq, its id, or ``None`` for the head."""
 
 
-def log_codec_for(graph: CompiledGraph) -> LogCodec:
+def log_codec_for(
+    graph: CompiledGraph, sealers: Sealers | None = None, types: Iterable[type] = ()
+) -> LogCodec:
     """The codec that admits plain data and the types that this graph's state declares."""
-    annotations = [channel.annotation for channel in graph.schema.channels.values()]
-    return LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations)))
+    annotations = [*types, *(channel.annotation for channel in graph.schema.channels.values())]
+    return LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations)), sealers=sealers)
 
 
 class Threads:
     """The threads of one graph in one store."""
 
-    def __init__(self, graph: CompiledGraph, store: Store, clock: Clock) -> None:
+    def __init__(
+        self, graph: CompiledGraph, store: Store, clock: Clock, sealers: Sealers | None = None
+    ) -> None:
         self.graph = graph
         self.store = store
         self.clock = clock
-        self.codec = log_codec_for(graph)
+        self.codec = log_codec_for(graph, sealers)
+        self.migrations: dict[str, Migration] = {}
+        self._sealers = sealers
+
+    def for_thread(self, key: ThreadKey, chain: Chain | None) -> Threads:
+        """The same with one thread's key at hand; a thread without a chain is given one.
+
+        A chain whose end does not open with it is refused at once.
+        """
+        if self._sealers is None:
+            return self
+        bound = Threads(self.graph, self.store, self.clock)
+        bound.migrations = self.migrations
+        bound.codec = self.codec.for_thread(key, new=chain is None)
+        if chain is not None:
+            head = chain.entries[-1]
+            bound.codec.unseal(head.payload, head.seq, head.kind)
+        return bound
 
     def restore(self, chain: Chain) -> Position:
         """Where the thread stands at the end of a chain, its state decoded."""
@@ -55,7 +81,7 @@ class Threads:
         if chain is None:
             what = "checkpoints" if at is None else f"checkpoint {at}"
             raise InvalidRequest(f"thread '{key.thread}' has no {what}")
-        return self.restore(chain), chain.entries[-1]
+        return self.for_thread(key, chain).restore(chain), chain.entries[-1]
 
     def record(self, key: ThreadKey, entry: Entry) -> RunRecord:
         """The record of the run that wrote an entry."""
@@ -117,14 +143,16 @@ class Threads:
         record = self.record(key, entry)
         journal = Journal(
             record=msgspec.structs.replace(record, fingerprint=entry.fingerprint),
-            codec=self.codec,
+            codec=self.codec.for_thread(key),
             clock=self.clock,
             position=position,
             head=head.entries[-1].seq if head else 0,
             announced=False,
         )
-        journal.note(operations)
-        return self._commit(journal, values, entry, source, "")
+        hidden = branched(position.hidden)
+        journal.note([*operations, *without_children(position.hidden)])
+        standing = Position(values=dict(values), entry=entry, hidden=hidden)
+        return self._commit(journal, standing, source, "")
 
     def _found(
         self, key: ThreadKey, target: ThreadKey, position: Position, entry: Entry
@@ -141,27 +169,24 @@ class Threads:
             previous_run_id=previous.run_id,
             started_at=self.clock.now(),
             ended_at=None,
+            wake_at=None,
         )
         journal = Journal(
             record=record,
-            codec=self.codec,
+            codec=self.codec.for_thread(target, new=True),
             clock=self.clock,
             position=position,
             head=0,
             manifest=self.store.manifest(key, entry.fingerprint),
         )
         note = f"from seq {entry.seq} of thread '{key.thread}'"
-        return self._commit(journal, position.values, entry, "fork", note)
+        standing = Position(values=position.values, entry=entry, hidden=branched(position.hidden))
+        return self._commit(journal, standing, "fork", note)
 
     def _commit(
-        self,
-        journal: Journal,
-        values: Mapping[str, Any],
-        parent: Entry,
-        source: Source,
-        note: str,
+        self, journal: Journal, standing: Position, source: Source, note: str
     ) -> CheckpointMetadata:
-        batch = journal.append(Position(values=dict(values), entry=parent), source, note)
+        batch = journal.append(standing, source, note)
         self.store.commit(batch)
         return CheckpointMetadata.of(journal.key, batch.entries[0])
 

@@ -12,26 +12,34 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from threading import get_ident
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
+from milecastle.drivers.calling import call_task
 from milecastle.drivers.committer import committer_for
 from milecastle.drivers.host import Host
+from milecastle.drivers.loop_tasks import LoopTasks
+from milecastle.drivers.own_thread import call_in_own_thread
+from milecastle.drivers.stopping import advance, last_effects
+from milecastle.engine.asking import current_task
 from milecastle.engine.effects import (
     AwaitTasks,
+    Begin,
+    CancelTasks,
     Commit,
     Effect,
     Emit,
     Evaluate,
     Finished,
+    Recall,
     RunTask,
-    RunTasks,
-    Stopped,
+    StartTasks,
 )
 from milecastle.engine.plan import Ending
-from milecastle.errors import RunCancelled
+from milecastle.errors import InvalidRequest
 from milecastle.model.event import Event
-from milecastle.ports.store import GroupStore
+from milecastle.ports.store import Batch, GroupStore
 
 __all__ = ["Drive"]
 
@@ -51,7 +59,13 @@ class Drive:
         self._host = host
         self._committer = committer_for(host.store) if isinstance(host.store, GroupStore) else None
         self._executor: ThreadPoolExecutor | None = None
-        self._running: dict[asyncio.Task[Any], RunTask] = {}
+        self._tasks = LoopTasks(self._run)
+        self._write = host.commit
+        self._thread = get_ident()
+        host.commit = self._commit_from_node
+        host.acommit = self._commit
+        host.emit = self._tasks.emit
+        host.aemit = self._tasks.aemit
 
     async def finish(self) -> Ending:
         """Run to the end without reading events."""
@@ -71,6 +85,7 @@ class Drive:
         outcome: Any = None
         error: BaseException | None = None
         turns = 0
+        outside = current_task.get(None)
         try:
             while True:
                 try:
@@ -87,41 +102,56 @@ class Drive:
                 try:
                     if turns % _TURNS == 0:
                         await asyncio.sleep(0)
-                    outcome = await self._perform(effect)
+                    if isinstance(effect, AwaitTasks):
+                        end = host.as_monotonic(effect.until)
+                        while (outcome := await self._wait(end)) is None:
+                            for event in self._tasks.take_events():
+                                if (wanted := host.tell(event)) is not None:
+                                    yield wanted
+                    else:
+                        outcome = await self._perform(effect)
+                        for event in self._tasks.take_events() if self._tasks.has_events else ():
+                            if (wanted := host.tell(event)) is not None:
+                                yield wanted
+                except GeneratorExit:
+                    raise
                 except BaseException as raised:
                     error = raised
         except GeneratorExit:
             await self._stop()
             raise
         finally:
-            await self._clean_up()
-
-    async def _clean_up(self) -> None:
-        for task in self._running:
-            task.cancel()
-        if self._running:
-            await asyncio.gather(*self._running, return_exceptions=True)
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+            current_task.set(outside)
+            await self._tasks.close()
+            if self._executor is not None:
+                self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
             case RunTask():
                 if effect.node.is_async and not self._host.watching:
-                    return await effect.node.call(effect.state, effect.config, effect.context)
+                    return await call_task(effect)
                 self._host.check()
                 return await self._watch(self._run(effect))
+            case Commit():
+                return await self._commit(effect.batch)
+            case StartTasks():
+                self._host.check()
+                return self._tasks.start(effect.tasks)
+            case CancelTasks():
+                return self._tasks.cancel(effect.tasks)
             case Evaluate():
                 return await self._watch(effect.function(effect.state))
-            case Commit():
-                return await self._commit(effect)
-            case RunTasks():
-                self._host.check()
-                for task in effect.tasks:
-                    self._running[asyncio.ensure_future(self._run(task))] = task
-                return await self._wait()
-            case AwaitTasks():
-                return await self._wait()
+            case Begin():
+                store = self._host.store
+                if store is None or not store.blocking:
+                    return self._host.begin(effect)
+                return await self._in_thread(self._host.begin, effect)
+            case Recall():
+                store = self._host.store
+                if store is None or not store.blocking:
+                    return effect.read()
+                return await self._in_thread(effect.read)
             case _:
                 raise AssertionError(
                     f"the asynchronous driver does not know {type(effect).__name__}"
@@ -130,32 +160,44 @@ class Drive:
     async def _run(self, task: RunTask) -> Any:
         node = task.node
         if node.is_async:
-            return await node.call(task.state, task.config, task.context)
-        if node.inline:
-            return node.call(task.state, task.config, task.context)
-        call = copy_context().run
-        return await self._in_thread(call, node.call, task.state, task.config, task.context)
+            return await call_task(task)
+        if node.policy.inline:
+            return call_task(task)
+        if node.policy.timeout is not None:
+            return await call_in_own_thread(copy_context().run, call_task, task)
+        return await self._in_thread(copy_context().run, call_task, task)
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(max_workers=32, thread_name_prefix="milecastle")
+            self._executor = ThreadPoolExecutor(
+                max_workers=self._host.max_parallel, thread_name_prefix="milecastle"
+            )
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
-    async def _commit(self, effect: Commit) -> None:
+    async def _commit(self, batch: Batch) -> None:
         """Write a batch. A cancellation waits until the outcome is known."""
         store = self._host.store
         if store is None or not store.blocking:
-            self._host.commit(effect.batch)
+            self._write(batch)
             return
         if self._committer is not None:
-            await self._committer.commit(effect.batch)
+            await self._committer.commit(batch)
             return
-        writing = asyncio.ensure_future(self._in_thread(self._host.commit, effect.batch))
+        writing = asyncio.ensure_future(self._in_thread(self._write, batch))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
             await asyncio.wait([writing])
             raise
+
+    def _commit_from_node(self, batch: Batch) -> None:
+        """What a sync node records; an async one must not stop the loop for it."""
+        store = self._host.store
+        if store is not None and store.blocking and get_ident() == self._thread:
+            raise InvalidRequest(
+                "ctx.once() would stop the event loop: await ctx.aonce(...) in an async node"
+            )
+        self._write(batch)
 
     async def _watch(self, running: Awaitable[Any]) -> Any:
         """Await a node, and stop it when the run must stop."""
@@ -163,59 +205,47 @@ class Drive:
             return await running
         task = asyncio.ensure_future(running)
         try:
-            await self._wait_watching({task})
+            while not task.done():
+                await asyncio.wait({task}, timeout=self._patience(None))
+                if not task.done():
+                    self._host.check()
         except BaseException:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             raise
         return task.result()
 
-    async def _wait(self) -> list[Finished]:
-        """The tasks of a step that ended; at least one."""
-        done = await self._wait_watching(set(self._running))
-        finished: list[Finished] = []
-        for future in done:
-            task = self._running.pop(cast("asyncio.Task[Any]", future))
-            error = _error_of(future)
-            finished.append(Finished(task, None if error else future.result(), error))
-        return finished
-
-    async def _wait_watching(self, tasks: set[asyncio.Task[Any]] | set[asyncio.Future[Any]]) -> Any:
-        host = self._host
+    async def _wait(self, end: float | None) -> list[Finished] | None:
+        """Tasks that ended; none if the time came; ``None`` if there are events to be told."""
         while True:
-            done, _ = await asyncio.wait(
-                tasks, timeout=self._patience(), return_when=asyncio.FIRST_COMPLETED
-            )
-            if done:
-                return done
-            host.check()
+            if self._tasks.has_events:
+                return None
+            finished = self._tasks.take_finished()
+            if finished or (end is not None and monotonic() >= end):
+                return finished
+            await self._tasks.news(self._patience(end))
+            self._host.check()
 
-    def _patience(self) -> float | None:
+    def _patience(self, end: float | None) -> float | None:
+        """How long to wait at most before looking at the time, and at who may stop the run."""
         host = self._host
-        if host.deadline is None:
-            return None if host.cancel is None else _GLANCE
-        left = max(0.0, host.deadline - monotonic())
-        return left if host.cancel is None else min(left, _GLANCE)
+        ends = [moment for moment in (host.deadline, end, self._tasks.due()) if moment is not None]
+        left = max(0.0, min(ends) - monotonic()) if ends else None
+        if host.cancel is None:
+            return left
+        return _GLANCE if left is None else min(left, _GLANCE)
 
     async def _stop(self) -> None:
         """The reader of a stream went away: let the engine close its record."""
-        error: BaseException | None = Stopped(RunCancelled())
+        last, error = last_effects(self._effects), None
+        while (effect := advance(last, error)) is not None:
+            error = await self._perform_last(effect)
+
+    async def _perform_last(self, effect: Commit | Emit) -> Exception | None:
+        if isinstance(effect, Emit):
+            return self._host.perform_last(effect)
         try:
-            while True:
-                effect = self._effects.throw(error) if error else self._effects.send(None)
-                error = None
-                try:
-                    if isinstance(effect, Commit):
-                        await self._commit(effect)
-                    elif isinstance(effect, Emit):
-                        self._host.tell(effect.event)
-                except Exception as raised:
-                    error = raised
-        except (StopIteration, RunCancelled, Stopped):
-            return
-
-
-def _error_of(future: asyncio.Future[Any]) -> BaseException | None:
-    if future.cancelled():
-        return asyncio.CancelledError()
-    return future.exception()
+            await self._commit(effect.batch)
+        except Exception as raised:
+            return raised
+        return None

@@ -1,31 +1,36 @@
 """The blocking driver: performs effects on the calling thread.
 
-Tasks of a step with several run in threads of a pool that lives as long as the run. A sync node
-cannot be interrupted: the run stops before the next step.
+Tasks of a step with several run in threads that live as long as the run. A sync node cannot be
+interrupted: the run stops before the next step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from threading import get_ident
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from milecastle.drivers.host import Host
+from milecastle.drivers.stopping import advance, last_effects
+from milecastle.engine.asking import current_task
 from milecastle.engine.effects import (
     AwaitTasks,
+    Begin,
+    CancelTasks,
     Commit,
     Effect,
     Emit,
     Finished,
+    Recall,
     RunTask,
-    RunTasks,
-    Stopped,
+    StartTasks,
 )
 from milecastle.engine.plan import Ending
-from milecastle.errors import RunCancelled
 from milecastle.model.event import Event
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from milecastle.drivers.workers import Workers
 
 __all__ = ["drive"]
 
@@ -35,21 +40,26 @@ def drive(effects: Generator[Effect, Any, Ending], host: Host) -> Generator[Even
 
     Closing this generator ends the run cleanly at its last commit.
     """
-    pool = _Pool()
+    crew = _Crew(host)
+    outside = current_task.get(None)
     try:
-        return (yield from _perform_all(effects, host, pool))
+        return (yield from _perform_all(effects, host, crew))
     except GeneratorExit:
-        _stop(effects, host)
+        last, error = last_effects(effects), None
+        while (effect := advance(last, error)) is not None:
+            error = host.perform_last(effect)
         raise
     finally:
-        pool.close()
+        current_task.set(outside)
+        crew.close()
 
 
 def _perform_all(
-    effects: Generator[Effect, Any, Ending], host: Host, pool: _Pool
+    effects: Generator[Effect, Any, Ending], host: Host, crew: _Crew
 ) -> Generator[Event, None, Ending]:
     outcome: Any = None
     error: BaseException | None = None
+    set_task = current_task.set
     while True:
         try:
             effect = effects.send(outcome) if error is None else effects.throw(error)
@@ -61,6 +71,7 @@ def _perform_all(
             if type(effect) is RunTask:
                 if host.watching:
                     host.check()
+                set_task(effect)
                 node = effect.node
                 if node.positional:
                     outcome = node.function(effect.state)
@@ -71,8 +82,14 @@ def _perform_all(
                 host.commit(effect.batch)
                 continue
             if type(effect) is not Emit:
-                outcome = _perform(effect, host, pool)
+                outcome = (
+                    (yield from crew.wait(effect.until))
+                    if isinstance(effect, AwaitTasks)
+                    else crew.perform(effect)
+                )
                 continue
+        except GeneratorExit:
+            raise
         except BaseException as raised:
             error = raised
             continue
@@ -81,69 +98,59 @@ def _perform_all(
             yield event
 
 
-def _perform(effect: Effect, host: Host, pool: _Pool) -> Any:
-    match effect:
-        case RunTasks():
-            host.check()
-            pool.start(effect.tasks)
-            return pool.wait()
-        case AwaitTasks():
-            return pool.wait()
-        case _:
-            raise AssertionError(f"the blocking driver does not know {type(effect).__name__}")
+class _Crew:
+    """The workers of one run, made when they are first needed."""
 
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._workers: Workers | None = None
+        self._thread = get_ident()
+        host.emit = self._emit
 
-def _stop(effects: Generator[Effect, Any, Ending], host: Host) -> None:
-    """The reader of a stream went away: let the engine close its record."""
-    error: BaseException | None = Stopped(RunCancelled())
-    try:
-        while True:
-            effect = effects.throw(error) if error else effects.send(None)
-            error = None
-            try:
-                if isinstance(effect, Commit):
-                    host.commit(effect.batch)
-                elif isinstance(effect, Emit):
-                    host.tell(effect.event)
-            except Exception as raised:
-                error = raised
-    except (StopIteration, RunCancelled, Stopped):
-        return
+    def perform(self, effect: Effect) -> Any:
+        """Start tasks, or begin a subgraph."""
+        match effect:
+            case StartTasks():
+                self._host.check()
+                self._get().start(effect.tasks)
+            case CancelTasks():
+                pass  # a thread cannot be stopped: its task ends as it would have
+            case Begin():
+                return self._host.begin(effect)
+            case Recall():
+                return effect.read()
+            case _:
+                raise AssertionError(f"the blocking driver does not know {type(effect).__name__}")
+        return None
 
-
-class _Pool:
-    """The threads of one run, made when they are first needed."""
-
-    def __init__(self) -> None:
-        self._executor: ThreadPoolExecutor | None = None
-        self._running: dict[Future[Any], RunTask] = {}
-
-    def start(self, tasks: tuple[RunTask, ...]) -> None:
-        from concurrent.futures import ThreadPoolExecutor
-        from contextvars import copy_context
-
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(max_workers=32, thread_name_prefix="milecastle")
-        for task in tasks:
-            call = task.node.call
-            future = self._executor.submit(
-                copy_context().run, call, task.state, task.config, task.context
-            )
-            self._running[future] = task
-
-    def wait(self) -> list[Finished]:
-        """The tasks that ended; at least one."""
-        from concurrent.futures import FIRST_COMPLETED, wait
-
-        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+    def wait(self, until: int | None) -> Generator[Event, None, list[Finished]]:
+        """The tasks that ended; none if the time came first. Events are told on the way."""
+        host, workers, end = self._host, self._get(), self._host.as_monotonic(until)
         finished: list[Finished] = []
-        for future in done:
-            task = self._running.pop(future)
-            error = future.exception()
-            update = None if error else future.result()
-            finished.append(Finished(task, update, error))
+        while not finished:
+            for item in workers.wait(end):
+                if isinstance(item, Finished):
+                    finished.append(item)
+                elif (event := host.tell(item)) is not None:
+                    yield event
+            if end is not None and monotonic() >= end:
+                break
         return finished
 
     def close(self) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
+        if self._workers is not None:
+            self._workers.close()
+
+    def _get(self) -> Workers:
+        if self._workers is None:
+            from milecastle.drivers.workers import Workers
+
+            self._workers = Workers(self._host.max_parallel)
+        return self._workers
+
+    def _emit(self, event: Event) -> None:
+        """From a worker's thread the event goes to the driver; from its own it is told at once."""
+        if get_ident() == self._thread:
+            self._host.tell(event)
+        else:
+            self._get().emit(event)

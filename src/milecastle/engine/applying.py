@@ -12,21 +12,52 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
+import msgspec
+
 from milecastle.codec.deltas import Operations
 from milecastle.codec.plain import kind_of
 from milecastle.errors import InvalidUpdate
-from milecastle.graph.reducers import LAST
+from milecastle.graph.reducers import LAST, append
 from milecastle.graph.schema import Channel, StateSchema
+from milecastle.graph.sending import Command, Send
 from milecastle.model.manifest import START
 
-__all__ = ["UPDATE", "apply_update", "apply_updates", "read_update"]
+__all__ = ["UPDATE", "Outcome", "apply_update", "apply_updates", "read_outcome", "read_update"]
 
 UPDATE: Final = "update_state"
 """Stands for a node where a person gives an update."""
 
 _NO_NODES: Final = {START: "the input", UPDATE: "the update"}
+_FEW: Final = 8
 _MISSING: Final = object()
 _IMMUTABLE: Final = frozenset({int, str, float, bool, bytes, type(None)})
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a task came to: its update, and where it leads if it says so itself.
+
+    ``failure`` is why it leads there: the node, the type of its error and the message.
+    """
+
+    update: Mapping[str, Any]
+    goto: tuple[str | Send, ...] | None = None
+    failure: tuple[str, str, str] | None = None
+
+
+def read_outcome(
+    schema: StateSchema, node: str, returned: Any, values: Mapping[str, Any]
+) -> Outcome:
+    """What a node returned: an update, a ``Command``, or whom to send to."""
+    kind = kind_of(returned)
+    if kind is Send:
+        return Outcome({}, (returned,))
+    if kind is list and returned and all(kind_of(member) is Send for member in returned):
+        return Outcome({}, tuple(returned))
+    if kind is not Command:
+        return Outcome(read_update(schema, node, returned, values))
+    goto = returned.goto
+    named = (goto,) if isinstance(goto, str | Send) else tuple(goto)
+    return Outcome(read_update(schema, node, returned.update, values), named or None)
 
 
 def read_update(
@@ -78,9 +109,30 @@ def apply_updates(
     if len(updates) > 1:
         _refuse_two_writers(schema, updates)
     changed = False
-    for node, update in updates:
+    for node, update in _joined(schema, updates) if len(updates) > _FEW else updates:
         changed = apply_update(schema, values, node, update, operations) or changed
     return changed
+
+
+def _joined(
+    schema: StateSchema, updates: Sequence[tuple[str, Mapping[str, Any]]]
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """The same updates with long runs of appends made one: a list is then copied only once."""
+    rest: list[tuple[str, Mapping[str, Any]]] = []
+    gathered: dict[str, list[Any]] = {}
+    plain = {
+        name
+        for name, channel in schema.channels.items()
+        if channel.reducer.function is append
+        and all(kind_of(update.get(name, [])) is list for _, update in updates)
+    }
+    for node, update in updates:
+        kept = {name: value for name, value in update.items() if name not in plain}
+        for name in plain.intersection(update):
+            gathered.setdefault(name, []).extend(update[name])
+        if kept:
+            rest.append((node, kept))
+    return [*rest, *((START, {name: members}) for name, members in gathered.items())]
 
 
 def apply_update(

@@ -2,39 +2,51 @@
 
 The answer is sent back into the generator; what an effect raised is thrown into it.
 
-=============  ================================================  =========================
-effect         asks to                                           is answered with
-=============  ================================================  =========================
-``RunTask``    run one task                                      what the node returned
-``RunTasks``   start several tasks and wait for the first        finished tasks, at least one
-``AwaitTasks`` wait for more of them                             finished tasks, at least one
-``Evaluate``   await an async predicate or router                what it returned
-``Commit``     write a batch, durably                            nothing
-``Emit``       tell observers and who reads the stream           nothing
-=============  ================================================  =========================
+===============  ==============================================  ===========================
+effect           asks to                                         is answered with
+===============  ==============================================  ===========================
+``RunTask``      run one task and wait for it                    what the node returned
+``StartTasks``   start several tasks, and not wait               nothing
+``AwaitTasks``   wait until some have ended, or a time has come  finished tasks, perhaps none
+``CancelTasks``  stop tasks that were started, if that can be    nothing
+``Begin``        look up the thread of a subgraph                the plan of its run
+``Recall``       read again what tasks of the step have left     that, by name
+``Evaluate``     await an async predicate or router              what it returned
+``Commit``       write a batch, durably                          nothing
+``Emit``         tell observers and who reads the stream         nothing
+===============  ==============================================  ===========================
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from milecastle.errors import RunError
 from milecastle.graph.nodes import Node
+from milecastle.graph.subgraphs import Subgraph
 from milecastle.model.event import Event
 from milecastle.ports.store import Batch
 
+if TYPE_CHECKING:
+    from milecastle.engine.context import Context
+    from milecastle.engine.desk import Desk
+    from milecastle.engine.plan import RunPlan
+
 __all__ = [
     "AwaitTasks",
+    "Begin",
+    "CancelTasks",
     "Commit",
     "Effect",
     "Emit",
     "Evaluate",
     "Finished",
+    "Recall",
     "RunTask",
-    "RunTasks",
+    "StartTasks",
     "Stopped",
 ]
 
@@ -47,13 +59,25 @@ class Stopped(BaseException):
         self.reason = reason
 
 
-class RunTask(msgspec.Struct, frozen=True):
-    """Run one task: a node with the state that it is given."""
+class RunTask(msgspec.Struct, eq=False):
+    """Run one task: a node with the state that it is given.
+
+    ``desk`` is where a task that asks, sleeps or records turns to; its ``context`` is made there
+    when it is first needed. ``id`` names the task within its step.
+    """
 
     node: Node
     state: Any
+    desk: Desk
+    id: str
     config: Any = None
-    context: Any = None
+    context: Context | None = None
+    attempt: int = 1
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more: what its code still does is not recorded."""
+        if self.context is not None:
+            self.context.over = True
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -64,14 +88,48 @@ class Finished(msgspec.Struct, frozen=True):
     error: BaseException | None = None
 
 
-class RunTasks(msgspec.Struct, frozen=True):
+class StartTasks(msgspec.Struct, frozen=True):
     """Start these tasks side by side."""
 
     tasks: tuple[RunTask, ...]
 
 
 class AwaitTasks(msgspec.Struct, frozen=True):
-    """Wait for more of the tasks that were started."""
+    """Wait until some of the tasks that were started have ended.
+
+    ``until`` (microseconds since 1970) ends the wait all the same; then nothing need be finished.
+    """
+
+    until: int | None = None
+
+
+class CancelTasks(msgspec.Struct, frozen=True):
+    """Stop these tasks. Those that cannot be stopped end as they would have."""
+
+    tasks: tuple[RunTask, ...]
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """Look up the thread of a subgraph: it is new, was cut short, waits, or has ended.
+
+    It stands under the thread of ``parent``, the ``place`` of the step and the ``task``.
+    """
+
+    subgraph: Subgraph
+    parent: RunPlan
+    place: str
+    task: str
+    input: Any
+    answers: Mapping[str, Any]
+
+
+class Recall(msgspec.Struct, frozen=True):
+    """Read again what tasks of this step have left.
+
+    Until an entry of ours stood in the log, whoever had the thread before could add to it.
+    """
+
+    read: Callable[[], Mapping[str, Mapping[str, Any]]]
 
 
 class Evaluate(msgspec.Struct, frozen=True):
@@ -93,4 +151,4 @@ class Emit(msgspec.Struct, frozen=True):
     event: Event
 
 
-Effect = RunTask | RunTasks | AwaitTasks | Evaluate | Commit | Emit
+Effect = RunTask | StartTasks | AwaitTasks | CancelTasks | Begin | Recall | Evaluate | Commit | Emit

@@ -19,7 +19,16 @@ import msgspec.structs
 
 from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.engine.position import Position
-from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, Source, TaskResult
+from milecastle.model.checkpoint import (
+    DELTA,
+    HOLDING,
+    ROLLUP,
+    SNAPSHOT,
+    Entry,
+    Kind,
+    Source,
+    TaskResult,
+)
 from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import TRANSITIONS, RunRecord, RunStatus, may_become
@@ -60,9 +69,17 @@ class Standing(Protocol):
         """The nodes whose edges are still to be evaluated."""
         ...
 
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """What is kept besides the state."""
+        ...
+
 
 class Journal:
-    """Writes for one run on one thread. It believes the head to be where it left it."""
+    """Writes for one run on one thread. It believes the head to be where it left it.
+
+    ``known`` says that an entry of this run was made: with it all others are fenced out.
+    """
 
     def __init__(
         self,
@@ -84,6 +101,8 @@ class Journal:
         self._manifest = None if manifest is None else (record.fingerprint, manifest)
         self._unwritten: tuple[RunRecord, ...] = (record,) if announced else ()
         self._head = head
+        self.known = False
+        self.settled = position.settled
         entry = position.entry
         self._parent_id = entry.id if entry else None
         self._continues = entry is not None and entry.seq == head
@@ -93,6 +112,11 @@ class Journal:
         self._chain_bytes = position.chain_bytes
         self._next_look = max(_SMALL, 2 * position.snapshot_bytes)
         self._pending: Operations = []
+
+    @property
+    def head(self) -> int:
+        """The seq of the newest entry, as far as this run knows."""
+        return self._head
 
     @property
     def key(self) -> ThreadKey:
@@ -112,36 +136,64 @@ class Journal:
         ended = msgspec.structs.replace(previous, status="superseded", ended_at=self._clock.now())
         self._unwritten = (ended, *self._unwritten)
 
-    def turn(self, status: RunStatus) -> None:
+    def turn(self, status: RunStatus, wake_at: int | None = None) -> None:
         """Change the run's status, with the next entry."""
         if not may_become(self.record.status, status):
             raise RuntimeError(f"a run cannot go from {self.record.status} to {status}")
         ended_at = None if TRANSITIONS[status] else self._clock.now()
-        self.record = msgspec.structs.replace(self.record, status=status, ended_at=ended_at)
+        self.record = msgspec.structs.replace(
+            self.record, status=status, ended_at=ended_at, wake_at=wake_at
+        )
         others = tuple(run for run in self._unwritten if run.run_id != self.record.run_id)
         self._unwritten = (*others, self.record)
 
     def append(
-        self, at: Standing, source: Source, note: str = "", status: RunStatus | None = None
+        self,
+        at: Standing,
+        source: Source,
+        note: str = "",
+        status: RunStatus | None = None,
+        wake_at: int | None = None,
     ) -> Batch:
         """The batch that appends one entry with everything noted since the last one.
 
         With it the run's status turns to ``status``; if the state cannot be stored, it stays.
         """
-        record, clock, nodes = self.record, self._clock, at.nodes
-        seq = self._head + 1
-        kind, body = self._body(at.values, nodes, source != "takeover")
+        holds = source in HOLDING
+        values = {**at.values, **at.hidden} if at.hidden else at.values
+        kind, body = self._body(values, at.nodes, not holds)
         if status is not None:
-            self.turn(status)
+            self.turn(status, wake_at)
+        head = self._head
+        self._head = seq = head + 1
+        self.known = True
         if kind != DELTA:
             self._cut(seq, kind, body)
-        entry = Entry(  # by position: sixteen keywords would cost as much as the encoding
+        if not holds:
+            self.settled = seq
+        entry = self._entry(at, source, note, kind, body)
+        batch = Batch(
+            key=self.record.key,
+            head=head,
+            entries=(entry,),
+            runs=self._unwritten,
+            manifest=self._manifest,
+        )
+        self._parent_id = entry.id
+        self._unwritten = ()
+        self._manifest = None
+        return batch
+
+    def _entry(self, at: Standing, source: Source, note: str, kind: Kind, body: bytes) -> Entry:
+        """The entry at the head. By position: sixteen keywords would cost as much as encoding."""
+        record, clock, seq = self.record, self._clock, self._head
+        return Entry(
             seq,
             clock.new_id(),
             self._parent_id,
             at.step,
             source,
-            nodes,
+            at.nodes,
             at.next,
             record.run_id,
             record.fingerprint,
@@ -149,31 +201,28 @@ class Journal:
             kind,
             self._base_seq,
             self._roll_seq,
-            self._codec.seal(body),
+            self._codec.seal(body, seq, kind),
             at.route,
             note,
         )
-        batch = Batch(
-            key=record.key,
-            head=self._head,
-            entries=(entry,),
-            runs=self._unwritten,
-            manifest=self._manifest,
-        )
-        self._parent_id = entry.id
-        self._head = seq
-        self._unwritten = ()
-        self._manifest = None
-        return batch
 
-    def result(self, task: str, update: Mapping[str, Any]) -> TaskResult:
-        """What a task returned, to be kept while its siblings still run."""
-        body = self._codec.encode_state(update, node=task)
-        return TaskResult(seq=self._head, task=task, payload=self._codec.seal(body))
+    def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult:
+        """What a task returned, to be kept under this name until its step is committed."""
+        body = self._codec.encode_state(update, node=node)
+        payload = self._codec.seal(body, self._head, task=row)
+        return TaskResult(seq=self._head, task=row, payload=payload)
+
+    def kept(self, row: str, value: Any, node: str) -> TaskResult:
+        """Any value that a task wants kept, to be written in the same way."""
+        return self.result(row, {"value": value}, node)
 
     def results(self, results: tuple[TaskResult, ...]) -> Batch:
-        """The batch that keeps these results."""
+        """The batch that keeps these results, with what else is to be written."""
         return msgspec.structs.replace(self.close(), results=results)
+
+    def rows(self, results: tuple[TaskResult, ...]) -> Batch:
+        """The batch that keeps these results and nothing else; may be called from any thread."""
+        return Batch(key=self.record.key, head=self._head, results=results)
 
     def close(self, failure: Failure | None = None) -> Batch:
         """The batch that records what became of the run without a new entry."""
@@ -193,7 +242,8 @@ class Journal:
     ) -> tuple[Kind, bytes]:
         """What the next entry holds, in the form that makes reading cheapest.
 
-        A takeover never cuts the chain: who reads it must see the entry that it took over.
+        What holds the thread in its step never cuts the chain: who reads it must see the entry
+        that began the step.
         """
         node = nodes[0] if len(nodes) == 1 else None
         operations, self._pending = self._pending, []

@@ -6,27 +6,55 @@ one is called by the driver, as an effect.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, cast
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final, cast
 
 from milecastle.engine.effects import Effect, Evaluate
 from milecastle.errors import RoutingError
 from milecastle.graph.compiled import CompiledGraph
 from milecastle.graph.edges import Router
+from milecastle.graph.sending import Beyond, Command, Goto, Send
 from milecastle.model.manifest import END
 
-__all__ = ["Looked", "find_next", "in_order", "targets_of"]
+__all__ = ["NOT_ASKED", "Looked", "Way", "find_next", "follow_goto", "in_order", "listed"]
 
 Looked = tuple[str, str, bool]
 """An edge that was looked at: source, target, and whether it was taken."""
 
 
+class Way:
+    """Where a step leads: nodes, tasks with an update of their own, and updates made on the way."""
+
+    __slots__ = ("looked", "names", "sends", "updates")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.sends: list[Send] = []
+        self.updates: list[Mapping[str, Any]] = []
+        self.looked: list[Looked] = []
+
+    def take(self, source: str, target: str | Send) -> None:
+        """Add a target."""
+        name = target
+        if isinstance(target, Send):
+            self.sends.append(target)
+            name = target.node
+        else:
+            self.names.append(target)
+        self.looked.append((source, cast("str", name), True))
+
+
+NOT_ASKED: Final = object()
+
+
 def find_next(
-    graph: CompiledGraph, name: str, state: Any, looked: list[Looked]
-) -> Generator[Effect, Any, list[str]]:
-    """The targets that the edges of one node lead to; what was looked at is added to ``looked``."""
+    graph: CompiledGraph, name: str, state: Any, way: Way, answer: Any = NOT_ASKED
+) -> Generator[Effect, Any, None]:
+    """Add what the edges of one node lead to; ``answer`` is what its only router returned."""
     exits = graph.exits[name]
-    targets = list(exits.fixed)
+    before = len(way.looked)
+    for target in exits.fixed:
+        way.take(name, target)
     for branch in exits.branches:
         if branch.when is None:
             holds = True
@@ -35,23 +63,52 @@ def find_next(
         else:
             holds = bool(branch.when(state))
         if holds:
-            targets.append(branch.target)
+            way.take(name, branch.target)
             break
-        looked.append((name, branch.target, False))
+        way.looked.append((name, branch.target, False))
     for router in exits.routers:
-        if router.is_async:
+        if answer is not NOT_ASKED:
+            returned = answer
+        elif router.is_async:
             returned = yield Evaluate(router.function, state)
         else:
             returned = router.function(state)
-        targets += targets_of(router, returned)
-    if not targets:
-        raise RoutingError(
-            f"no edge leads on from node '{name}': none of its predicates holds; add an edge "
-            "without a predicate as the last one",
-            node=name,
-        )
-    looked += [(name, target, True) for target in targets]
-    return targets
+        yield from _follow_router(graph, router, returned, state, way)
+    if not any(taken for _, _, taken in way.looked[before:]):
+        _end_or_refuse(graph, name)
+
+
+def _follow_router(
+    graph: CompiledGraph, router: Router, returned: Any, state: Any, way: Way
+) -> Generator[Effect, Any, None]:
+    if isinstance(returned, Command):
+        if returned.update is not None:
+            way.updates.append(returned.update)
+        returned = cast("Any", returned.goto)
+    if isinstance(returned, Beyond):
+        way.looked.append((router.source, returned.node, True))
+        yield from find_next(graph, returned.node, state, way)
+        return
+    for target in listed(returned):
+        way.take(router.source, _target(router, target))
+
+
+def follow_goto(graph: CompiledGraph, name: str, goto: Sequence[str | Send], way: Way) -> None:
+    """Add what a node's own ``Command`` leads to, instead of its edges."""
+    for target in goto:
+        to = target.node if isinstance(target, Send) else target
+        if to not in graph.gotos.get(name, ()):
+            raise RoutingError(
+                f"node '{name}' returned a Command to '{to}', which it did not declare: "
+                f"add_node(..., goto=[...]) or annotate it with Command[Literal[...]]",
+                node=name,
+            )
+        way.take(name, target)
+
+
+def listed(goto: Goto | Any) -> list[Any]:
+    """What a router or a command names, as a list."""
+    return list(cast("list[Any]", goto)) if isinstance(goto, list | tuple) else [goto]
 
 
 def in_order(graph: CompiledGraph, targets: Sequence[str]) -> tuple[str, ...]:
@@ -61,25 +118,29 @@ def in_order(graph: CompiledGraph, targets: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({*targets} - {END}, key=graph.order.__getitem__))
 
 
-def targets_of(router: Router, returned: Any) -> list[str]:
-    """The nodes that a router's answer means; ``RoutingError`` if it was not declared."""
-    target = router.targets.get(returned) if type(returned) is str else None
-    if target is not None:
-        return [target]
-    names = cast("list[Any]", returned) if isinstance(returned, (list, tuple)) else [returned]
-    return [_target(router, name) for name in names]
+def _end_or_refuse(graph: CompiledGraph, name: str) -> None:
+    """A node that leads on only by its own word may end the graph; any other must not."""
+    exits = graph.exits[name]
+    if not exits.branches and not exits.routers:
+        return
+    why = "its router returned nothing" if exits.routers else "none of its predicates holds"
+    what = "return END" if exits.routers else "add an edge without a predicate as the last one"
+    raise RoutingError(f"no edge leads on from node '{name}': {why}; {what}", node=name)
 
 
-def _target(router: Router, name: Any) -> str:
+def _target(router: Router, target: Any) -> str | Send:
+    name = target.node if isinstance(target, Send) else target
     try:
-        target = router.targets.get(name)
+        found = router.targets.get(name)
     except TypeError:  # not hashable, so not among the targets
-        target = None
-    if target is None:
+        found = None
+    if isinstance(target, Send) and name in router.targets.values():
+        return target
+    if found is None or isinstance(target, Send):
         raise RoutingError(
             f"the router '{router.label}' of node '{router.source}' returned "
             f"{'a name' if isinstance(name, str) else type(name).__name__} that is "
             f"not among its targets ({', '.join(map(repr, router.targets))})",
             node=router.source,
         )
-    return target
+    return found

@@ -12,50 +12,53 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from milecastle.codec.deltas import Operations
 from milecastle.codec.plain import kind_of
-from milecastle.engine.applying import apply_update, apply_updates, read_update
-from milecastle.engine.branches import Branches
-from milecastle.engine.context import Context, Origin
-from milecastle.engine.effects import Commit, Effect, RunTask, Stopped
+from milecastle.engine.advancing import Advance
+from milecastle.engine.applying import apply_update, apply_updates, read_outcome
+from milecastle.engine.asking import Paused
+from milecastle.engine.desk import open_interrupts
+from milecastle.engine.effects import Commit, Effect, Recall, RunTask, Stopped
+from milecastle.engine.hidden import ANSWERS, ASKED, SENDS, SLEEPS
+from milecastle.engine.parts import Parts
+from milecastle.engine.pausing import note_pause, still_asked, still_asleep, wake_time
 from milecastle.engine.plan import Ending, RunPlan
-from milecastle.engine.progress import Progress
-from milecastle.engine.routing import Looked, find_next, in_order, targets_of
-from milecastle.engine.saving import Saver
-from milecastle.engine.telling import Teller
+from milecastle.engine.step import Step
+from milecastle.engine.tasks import task_id, tasks_of
 from milecastle.errors import (
-    ExecutionError,
     InvalidRequest,
     InvalidUpdate,
     MilecastleError,
-    RoutingError,
     RunError,
 )
-from milecastle.graph.edges import Exits, Router
-from milecastle.model.checkpoint import Source, to_datetime
+from milecastle.graph.nodes import Node
+from milecastle.graph.sending import Send
+from milecastle.model.checkpoint import HOLDING, Source
+from milecastle.model.interrupt import Interrupt
 from milecastle.model.manifest import START
 
 __all__ = ["Run"]
 
 Update = Mapping[str, Any]
-
-_ASK = Exits()
-"""Exits that must be asked one by one: those of several nodes, or when somebody listens."""
+Gotos = Mapping[str, Sequence[str | Send | None]]
 
 
 class Run:
-    """Drives one thread through a graph, from a position to an end, an interrupt or a failure."""
+    """Drives one thread through a graph, from a position to an end, a rest or a failure."""
 
     def __init__(self, plan: RunPlan) -> None:
         self._plan = plan
         self._graph = plan.graph
         self._schema = plan.graph.schema
-        self._progress = Progress(plan)
+        self._parts = parts = Parts(plan)
+        self._progress = parts.progress
         self._journal = plan.journal
-        self._saver = Saver(plan, plan.journal, self._progress) if plan.journal else None
-        self._teller = Teller(plan) if plan.telling else None
+        self._saver = parts.saver
+        self._teller = parts.teller
+        self._desk = parts.desk
+        self._advance = Advance(parts)
         self._skip_interrupt = plan.update is None and plan.position.was_seen
         self._at_rest = False
 
@@ -82,11 +85,12 @@ class Run:
             progress.nodes = ()
             if self._teller:
                 yield self._teller.event("state_created")
-            yield from self._advance((START,), "input")
+            yield from self._advance.after((START,), "input")
         elif plan.opening is not None:
-            yield from self._save(plan.opening)
+            self._take_answers(plan.answers)
+            yield from self._announce(plan.opening)
         if progress.route:
-            yield from self._advance(progress.route, None)
+            yield from self._advance.again()
 
     def _take_input(self, update: Update) -> None:
         progress = self._progress
@@ -109,197 +113,135 @@ class Run:
             names = ", ".join(map(repr, missing))
             raise InvalidUpdate(f"it leaves out {names}, which has no default", node=START)
 
+    def _take_answers(self, answers: Mapping[str, Any]) -> None:
+        if answers:
+            known = self._progress.hidden.get(ANSWERS, {})
+            self._note(self._progress.hide(ANSWERS, {**known, **answers}))
+
+    def _note(self, operations: Operations) -> None:
+        if self._journal is not None and operations:
+            self._journal.note(operations)
+
     def _go_on(self) -> Generator[Effect, Any, Ending]:
-        """Step after step, until nothing is left to run."""
-        progress, schema, journal = self._progress, self._schema, self._journal
-        guard, teller, nodes = progress.guard, self._teller, self._graph.nodes
-        pauses = bool(self._graph.interrupt_before or self._graph.interrupt_after)
+        """Step after step, until nothing is left to run, or something must be waited for."""
+        progress, graph, schema, desk = self._progress, self._graph, self._schema, self._desk
+        guard, teller, journal = progress.guard, self._teller, self._journal
+        again, stops = bool(desk.reruns), graph.stops
+        known = journal is None or journal.known
         while names := progress.next:
-            if pauses and (waiting := self._pausing()):
-                return (yield from self._interrupt(waiting))
+            if stops:
+                names = self._ready(names)
+                if waiting := self._pausing(names):
+                    return (yield from self._interrupt(waiting))
+            if not known:
+                known = yield from self._claim(names)
             guard.enter_step(names)
             values = dict(progress.values)
             operations: Operations | None = None if journal is None else []
-            if len(names) == 1:
-                name = names[0]
-                state = schema.present(values)
-                node = nodes[name]
-                task = RunTask(node, state) if node.positional else self._task(name, state)
+            gotos: Gotos | None = None
+            node = graph.nodes[names[0]]
+            if len(names) == 1 and not (progress.hidden or again or self._is_special(node)):
+                task = RunTask(node, schema.present(values), desk, names[0])
+                if not node.positional:
+                    self._furnish(task)
                 if teller:
-                    yield from teller.node_start(name, progress.step + 1, guard)
+                    yield from teller.node_start(node.name, progress.step + 1, guard)
                 try:
                     returned = yield task
-                except Exception as error:
-                    if teller:
-                        yield teller.node_ended(name, progress.step + 1, None, error)
-                    raise self._node_error(name, state, error) from error
+                except BaseException as error:
+                    return (yield from self._not_returned(task, error))
                 if teller:
-                    yield teller.node_ended(name, progress.step + 1, returned, None)
+                    yield teller.node_ended(node.name, progress.step + 1, returned, None)
                 if kind_of(returned) is not dict:
-                    returned = read_update(schema, name, returned, values)
-                changed = apply_update(schema, values, name, returned, operations)
+                    returned, gotos = self._read(node.name, returned, values)
+                changed = apply_update(schema, values, node.name, returned, operations)
             else:
-                updates = yield from self._run_side_by_side(names)
-                changed = apply_updates(schema, values, updates, operations)
-            if changed:
-                guard.version += 1
+                step = Step(self._parts, tasks_of(graph, names, progress.hidden.get(SENDS)))
+                yield from step.run()
+                self._raise_first(step)
+                if not step.is_clean:
+                    return (yield from self._rest(step.ran, step.asked, step.sleeps, [*step.tasks]))
+                changed = apply_updates(schema, values, step.updates, operations)
+                gotos, again = self._gotos(step), False
+            guard.version += changed
             progress.step += 1
             progress.values = values
             if journal is not None and operations:
                 journal.note(operations)
-            yield from self._advance(names, "step")
+            yield from self._advance.after(names, "step", gotos)
         return (yield from self._complete())
 
-    def _run_side_by_side(
-        self, names: tuple[str, ...]
-    ) -> Generator[Effect, Any, Sequence[tuple[str, Update]]]:
-        """Run the tasks of a step with several; their updates in the order of ``names``."""
-        progress = self._progress
-        known = {name: progress.results[name] for name in names if name in progress.results}
-        tasks: list[RunTask] = []
-        for name in names:
-            if name in known:
-                continue
-            tasks.append(self._task(name, self._schema.present(progress.values)))
-            if self._teller:
-                yield from self._teller.node_start(name, progress.step + 1, progress.guard)
-        branches = Branches(self._schema, progress, self._saver, self._teller, known)
-        yield from branches.run(tasks)
-        self._raise_first(names, branches)
-        progress.results = {}
-        return [(name, branches.updates[name]) for name in names]
+    def _is_special(self, node: Node) -> bool:
+        """Whether a node needs more than to be called; in a stream it may emit while it runs."""
+        return not node.simple or (node.wants_context and self._plan.streaming)
 
-    def _raise_first(self, names: tuple[str, ...], branches: Branches) -> None:
-        failed = [name for name in names if name in branches.failures]
+    def _furnish(self, task: RunTask) -> None:
+        """Give a task what its node asks for besides the state."""
+        task.config = self._plan.node_config
+        if task.node.wants_context:
+            self._desk.context(task)
+
+    def _not_returned(self, task: RunTask, error: BaseException) -> Generator[Effect, Any, Ending]:
+        """A task that waits, or failed, or was stopped."""
+        name = task.node.name
+        if isinstance(error, Paused):
+            return (yield from self._rest_alone(name, error))
+        if not isinstance(error, Exception):
+            task.abandon()
+            raise error
+        if self._teller:
+            yield self._teller.node_ended(name, self._progress.step + 1, None, error)
+        raise self._parts.node_error(name, task.state, error) from error
+
+    def _read(self, name: str, returned: Any, values: Update) -> tuple[Update, Gotos | None]:
+        """What a node returned that is no plain dict: its update, and where it leads itself."""
+        outcome = read_outcome(self._schema, name, returned, values)
+        return outcome.update, None if outcome.goto is None else {name: outcome.goto}
+
+    def _ready(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The nodes of this step: those that are deferred wait until no other is left."""
+        if not self._graph.defers:
+            return names
+        nodes = self._graph.nodes
+        return tuple(name for name in names if not nodes[name].policy.defer) or names
+
+    def _raise_first(self, step: Step) -> None:
+        failed = [task for task in step.tasks if task in step.failures]
         if not failed:
             return
-        name, error = failed[0], branches.failures[failed[0]]
-        if name not in branches.refused:
-            error = self._node_error(name, self._schema.present(self._progress.values), error)
+        task, error = step.tasks[failed[0]], step.failures[failed[0]]
+        if task.id not in step.refused:
+            state = task.state(self._schema, self._progress.values)
+            error = self._parts.node_error(task.node.name, state, error)
         if len(failed) > 1:
-            error.add_note(f"in the same step these failed as well: {', '.join(failed[1:])}")
+            error.add_note(f"in the same step these failed as well: {', '.join(failed[1:10])}")
         raise error
 
-    def _task(self, name: str, state: Any) -> RunTask:
-        node = self._graph.nodes[name]
-        if node.positional:
-            return RunTask(node, state)
-        context = self._context(name) if node.wants_context else None
-        return RunTask(node, state, self._plan.node_config, context)
+    def _gotos(self, step: Step) -> Gotos | None:
+        """Where nodes of a step lead by their own word; ``None`` in a list: by the edges too."""
+        gotos: dict[str, list[Any]] = {}
+        failures: dict[str, Any] = {}
+        by_edges: set[str] = set()
+        for id, task in step.tasks.items():
+            name, outcome = task.node.name, step.outcomes[id]
+            if outcome.goto is None:
+                by_edges.add(name)
+                continue
+            gotos.setdefault(name, []).extend(outcome.goto)
+            if outcome.failure is not None:
+                failures[outcome.failure[0]] = list(outcome.failure[1:])
+        self._advance.failures = failures
+        if not gotos:
+            return None
+        return {
+            name: [*targets, *([None] if name in by_edges else [])]
+            for name, targets in gotos.items()
+        }
 
-    def _context(self, name: str) -> Context:
-        plan, progress = self._plan, self._progress
-        return Context(
-            run_id=plan.run_id,
-            node=name,
-            step=progress.step + 1,
-            thread=self._journal.key if self._journal else None,
-            config=plan.node_config,
-            attempt=1,
-            origin=self._origin(),
-        )
-
-    def _origin(self) -> Origin:
-        """Where the state comes from: this run, or the one that left the position."""
-        plan, progress = self._plan, self._progress
-        entry = plan.position.entry
-        found = entry is not None and plan.update is None and progress.step == entry.step
-        run_id = entry.run_id if found and entry else plan.run_id
-        return Origin(run_id, progress.nodes, to_datetime(self._time()))
-
-    def _time(self) -> int:
-        """When the state was produced: when it was saved, or else now."""
-        saved = self._saver is not None and self._saver.is_saved
-        return self._progress.since if saved else self._plan.clock.now()
-
-    def _node_error(self, name: str, state: Any, cause: BaseException) -> ExecutionError:
-        return self._error(f"node '{name}' failed", name, self._progress.step + 1, state, cause)
-
-    def _error(
-        self, what: str, name: str, step: int, state: Any, cause: BaseException
-    ) -> ExecutionError:
-        where = f" (thread '{self._journal.key.thread}')" if self._journal else ""
-        error = ExecutionError(
-            f"{what} at step {step} with {type(cause).__name__}{where}",
-            node=name,
-            step=step,
-            path=self._progress.guard.path,
-            state=state,
-            cause=cause,
-        )
-        error.__cause__ = cause
-        return error
-
-    def _advance(
-        self, names: tuple[str, ...], source: Source | None
-    ) -> Generator[Effect, Any, None]:
-        """Find what runs next and commit the step; ``source`` is ``None`` if that was done.
-
-        If a router raises, the step is committed all the same and the router is asked again on
-        resume: nothing is skipped and no node is repeated.
-        """
-        progress, saver, teller = self._progress, self._saver, self._teller
-        looked: list[Looked] = []
-        problem: RunError | None = None
-        exits = self._graph.exits[names[0]] if len(names) == 1 and teller is None else _ASK
-        if exits.straight is not None:
-            progress.next, progress.route = exits.straight, ()
-        elif exits.sole is not None:
-            problem = self._ask(exits.sole, names)
-        else:
-            problem = yield from self._route(names, looked)
-        if source is not None:
-            progress.nodes = () if source == "input" else names
-            if saver is not None and (batch := saver.batch(source)) is not None:
-                yield Commit(batch)
-                saver.saved(batch)
-                if teller:
-                    yield teller.saved(batch)
-        if problem is not None:
-            raise problem
-        if teller:
-            yield from teller.moved(names, looked, progress.step, progress.values)
-
-    def _route(
-        self, names: tuple[str, ...], looked: list[Looked]
-    ) -> Generator[Effect, Any, RunError | None]:
-        """Evaluate the edges of these nodes; what went wrong, if anything did."""
-        progress = self._progress
-        state = self._schema.present(progress.values)
-        targets: list[str] = []
-        name = names[0]
-        try:
-            for name in names:
-                targets += yield from find_next(self._graph, name, state, looked)
-        except Exception as error:
-            return self._unrouted(names, name, state, error)
-        progress.next, progress.route = in_order(self._graph, targets), ()
-        return None
-
-    def _ask(self, router: Router, names: tuple[str, ...]) -> RunError | None:
-        """What ``_route`` does, for the common case of one node with one router."""
-        progress = self._progress
-        state = self._schema.present(progress.values)
-        try:
-            targets = targets_of(router, router.function(state))
-        except Exception as error:
-            return self._unrouted(names, names[0], state, error)
-        progress.next, progress.route = in_order(self._graph, targets), ()
-        return None
-
-    def _unrouted(
-        self, names: tuple[str, ...], name: str, state: Any, error: Exception
-    ) -> RunError:
-        self._progress.next, self._progress.route = (), names
-        if isinstance(error, RoutingError):
-            return error
-        what = f"finding the way on from node '{name}' failed"
-        return self._error(what, name, self._progress.step, state, error)
-
-    def _save(self, source: Source) -> Generator[Effect, Any, None]:
+    def _save(self, source: Source, wake_at: int | None = None) -> Generator[Effect, Any, None]:
         """Commit an entry, if one is due."""
         saver = self._saver
-        batch = saver.batch(source) if saver else None
+        batch = saver.batch(source, wake_at) if saver else None
         if saver is None or batch is None:
             return
         yield Commit(batch)
@@ -307,22 +249,81 @@ class Run:
         if self._teller:
             yield self._teller.saved(batch)
 
-    def _pausing(self) -> list[str]:
+    def _claim(self, names: tuple[str, ...]) -> Generator[Effect, Any, bool]:
+        """Announce a run that goes on, if its tasks may leave rows; whether the log knows it."""
+        node = self._graph.nodes[names[0]]
+        if self._journal is None or self._journal.known:
+            return True
+        if len(names) == 1 and node.simple and not node.wants_context:
+            return False
+        yield from self._announce("takeover")
+        return True
+
+    def _announce(self, source: Source) -> Generator[Effect, Any, None]:
+        """Let the log say that this run has the thread, before anything else is written.
+
+        Rows that tasks leave are under the head and do not move it: without an entry two runs
+        could write them side by side. What was left until then is read again.
+        """
+        yield from self._save(source)
+        if source in HOLDING and self._plan.recall is not None:
+            self._parts.desk.recall((yield Recall(self._plan.recall)))
+
+    # ---- coming to rest
+
+    def _pausing(self, names: tuple[str, ...]) -> list[str]:
         """The nodes at which the run must stop now."""
         if self._skip_interrupt:
             self._skip_interrupt = False
             return []
-        before = [name for name in self._progress.next if name in self._graph.interrupt_before]
+        before = [name for name in names if name in self._graph.interrupt_before]
         after = [name for name in self._progress.nodes if name in self._graph.interrupt_after]
         return before + after
 
     def _interrupt(self, waiting: list[str]) -> Generator[Effect, Any, Ending]:
         yield from self._save("interrupt")
         self._at_rest = True
+        found = tuple(Interrupt(id=f"{self._place}:{name}", node=name) for name in waiting)
+        return (yield from self._tell_rest(found, None))
+
+    def _rest_alone(self, name: str, signal: Paused) -> Generator[Effect, Any, Ending]:
+        asked: dict[str, list[Any]] = {}
+        sleeps: dict[str, list[Any]] = {}
+        task = task_id(name)
+        note_pause(task, signal, asked, sleeps)
+        return (yield from self._rest({task}, asked, sleeps, [task]))
+
+    def _rest(
+        self,
+        ran: set[str],
+        asked: dict[str, list[Any]],
+        sleeps: dict[str, list[Any]],
+        order: Sequence[str],
+    ) -> Generator[Effect, Any, Ending]:
+        """Leave the step as it is: some of its tasks wait."""
+        progress, hidden = self._progress, self._progress.hidden
+        self._note(progress.hide(ASKED, still_asked(hidden, ran, asked, order) or None))
+        self._note(progress.hide(SLEEPS, still_asleep(hidden, ran, sleeps) or None))
+        wake_at = wake_time(hidden, self._plan.clock.now())
+        found = open_interrupts(hidden, self._place)
+        yield from self._save("interrupt" if found else "sleep", wake_at)
+        self._at_rest = True
+        return (yield from self._tell_rest(found, wake_at))
+
+    def _tell_rest(
+        self, found: tuple[Interrupt, ...], wake_at: int | None
+    ) -> Generator[Effect, Any, Ending]:
+        progress = self._progress
         if self._teller:
-            progress = self._progress
-            yield from self._teller.interrupted(waiting, progress.step, progress.values)
-        return self._ending("interrupted")
+            if found:
+                yield from self._teller.interrupted(found, progress.step, progress.values)
+            else:
+                yield self._teller.asleep(progress.step, wake_at)
+        return self._ending("interrupted" if found else "sleeping", found, wake_at)
+
+    @property
+    def _place(self) -> str:
+        return f"{self._desk.settled}.{self._progress.step + 1}"
 
     def _complete(self) -> Generator[Effect, Any, Ending]:
         if self._journal and self._journal.record.status != "completed":
@@ -332,7 +333,9 @@ class Run:
             yield self._teller.event("graph_complete", step=self._progress.step)
         return self._ending("completed")
 
-    def _ending(self, status: Literal["completed", "interrupted"]) -> Ending:
+    def _ending(
+        self, status: Any, found: tuple[Interrupt, ...] = (), wake_at: int | None = None
+    ) -> Ending:
         progress = self._progress
         return Ending(
             status=status,
@@ -340,7 +343,10 @@ class Run:
             nodes=progress.nodes,
             next=progress.next,
             step=progress.step,
-            time=self._time(),
+            time=self._desk.time(),
+            interrupts=found,
+            wake_at=wake_at,
+            hidden=progress.hidden,
         )
 
     def _fail(self, error: BaseException) -> Generator[Effect, Any, BaseException]:

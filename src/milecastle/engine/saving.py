@@ -35,7 +35,7 @@ class Saver:
         self._unsaved = 0
         self.may_record = True
 
-    def batch(self, source: Source) -> Batch | None:
+    def batch(self, source: Source, wake_at: int | None = None) -> Batch | None:
         """The batch for what just happened; ``None`` if the interval says to wait."""
         progress, journal = self._progress, self._journal
         self._unsaved += 1
@@ -44,10 +44,12 @@ class Saver:
         status: RunStatus | None = None
         if source == "interrupt":
             status = "interrupted"
+        elif source == "sleep":
+            status = "sleeping"
         elif not progress.next and not progress.route:
             status = "completed"
         try:
-            batch = journal.append(progress, source, self._note, status)
+            batch = journal.append(progress, source, self._note, status, wake_at)
         except BaseException:
             self._unsaved = 0  # what cannot be written is no part of what a failure leaves
             raise
@@ -65,11 +67,12 @@ class Saver:
         self.may_record = self._journal.record.status == "running"
         if batch.entries:
             self._unsaved = 0
-            self._progress.since = batch.entries[-1].created_at
+            if batch.entries[-1].source != "takeover":
+                self._progress.since = batch.entries[-1].created_at
 
-    def result(self, task: str, update: Mapping[str, Any]) -> TaskResult | None:
+    def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult | None:
         """A result to keep; ``None`` if the step that it belongs to was not saved itself."""
-        return None if self._unsaved else self._journal.result(task, update)
+        return None if self._unsaved else self._journal.result(row, update, node)
 
     def results(self, kept: list[TaskResult]) -> Batch:
         """The batch that keeps results while their siblings run."""

@@ -11,6 +11,7 @@ from milecastle.engine.plan import RunPlan
 from milecastle.engine.routing import Looked
 from milecastle.errors import CycleDetected
 from milecastle.model.event import Event, EventType
+from milecastle.model.interrupt import Interrupt
 from milecastle.ports.store import Batch
 
 __all__ = ["Teller"]
@@ -39,19 +40,35 @@ class Teller:
                     "checkpoint_resume", step=entry.step, seq=seq, data={"next": waiting}
                 )
 
-    def node_start(self, name: str, step: int, guard: Guard) -> Generator[Effect, Any, None]:
+    def node_start(
+        self, name: str, step: int, guard: Guard, attempt: int = 1, task: str | None = None
+    ) -> Generator[Effect, Any, None]:
         """A node is about to run; a revisit is told as well."""
         if guard.visit_count(name) > 1:
             yield self._revisited(name, step, guard)
         yield self.event("state_copied", node=name, step=step)
-        yield self.event("node_start", node=name, step=step, data={"attempt": 1})
+        data = {"attempt": attempt, **_task(name, task)}
+        yield self.event("node_start", node=name, step=step, data=data)
 
-    def node_ended(self, name: str, step: int, update: Any, error: BaseException | None) -> Emit:
+    def node_ended(
+        self,
+        name: str,
+        step: int,
+        update: Any,
+        error: BaseException | None,
+        task: str | None = None,
+    ) -> Emit:
         """A node returned, or raised."""
         if error is None:
-            return self.event("node_complete", node=name, step=step, update=update)
-        data = {"error": type(error).__qualname__}
+            data = _task(name, task)
+            return self.event("node_complete", node=name, step=step, update=update, data=data)
+        data = {"error": type(error).__qualname__, **_task(name, task)}
         return self.event("node_failed", node=name, step=step, data=data)
+
+    def retry(self, name: str, step: int, attempt: int, error: BaseException, task: str) -> Emit:
+        """A node will be tried again."""
+        data = {"attempt": attempt, "error": type(error).__qualname__, **_task(name, task)}
+        return self.event("retry", node=name, step=step, data=data)
 
     def moved(
         self, names: tuple[str, ...], looked: Iterable[Looked], step: int, values: Mapping[str, Any]
@@ -73,12 +90,23 @@ class Teller:
         return self.event("checkpoint_save", step=entry.step, seq=entry.seq, data=data)
 
     def interrupted(
-        self, waiting: Iterable[str], step: int, values: Mapping[str, Any]
+        self, waiting: Iterable[Interrupt], step: int, values: Mapping[str, Any]
     ) -> Generator[Effect, Any, None]:
-        """The run waits at these nodes."""
+        """The run waits at these places."""
         state = self._plan.graph.schema.present(dict(values))
-        for name in waiting:
-            yield self.event("interrupt", node=name, step=step, state=state)
+        for found in waiting:
+            data = {"id": found.id, "question": found.question, "show": found.show}
+            yield self.event(
+                "interrupt",
+                node=found.node,
+                step=step,
+                state=state,
+                data=data if found.asks else {"id": found.id},
+            )
+
+    def asleep(self, step: int, wake_at: int | None) -> Emit:
+        """The run rests until a time."""
+        return self.event("sleep", step=step, data={"wake_at": wake_at})
 
     def failed(self, error: BaseException, step: int, guard: Guard) -> Generator[Effect, Any, None]:
         """The run ended with an error; a revisit that was one too many is told as well."""
@@ -91,3 +119,8 @@ class Teller:
     def _revisited(self, name: str, step: int, guard: Guard) -> Emit:
         data = {"visits": guard.visit_count(name)}
         return self.event("cycle", node=name, step=step, data=data)
+
+
+def _task(name: str, task: str | None) -> dict[str, Any]:
+    """The task, where it is not just the node."""
+    return {} if task is None or task == name else {"task": task}

@@ -17,8 +17,10 @@ import msgspec
 from milecastle.graph.caller import caller, names_around
 from milecastle.graph.edges import PlainEdge, Router
 from milecastle.graph.nodes import is_async, name_of
+from milecastle.graph.policy import NodePolicy
+from milecastle.graph.sending import Map
 from milecastle.model.manifest import END, START
-from milecastle.model.policies import ExecutionConfig
+from milecastle.model.policies import ExecutionConfig, Retry, Timeout
 from milecastle.model.problem import Place
 
 __all__ = ["Declared", "GraphBuilder", "NodeDeclaration"]
@@ -31,8 +33,7 @@ class NodeDeclaration(msgspec.Struct, frozen=True):
 
     name: str
     function: Callable[..., Any]
-    version: str
-    inline: bool
+    policy: NodePolicy
     place: Place
 
 
@@ -74,27 +75,25 @@ class GraphBuilder:
         name: str | None = ...,
         version: str = ...,
         inline: bool = ...,
+        retry: Retry | int | None = ...,
+        timeout: Timeout | float | None = ...,
+        limit: int | None = ...,
+        on_error: str | None = ...,
+        defer: bool = ...,
+        goto: Iterable[str] = ...,
     ) -> Callable[[F], F]: ...
     def node(
-        self,
-        function: F | None = None,
-        /,
-        *,
-        name: str | None = None,
-        version: str = "",
-        inline: bool = False,
+        self, function: F | None = None, /, *, name: str | None = None, **policy: Any
     ) -> F | Callable[[F], F]:
         """Declare the decorated function as a node, under its own name unless ``name`` is given.
 
-        ``version`` is part of the fingerprint: raise it when the node's meaning changes.
-        ``inline=True`` runs a sync node on the event loop itself when the graph runs async.
+        What else can be said of it is described at ``add_node``.
         """
         if isinstance(function, str):
             raise TypeError(f"to name a node, write @graph.node(name={function!r})")
 
         def declare(function: F) -> F:
-            given = name_of(function) if name is None else name
-            self.add_node(given, function, version=version, inline=inline)
+            self.add_node(name_of(function) if name is None else name, function, **policy)
             return function
 
         return declare if function is None else declare(function)
@@ -102,19 +101,51 @@ class GraphBuilder:
     def add_node(
         self,
         name: str | Callable[..., Any],
-        function: Callable[..., Any] | None = None,
+        function: Any = None,
         *,
         version: str = "",
         inline: bool = False,
+        retry: Retry | int | None = None,
+        timeout: Timeout | float | None = None,
+        limit: int | None = None,
+        on_error: str | None = None,
+        defer: bool = False,
+        goto: Iterable[str] = (),
+        give: Callable[[Any], Any] | None = None,
+        take: Callable[[Any], Any] | None = None,
     ) -> None:
-        """Declare a node; ``add_node(function)`` uses the function's name."""
+        """Declare a node; ``add_node(function)`` uses the function's name.
+
+        ``version`` is part of the fingerprint: raise it when the node's meaning changes.
+        ``inline=True`` runs a sync node on the event loop itself when the graph runs async.
+        ``retry`` and ``timeout`` say how it is tried (``retry=3``, ``timeout=30``), ``on_error``
+        which node runs instead of what comes next once it has failed for good.
+        ``limit`` is how many tasks of it run at once in a fan-out. ``defer=True`` lets it wait
+        until no other node is left to run. ``goto`` lists the nodes that a ``Command`` that it
+        returns may lead to.
+
+        A compiled graph may be a node: ``give`` makes its input of the state, ``take`` makes the
+        update of its last state; by default both states share the keys that both have.
+        """
         if function is None:
             if isinstance(name, str):
                 raise TypeError(f"add_node({name!r}) needs the node's function as well")
-            return self.add_node(name_of(name), name, version=version, inline=inline)
-        declaration = NodeDeclaration(_name(name), function, _version(version), inline, caller())
-        self._declared.nodes.append(declaration)
-        return None
+            name, function = name_of(name), name
+        if isinstance(function, GraphBuilder):
+            raise TypeError(f"node {name!r} is a graph: compile it first, graph.compile()")
+        policy = NodePolicy(
+            version=_version(version),
+            inline=inline,
+            retry=Retry(attempts=retry) if isinstance(retry, int) else retry,
+            timeout=Timeout(run=timeout) if isinstance(timeout, int | float) else timeout,
+            limit=limit,
+            on_error=on_error,
+            defer=defer,
+            goto=(goto,) if isinstance(goto, str) else tuple(map(_name, goto)),
+            give=give,
+            take=take,
+        )
+        self._declared.nodes.append(NodeDeclaration(_name(name), function, policy, caller()))
 
     def add_edge(self, source: str, target: str, when: Callable[[Any], Any] | None = None) -> None:
         """Lead from ``source`` to ``target``, always or when the predicate holds.
@@ -154,6 +185,30 @@ class GraphBuilder:
             place=caller(),
         )
         self._declared.routers.append(edge)
+
+    def map(
+        self,
+        source: str,
+        node: str,
+        *,
+        over: str | Callable[[Any], Iterable[Any]],
+        item: str,
+    ) -> None:
+        """After ``source``, run ``node`` once for each member of a list, side by side.
+
+        ``over`` is the key of the list, or a function of the state that gives one. Each task
+        finds its member in its state, under ``item``. Their updates are applied in the order of
+        the list. If the list is empty, the run goes on as if ``node`` had run.
+        """
+        self._declared.routers.append(
+            Router(
+                source=_name(source),
+                function=Map(_name(node), cast("Any", over), _name(item)),
+                targets=MappingProxyType({node: node}),
+                name=f"each of {over}" if isinstance(over, str) else "each",
+                place=caller(),
+            )
+        )
 
     def set_entry_point(self, name: str) -> None:
         """Start here: the same as an edge from ``START``."""

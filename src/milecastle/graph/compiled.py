@@ -24,19 +24,29 @@ __all__ = ["CompiledGraph", "compile_graph"]
 
 
 class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph that passed every check. ``order`` ranks nodes as they were declared."""
+    """A graph that passed every check. ``order`` ranks nodes as they were declared.
+
+    ``gotos`` are the nodes that each node may lead to by whatever way.
+    """
 
     name: str
     schema: StateSchema
     nodes: Mapping[str, Node]
     order: Mapping[str, int]
     exits: Mapping[str, Exits]
+    gotos: Mapping[str, frozenset[str]]
     config: ExecutionConfig
     manifest: Manifest
     fingerprint: str
     is_async: bool
+    defers: bool = False
     interrupt_before: frozenset[str] = frozenset()
     interrupt_after: frozenset[str] = frozenset()
+
+    @property
+    def stops(self) -> bool:
+        """Whether a run looks at a step before running it: something in it may have to wait."""
+        return self.defers or bool(self.interrupt_before or self.interrupt_after)
 
 
 def compile_graph(
@@ -75,18 +85,28 @@ def _freeze(
         nodes=MappingProxyType(nodes),
         order=MappingProxyType({name: rank for rank, name in enumerate(nodes)}),
         exits=MappingProxyType(exits),
+        gotos=_targets_of_each(manifest),
         config=declared.config,
         manifest=manifest,
         fingerprint=manifest.fingerprint,
         is_async=_any_async(nodes, exits),
+        defers=any(node.policy.defer for node in nodes.values()),
         interrupt_before=frozenset(interrupt_before),
         interrupt_after=frozenset(interrupt_after),
     )
 
 
+def _targets_of_each(manifest: Manifest) -> Mapping[str, frozenset[str]]:
+    targets: dict[str, set[str]] = {}
+    for edge in manifest.edges:
+        targets.setdefault(edge.source, set()).add(edge.target)
+    return MappingProxyType({source: frozenset(found) for source, found in targets.items()})
+
+
 def _any_async(nodes: Mapping[str, Node], exits: Mapping[str, Exits]) -> bool:
     return (
         any(node.is_async for node in nodes.values())
+        or any(node.subgraph.graph.is_async for node in nodes.values() if node.subgraph)
         or any(branch.is_async for exit in exits.values() for branch in exit.branches)
         or any(router.is_async for exit in exits.values() for router in exit.routers)
     )

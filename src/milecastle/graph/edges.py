@@ -40,7 +40,8 @@ class PlainEdge(msgspec.Struct, frozen=True):
 class Router(msgspec.Struct, frozen=True, kw_only=True):
     """A function that names the next node or nodes. ``targets`` maps what it may return.
 
-    ``together`` holds the sets of nodes that it is seen to return in one list.
+    ``together`` holds the sets of nodes that it is seen to return in one list. One that is not
+    ``asked`` only tells where a node may lead by its own word: ``Command(goto=)``, ``on_error``.
     """
 
     source: str
@@ -50,11 +51,13 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     is_async: bool = False
     together: tuple[frozenset[str], ...] = ()
     place: Place | None = None
+    asked: bool = True
+    name: str = ""
 
     @property
     def label(self) -> str:
         """The router's name, for drawings and messages."""
-        return name_of(self.function)
+        return self.name or name_of(self.function)
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -88,7 +91,8 @@ def exits_of(
     for edge in edges:
         plain[edge.source].append(edge)
     for router in routers:
-        routed[router.source].append(router)
+        if router.asked:
+            routed[router.source].append(router)
     rank = {source: number for number, source in enumerate(plain)}
     return {source: _exits(plain[source], routed[source], rank) for source in plain}
 

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from milecastle.graph.policy import PLAIN, NodePolicy
 from milecastle.model.problem import Place
 
 if TYPE_CHECKING:
     from inspect import Signature
+
+    from milecastle.graph.subgraphs import Subgraph
 
 __all__ = ["Node", "NotCallable", "is_async", "name_of", "plain_function", "read_node"]
 
@@ -35,7 +38,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A node as it is run. ``parameters`` pairs each parameter with what is injected into it.
 
     The first ``leading`` of them are passed by position. ``positional`` is true for the common
-    case of a function of the state alone.
+    case of a function of the state alone. ``simple`` is true for a node that is called once and
+    either returns or fails; a ``subgraph`` is not called at all.
     """
 
     name: str
@@ -45,9 +49,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     leading: int
     positional: bool
     wants_context: bool
-    version: str = ""
-    inline: bool = False
+    simple: bool = True
+    policy: NodePolicy = PLAIN
     place: Place | None = None
+    subgraph: Subgraph | None = None
+
+    @property
+    def version(self) -> str:
+        """The version that its author declared."""
+        return self.policy.version
 
     def call(self, state: Any, config: Any, context: Any) -> Any:
         """Call the function; an async one gives its coroutine."""
@@ -62,9 +72,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 def read_node(
     name: str,
     function: Callable[..., Any],
-    *,
-    version: str = "",
-    inline: bool = False,
+    policy: NodePolicy = PLAIN,
     place: Place | None = None,
 ) -> Node:
     """Read the signature of a function; ``NotCallable`` says why it cannot be a node."""
@@ -90,8 +98,8 @@ def read_node(
         leading=leading,
         positional=positional,
         wants_context=any(what == "ctx" for _, what in parameters),
-        version=version,
-        inline=inline,
+        simple=policy.is_simple,
+        policy=policy,
         place=place,
     )
 

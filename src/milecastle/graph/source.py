@@ -68,6 +68,8 @@ def returned_names(function: Callable[..., Any]) -> Returned:
     for value in source.returned():
         is_list = isinstance(value, ast.List | ast.Tuple)
         members = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+        if isinstance(value, ast.ListComp) and isinstance(value.elt, ast.Call):
+            members = [value.elt]
         names = {source.name(member): source.place(member) for member in members}
         told = None not in names
         complete = complete and told
@@ -97,7 +99,9 @@ class _Source(msgspec.Struct, frozen=True):
                 yield from _sides(statement.value)
 
     def name(self, value: ast.expr) -> str | None:
-        """A string that is written out, or that a constant of the module holds."""
+        """A string that is written out, or that a constant of the module holds; a ``Send``'s."""
+        if isinstance(value, ast.Call) and value.args and _called(value.func) == "Send":
+            return self.name(value.args[0])
         if isinstance(value, ast.Name):
             constant = self.constants.get(value.id)
             return constant if isinstance(constant, str) else None
@@ -107,6 +111,13 @@ class _Source(msgspec.Struct, frozen=True):
 
     def place(self, value: ast.expr) -> Place:
         return Place(self.file, value.lineno + self.offset)
+
+
+def _called(function: ast.expr) -> str:
+    """The last part of the name of what is called."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def _sides(value: ast.expr) -> Iterator[ast.expr]:

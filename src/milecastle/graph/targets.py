@@ -11,10 +11,11 @@ import msgspec.structs
 
 from milecastle.graph.edges import Router
 from milecastle.graph.nodes import plain_function
+from milecastle.graph.sending import Command
 from milecastle.graph.source import Returned
 from milecastle.graph.types import is_union, unfolded
 
-__all__ = ["with_targets"]
+__all__ = ["goto_of", "with_targets"]
 
 
 def with_targets(router: Router, returned: Returned, local_names: Mapping[str, Any]) -> Router:
@@ -30,6 +31,19 @@ def with_targets(router: Router, returned: Returned, local_names: Mapping[str, A
     if returned.several or (not returned.complete and _is_list(hint)):
         together = [frozenset(targets.values())]
     return msgspec.structs.replace(router, targets=targets, together=tuple(together))
+
+
+def goto_of(function: Any, local_names: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where the ``Command`` of a node may lead, by its annotation: ``Command[Literal[...]]``."""
+    hint = unfolded(_return_hint(function, local_names))
+    parts = get_args(hint) if is_union(get_origin(hint)) else (hint,)
+    return tuple(
+        name
+        for part in parts
+        if get_origin(part) is Command
+        for argument in get_args(part)
+        for name in _literals(argument)
+    )
 
 
 def _return_hint(function: Any, local_names: Mapping[str, Any]) -> Any:

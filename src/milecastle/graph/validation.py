@@ -15,6 +15,8 @@ MC120     a class that cannot be a state
 MC121     a name that a node cannot have
 MC122     an edge into START or out of END
 MC123     a router whose targets are not known
+MC124     a subgraph whose state does not fit
+MC125     a key that a state cannot have
 ========  ==========================================================
 
 A mistake is reported once: what only follows from it (a misspelt target leaves a node without a
@@ -28,11 +30,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from milecastle.graph.builder import Declared, NodeDeclaration
 from milecastle.graph.edges import PlainEdge, Router
 from milecastle.graph.findings import Findings
-from milecastle.graph.nodes import NotCallable, read_node
+from milecastle.graph.node_reading import read_declared
 from milecastle.graph.parallel import meetings
 from milecastle.graph.reducers import LAST
 from milecastle.graph.schema import UnreadableState, read_schema
-from milecastle.graph.source import Returned, returned_keys, returned_names
+from milecastle.graph.source import Returned, returned_names
 from milecastle.graph.targets import with_targets
 from milecastle.model.manifest import END, START
 from milecastle.model.problem import Place, Problem
@@ -73,6 +75,15 @@ def _read_state(declared: Declared, findings: Findings) -> None:
     except UnreadableState as error:
         suggestion = "declare the state as a TypedDict, each field with its type"
         findings.report("MC120", str(error), declared.place, suggestion)
+        return
+    for name in findings.schema.channels:
+        if name.startswith("__") and name.endswith("__"):
+            findings.report(
+                "MC125",
+                f"the state has the key '{name}'; such names are kept for what is not state",
+                declared.place,
+                "give it a name without the underscores around it",
+            )
 
 
 def _read_nodes(declared: Declared, findings: Findings) -> None:
@@ -95,28 +106,12 @@ def _read_nodes(declared: Declared, findings: Findings) -> None:
                 "give it a name of its own: add_node('my_name', function)",
             )
         else:
-            _read_node(declaration, findings)
+            read_declared(declaration, declared.local_names, findings)
 
 
 def _can_be_a_name(name: str) -> bool:
     # Names are stored as UTF-8, which has no lone surrogates.
     return name not in ("", START, END) and not any("\ud800" <= char <= "\udfff" for char in name)
-
-
-def _read_node(declaration: NodeDeclaration, findings: Findings) -> None:
-    try:
-        node = read_node(
-            declaration.name,
-            declaration.function,
-            version=declaration.version,
-            inline=declaration.inline,
-            place=declaration.place,
-        )
-    except NotCallable as error:
-        findings.report("MC118", str(error), declaration.place, error.suggestion)
-    else:
-        findings.nodes[node.name] = node
-        findings.writes[node.name] = returned_keys(node.function)
 
 
 def _read_routers(declared: Declared, findings: Findings) -> None:

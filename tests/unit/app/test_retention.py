@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from milecastle import CheckpointStore, Conflict, InvalidRequest, Retention, Store, ThreadKey
+from milecastle import (
+    CheckpointStore,
+    Conflict,
+    InvalidRequest,
+    Keyring,
+    Retention,
+    Store,
+    ThreadKey,
+)
 from milecastle.app.retention import apply_retention
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.registry import TypeRegistry
@@ -185,8 +193,8 @@ def test_an_update_without_a_run_of_its_own_is_counted_too() -> None:
 
 def test_a_thread_that_somebody_else_deleted_is_not_counted() -> None:
     class Late(WrappedStore):
-        def delete(self, key: ThreadKey) -> bool:
-            super().delete(key)
+        def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+            super().delete(key, head=head)
             return super().delete(key)
 
     store = Late(MemoryStore())
@@ -291,3 +299,34 @@ def test_erasing_takes_threads_whatever_their_state(stores: Stores, kind: str) -
     assert (running.seqs(), other.seqs()) == ([], [1])
     with pytest.raises(Conflict):
         running.write(1)
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_threads_of_subgraphs_go_with_theirs_and_never_before(stores: Stores, kind: str) -> None:
+    store = stores.open(kind)
+    ended = Diary(store, "ended").write(50, 40, status="completed")
+    with_it = [
+        Diary(store, f"ended\x1f{place}").write(45, status="completed")
+        for place in ("2.1\x1fsub", "3.2\x1fsub", "3.2\x1fsub\x1f1.1\x1finner")
+    ]
+    waiting = Diary(store, "waiting").write(50, 40, status="interrupted")
+    needed = Diary(store, "waiting\x1f2.1\x1fsub").write(45, status="completed")
+    orphan = Diary(store, "lost\x1f2.1\x1fsub").write(45, status="completed")
+    beside = Diary(store, "ended2").write(1, status="completed")
+    went = ("ended", "lost\x1f2.1\x1fsub")
+    assert apply(store, dry_run=True, older_than=30 * DAY) == (5, 0, 0, went, ())
+    assert apply(store, older_than=30 * DAY) == (5, 0, 0, went, ())
+    assert [diary.seqs() for diary in (ended, orphan, *with_it)] == [[]] * 5
+    assert [diary.seqs() for diary in (waiting, needed, beside)] == [[1, 2], [1], [1]]
+
+
+def test_the_key_of_an_encrypted_thread_goes_with_it() -> None:
+    store, keys = MemoryStore(), MemoryStore()
+    ring = Keyring({"main": b"k" * 32}, store=keys)
+    direct = CheckpointStore(store, encryption=ring)
+    direct.put(ThreadKey("tenant", "t"), {"n": 1})
+    assert len(keys.threads("milecastle.keys")) == 1
+    report = direct.apply_retention("tenant", Retention(older_than=timedelta(0)), dry_run=True)
+    assert (report.deleted, len(keys.threads("milecastle.keys"))) == (("t",), 1)
+    assert direct.apply_retention("tenant", Retention(older_than=timedelta(0))).deleted == ("t",)
+    assert keys.threads("milecastle.keys") == []

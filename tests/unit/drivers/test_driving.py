@@ -18,6 +18,7 @@ from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
+from milecastle.testing import ManualClock
 
 Effects = Generator[Effect, Any, Ending]
 
@@ -27,6 +28,14 @@ EMIT = Emit(Event(type="graph_start", run_id="run"))
 
 def empty_batch(store: MemoryStore | None = None) -> Batch:
     return Batch(key=ThreadKey("a", "b"), head=0)
+
+
+def host(**surroundings: Any) -> Host:
+    return Host(clock=ManualClock(), **surroundings)
+
+
+def nothing(event: Event) -> None:
+    """What a reader sees who wants to see nothing."""
 
 
 def everything(event: Event) -> Event:
@@ -71,7 +80,7 @@ def test_what_an_effect_raised_is_thrown_into_the_engine(way: str) -> None:
             yield Commit(empty_batch())
         return ENDING
 
-    assert exhaust(effects(), Host(), way) is ENDING
+    assert exhaust(effects(), host(), way) is ENDING
 
 
 @WAYS
@@ -81,7 +90,7 @@ def test_an_unknown_effect_is_a_defect(way: str) -> None:
             yield object()  # type: ignore[misc]  # pyright: ignore[reportReturnType]
         return ENDING
 
-    assert exhaust(effects(), Host(), way) is ENDING
+    assert exhaust(effects(), host(), way) is ENDING
 
 
 def test_the_blocking_driver_awaits_nothing() -> None:
@@ -93,7 +102,7 @@ def test_the_blocking_driver_awaits_nothing() -> None:
             yield Evaluate(holds, {})
         return ENDING
 
-    assert exhaust(effects(), Host(), "blocking") is ENDING
+    assert exhaust(effects(), host(), "blocking") is ENDING
 
 
 def test_the_asynchronous_driver_awaits_predicates() -> None:
@@ -104,7 +113,7 @@ def test_the_asynchronous_driver_awaits_predicates() -> None:
         assert (yield Evaluate(holds, 7)) is True
         return ENDING
 
-    assert exhaust(effects(), Host(timeout=60), "asynchronous") is ENDING
+    assert exhaust(effects(), host(timeout=60), "asynchronous") is ENDING
 
 
 @WAYS
@@ -136,7 +145,7 @@ def test_a_reader_that_leaves_lets_the_engine_close_its_record(way: str) -> None
                 raise Unavailable("gone")
             store.commit(batch)
 
-    leave(effects(), Host(store=Once(), observers=(Ear(),), wanted=everything), way)
+    leave(effects(), host(store=Once(), observers=(Ear(),), wanted=everything), way)
     assert told == ["graph_start", "graph_failed"]
 
 
@@ -151,7 +160,7 @@ def test_an_engine_may_end_in_its_own_way_when_a_reader_leaves(way: str, end: st
                 raise
         return ENDING
 
-    leave(effects(), Host(wanted=everything), way)
+    leave(effects(), host(wanted=everything), way)
 
 
 def test_a_drive_that_was_not_read_to_its_end_has_no_result() -> None:
@@ -159,7 +168,7 @@ def test_a_drive_that_was_not_read_to_its_end_has_no_result() -> None:
         yield EMIT
         return ENDING
 
-    drive = Drive(effects(), Host())
+    drive = Drive(effects(), host())
     with pytest.raises(RuntimeError, match="not come to rest"):
         drive.result()
 
@@ -174,7 +183,7 @@ def test_other_tasks_of_the_loop_get_their_turn() -> None:
 
     async def scenario() -> None:
         nonlocal turns
-        driving = asyncio.ensure_future(Drive(effects(), Host(store=MemoryStore())).finish())
+        driving = asyncio.ensure_future(Drive(effects(), host(store=MemoryStore())).finish())
         while not driving.done():
             turns += 1
             await asyncio.sleep(0)
@@ -194,11 +203,11 @@ class Flag:
 
 
 def test_a_host_says_why_a_run_must_stop() -> None:
-    assert Host().stop_reason() is None
-    assert not Host().watching
-    assert Host(cancel=Flag(False), timeout=60).stop_reason() is None
-    assert isinstance(Host(cancel=Flag(True)).stop_reason(), RunCancelled)
-    late = Host(timeout=1e-9)
+    assert host().stop_reason() is None
+    assert not host().watching
+    assert host(cancel=Flag(False), timeout=60).stop_reason() is None
+    assert isinstance(host(cancel=Flag(True)).stop_reason(), RunCancelled)
+    late = host(timeout=1e-9)
     reason = late.stop_reason()
     assert isinstance(reason, RunTimeout)
     with pytest.raises(Stopped) as caught:
@@ -208,6 +217,6 @@ def test_a_host_says_why_a_run_must_stop() -> None:
 
 def test_a_host_tells_and_selects_events() -> None:
     event = Event(type="graph_start", run_id="run")
-    assert Host().tell(event) is None
-    assert Host(wanted=everything).tell(event) is event
-    assert Host(wanted=lambda event: None).tell(event) is None
+    assert host().tell(event) is None
+    assert host(wanted=everything).tell(event) is event
+    assert host(wanted=nothing).tell(event) is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milecastle import END, START, RoutingError, StateGraph
-from milecastle.engine.routing import Looked, find_next, in_order
+from milecastle.engine.routing import Looked, Way, find_next, in_order
 from milecastle.graph.compiled import CompiledGraph
 from tests.unit.engine.by_hand import State, always, say
 
@@ -30,11 +30,10 @@ def hub(*routers: Any, fixed: tuple[str, ...] = (), when: Any = ()) -> CompiledG
 
 
 def found(graph: CompiledGraph) -> tuple[list[str], list[Looked]]:
-    looked: list[Looked] = []
-    search = find_next(graph, "hub", {"n": 0, "log": []}, looked)
-    with pytest.raises(StopIteration) as caught:
-        search.send(None)
-    return caught.value.value, looked
+    way = Way()
+    with pytest.raises(StopIteration):
+        find_next(graph, "hub", {"n": 0, "log": []}, way).send(None)
+    return way.names, way.looked
 
 
 def test_fixed_edges_are_all_taken() -> None:
@@ -56,7 +55,7 @@ def test_routers_add_to_the_edges() -> None:
 
 def test_no_way_on_is_an_error() -> None:
     with pytest.raises(RoutingError, match="none of its predicates holds"):
-        next(find_next(hub(when=[("a", always(False))]), "hub", {}, []))
+        next(find_next(hub(when=[("a", always(False))]), "hub", {}, Way()))
 
 
 def test_nodes_come_in_the_order_of_declaration_each_once() -> None:

@@ -26,7 +26,7 @@ from milecastle.engine.effects import (
     Evaluate,
     Finished,
     RunTask,
-    RunTasks,
+    StartTasks,
     Stopped,
 )
 from milecastle.engine.plan import Ending
@@ -53,8 +53,15 @@ def commit_of(effect: object) -> Commit:
 
 
 def tasks_of(effect: object) -> tuple[RunTask, ...]:
-    assert isinstance(effect, RunTasks)
+    assert isinstance(effect, StartTasks)
     return effect.tasks
+
+
+def started(effects: Effects) -> tuple[RunTask, ...]:
+    """The tasks that are started now; the engine then waits for them."""
+    tasks = tasks_of(effects.send(None))
+    assert isinstance(effects.send(None), AwaitTasks)
+    return tasks
 
 
 def ending_of(call: Callable[[], object]) -> Ending:
@@ -158,12 +165,12 @@ def test_an_input_that_does_not_fit_begins_nothing() -> None:
 def test_each_result_is_committed_while_others_run() -> None:
     effects = effects_of(fan("a", "b", "c"), stored=True)
     commit_of(effects.send(None))
-    a, b, c = tasks_of(effects.send(None))
+    a, b, c = started(effects)
     first = commit_of(effects.send([Finished(b, {"log": ["b"]})])).batch
-    assert (first.entries, [result.task for result in first.results]) == ((), ["b"])
+    assert (first.entries, [result.task for result in first.results]) == ((), ["1:b"])
     assert isinstance(effects.send(None), AwaitTasks)
     second = commit_of(effects.send([Finished(c, {"log": ["c"]})])).batch
-    assert [result.task for result in second.results] == ["c"]
+    assert [result.task for result in second.results] == ["1:c"]
     assert isinstance(effects.send(None), AwaitTasks)
     step = commit_of(effects.send([Finished(a, {"log": ["a"]})])).batch
     assert (step.results, step.entries[0].nodes) == ((), ("a", "b", "c"))
@@ -174,14 +181,14 @@ def test_each_result_is_committed_while_others_run() -> None:
 def test_branches_that_end_together_cost_no_commit_of_their_own() -> None:
     effects = effects_of(fan("a", "b"), stored=True)
     effects.send(None)
-    tasks = tasks_of(effects.send(None))
+    tasks = started(effects)
     step = commit_of(effects.send([Finished(task, {}) for task in tasks])).batch
     assert len(step.entries) == 1
 
 
 def test_branches_without_a_store_keep_nothing() -> None:
     effects = effects_of(fan("a", "b"))
-    a, b = tasks_of(effects.send(None))
+    a, b = started(effects)
     assert isinstance(effects.send([Finished(b, {"log": ["b"]})]), AwaitTasks)
     ending = ending_of(lambda: effects.send([Finished(a, {"log": ["a"]})]))
     assert ending.values["log"] == ["a", "b"]
@@ -193,7 +200,7 @@ def test_the_result_of_a_sibling_outlasts_a_failure(first: str) -> None:
     store = MemoryStore()
     effects = effects_of(graph, stored=True)
     store.commit(commit_of(effects.send(None)).batch)
-    tasks = {task.node.name: task for task in tasks_of(effects.send(None))}
+    tasks = {task.node.name: task for task in started(effects)}
     ended = {
         "good": Finished(tasks["good"], {"log": ["good"]}),
         "bad": Finished(tasks["bad"], None, ValueError("boom")),
@@ -212,10 +219,11 @@ def test_the_result_of_a_sibling_outlasts_a_failure(first: str) -> None:
         effects.send(None)
     assert caught.value.node == "bad"
     position = head_of(graph, store)
-    assert position.results == {"good": {"log": ["good"]}}
+    assert position.results == {"1:good": {"log": ["good"]}}
 
     again = Run(plan_for(graph, position=position, journal=journal_for(graph, position))).effects()
-    (task,) = tasks_of(again.send(None))
+    assert commit_of(again.send(None)).batch.entries[0].source == "takeover"
+    (task,) = started(again)
     assert task.node.name == "bad"
     commit_of(again.send([Finished(task, {"log": ["bad"]})]))
     assert ending_of(lambda: again.send(None)).values["log"] == ["bad", "good"]
@@ -226,13 +234,14 @@ def test_a_step_whose_results_are_all_known_runs_nothing() -> None:
     store = MemoryStore()
     effects = effects_of(graph, stored=True)
     store.commit(commit_of(effects.send(None)).batch)
-    a, b = tasks_of(effects.send(None))
+    a, b = started(effects)
     store.commit(commit_of(effects.send([Finished(a, {"log": ["a"]})])).batch)
     effects.send(None)
     effects.close()
     position = head_of(graph, store)
-    position.results["b"] = {"log": ["b"]}
+    position.results["1:b"] = {"log": ["b"]}
     again = Run(plan_for(graph, position=position, journal=journal_for(graph, position))).effects()
+    assert commit_of(again.send(None)).batch.entries[0].source == "takeover"
     step = commit_of(again.send(None)).batch
     assert step.entries[0].nodes == ("a", "b")
     assert b.node.name == "b"

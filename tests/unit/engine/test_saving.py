@@ -67,7 +67,7 @@ def test_nothing_may_be_recorded_while_a_batch_is_on_its_way() -> None:
     seen.append(saver.may_record)
     saver.saved(batch)
     seen.append(saver.may_record)
-    result = saver.result("a", {"n": 1})
+    result = saver.result("1:a", {"n": 1}, "a")
     assert result is not None
     batch = saver.results([result])
     seen.append(saver.may_record)
@@ -79,7 +79,7 @@ def test_nothing_may_be_recorded_while_a_batch_is_on_its_way() -> None:
 def test_results_are_kept_only_under_an_entry_that_was_saved() -> None:
     saver, _ = saver_with(interval=5)
     saver.batch("step")
-    assert saver.result("a", {"n": 1}) is None
+    assert saver.result("1:a", {"n": 1}, "a") is None
 
 
 def test_the_note_goes_with_the_first_entry_alone() -> None:

@@ -42,7 +42,8 @@ def test_a_node_goes_by_its_functions_name_or_by_another() -> None:
     graph.add_node(functools.partial(step))
     names = [node.name for node in declared(graph).nodes]
     assert names == ["one", "two", "third", "step", "fifth", "step"]
-    assert (declared(graph).nodes[2].version, declared(graph).nodes[2].inline) == ("2", True)
+    policy = declared(graph).nodes[2].policy
+    assert (policy.version, policy.inline) == ("2", True)
     assert [function.__name__ for function in (one, two, three)] == ["one", "two", "three"]
 
 

@@ -120,7 +120,7 @@ def test_everything_can_be_looked_up() -> None:
         frozenset({"step"}),
         frozenset({"later"}),
     )
-    assert (graph.nodes["later"].version, graph.nodes["step"].inline) == ("1", True)
+    assert (graph.nodes["later"].version, graph.nodes["step"].policy.inline) == ("1", True)
     assert graph.is_async
     assert graph.name == "State"
     assert graph.fingerprint == graph.manifest.fingerprint

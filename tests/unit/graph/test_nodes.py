@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from milecastle.graph.nodes import NotCallable, is_async, name_of, read_node
+from milecastle.graph.policy import NodePolicy
 from milecastle.model.problem import Place
 
 STATE, CONFIG, CONTEXT = "the state", "the config", "the context"
@@ -305,8 +306,8 @@ def test_what_cannot_be_called_is_refused(function: Any) -> None:
 
 def test_a_node_keeps_what_was_declared() -> None:
     place = Place("demo.py", 3)
-    node = read_node("step", state_only, version="2", inline=True, place=place)
-    assert (node.name, node.version, node.inline, node.place) == ("step", "2", True, place)
+    node = read_node("step", state_only, NodePolicy(version="2", inline=True), place)
+    assert (node.name, node.version, node.policy.inline, node.place) == ("step", "2", True, place)
 
 
 def test_the_name_of_a_function() -> None:

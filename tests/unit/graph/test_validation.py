@@ -389,8 +389,45 @@ def test_mc123_an_empty_list_of_targets_leads_nowhere() -> None:
     assert only_problem(graph).code == "MC123"
 
 
+class Other(TypedDict):
+    else_where: str
+
+
+def child_of(state: type) -> Any:
+    graph: StateGraph[Any] = StateGraph(state)
+    graph.add_node("inner", nothing)
+    graph.add_edges(START, "inner", END)
+    return graph.compile()
+
+
+def test_mc124_a_subgraph_that_shares_no_key() -> None:
+    graph = StateGraph(State)
+    graph.add_node("child", child_of(Other))
+    line = here() - 1
+    graph.add_edges(START, "child", END)
+    message = "the state of the subgraph 'child' shares no key with the state of this graph"
+    check(only_problem(graph), "MC124", line, message, "give= and take=")
+
+
+def test_mc124_a_subgraph_has_no_timeout_of_its_own() -> None:
+    graph = StateGraph(State)
+    graph.add_node("child", child_of(State), timeout=5)
+    line = here() - 1
+    graph.add_edges(START, "child", END)
+    message = "the subgraph 'child' has a timeout"
+    check(only_problem(graph), "MC124", line, message, "to the nodes inside it")
+
+
+def test_mc125_a_key_with_a_name_that_is_kept_for_other_things() -> None:
+    kept: Any = TypedDict("kept", {"__sends__": str})
+    graph: StateGraph[Any] = StateGraph(kept)
+    graph.add_node("a", nothing)
+    graph.add_edges(START, "a", END)
+    assert only_problem(graph).code == "MC125"
+
+
 def test_every_code_of_the_table_is_tested_here() -> None:
     table = [line.split()[0] for line in (validation.__doc__ or "").splitlines() if "MC1" in line]
     tests = " ".join(name for name in globals() if name.startswith("test_mc"))
-    assert table == [f"MC{number}" for number in range(110, 124)]
+    assert table == [f"MC{number}" for number in range(110, 126)]
     assert [code for code in table if f"test_{code.lower()}_" not in tests] == []

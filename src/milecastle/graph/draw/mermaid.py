@@ -6,24 +6,49 @@ digit or a space is written as a character code, save for a mark inside a word.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from milecastle.graph.draw.lettering import clean
 from milecastle.graph.draw.sketch import sketch
+from milecastle.graph.draw.style import fills, known_marks
 from milecastle.model.manifest import END, START, EdgeInfo, Manifest
 
 __all__ = ["draw_mermaid"]
 
 
-def draw_mermaid(manifest: Manifest, *, title: str = "") -> str:
-    """Draw the graph as a Mermaid flowchart; conditional edges are dotted."""
-    drawn = sketch(manifest)
+def draw_mermaid(
+    manifest: Manifest,
+    *,
+    title: str = "",
+    marks: Mapping[str, str] | None = None,
+    visits: Mapping[str, int] | None = None,
+) -> str:
+    """Draw the graph as a Mermaid flowchart; conditional edges are dotted.
+
+    ``marks`` and ``visits`` colour and count nodes as in the SVG drawing.
+    """
+    marks = known_marks(marks)
+    drawn = sketch(manifest, visits)
     ids = {name: f"n{index}" for index, name in enumerate(drawn.names)}
     lines = ["---", f'title: "{_yaml(title)}"', "---"] if title else []
     lines.append("flowchart TD")
     for index, name in enumerate(drawn.names):
         opening, closing = ("([", "])") if name in (START, END) else ("[", "]")
-        lines.append(f'    {ids[name]}{opening}"{_text(drawn.caption(index))}"{closing}')
+        lines.append(f'    {ids[name]}{opening}"{_text(drawn.counted(index))}"{closing}')
     lines += [f"    {_edge(edge, ids)}" for edge in dict.fromkeys(manifest.edges)]
+    lines += _classes({ids[name]: mark for name, mark in marks.items() if name in ids})
     return "\n".join([*lines, ""])
+
+
+def _classes(marks: Mapping[str, str]) -> list[str]:
+    """A class for each mark that is used, and the nodes that have it."""
+    lines: list[str] = []
+    for mark, (fill, stroke, ink) in fills().items():
+        nodes = [id for id, found in marks.items() if found == mark]
+        if nodes:
+            lines.append(f"    classDef {mark} fill:{fill},stroke:{stroke},color:{ink}")
+            lines.append(f"    class {','.join(nodes)} {mark}")
+    return lines
 
 
 def _edge(edge: EdgeInfo, ids: dict[str, str]) -> str:

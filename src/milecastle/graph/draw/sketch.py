@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from milecastle.model.manifest import END, START, EdgeInfo, Manifest
@@ -23,6 +25,7 @@ class Sketch(NamedTuple):
 
     names: tuple[str, ...]
     links: tuple[Link, ...]
+    visits: Mapping[str, int] = MappingProxyType({})
 
     @property
     def first(self) -> int | None:
@@ -38,15 +41,21 @@ class Sketch(NamedTuple):
         """What a reader calls the node."""
         return {START: "start", END: "end"}.get(self.names[index], self.names[index])
 
+    def counted(self, index: int) -> str:
+        """The caption, with how often the node was visited if that is known."""
+        visits = self.visits.get(self.names[index], 0)
+        return f"{self.caption(index)} \u00d7{visits}" if visits else self.caption(index)
 
-def sketch(manifest: Manifest) -> Sketch:
+
+def sketch(manifest: Manifest, visits: Mapping[str, int] | None = None) -> Sketch:
     """Number the nodes and merge edges that join the same two nodes."""
     names = _names(manifest)
     number = {name: index for index, name in enumerate(names)}
     parallel: dict[tuple[int, int], list[EdgeInfo]] = {}
     for edge in manifest.edges:
         parallel.setdefault((number[edge.source], number[edge.target]), []).append(edge)
-    return Sketch(names, tuple(_link(*pair, edges) for pair, edges in parallel.items()))
+    links = tuple(_link(*pair, edges) for pair, edges in parallel.items())
+    return Sketch(names, links, visits or MappingProxyType({}))
 
 
 def _names(manifest: Manifest) -> tuple[str, ...]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["STYLE"]
+__all__ = ["MARKS", "STYLE", "fills", "known_marks"]
+
+MARKS = ("done", "failed", "next", "active")
+"""What a node can be marked as: an outcome, and so a colour."""
 
 
 class _Palette(NamedTuple):
@@ -76,11 +80,24 @@ def _rules(palette: _Palette) -> str:
         f".milecastle .mc-pill rect{{fill:{palette.pill};stroke:{palette.pill}}}",
         f".milecastle .mc-pill text{{fill:{palette.paper}}}",
     ]
-    for mark in ("done", "failed", "next", "active"):
+    for mark in MARKS:
         fill, stroke = getattr(palette, mark)
         rules.append(f".milecastle .mc-node.mc-{mark} rect{{fill:{fill};stroke:{stroke}}}")
         rules.append(f".milecastle .mc-pill.mc-{mark} rect{{fill:{stroke};stroke:{stroke}}}")
     return "\n".join(rules)
+
+
+def known_marks(marks: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The marks as they are; ``ValueError`` if one of them has no colour."""
+    marks = marks or {}
+    if wrong := sorted(set(marks.values()).difference(MARKS)):
+        raise ValueError(f"no such mark: {', '.join(wrong)} (there are {', '.join(MARKS)})")
+    return marks
+
+
+def fills() -> dict[str, tuple[str, str, str]]:
+    """Fill, stroke and text of each mark, for drawings that have one palette only."""
+    return {mark: (*getattr(_LIGHT, mark), _LIGHT.ink) for mark in MARKS}
 
 
 STYLE = f"{_SHAPE}{_rules(_LIGHT)}\n@media (prefers-color-scheme:dark){{\n{_rules(_DARK)}\n}}\n"

@@ -14,12 +14,10 @@ from collections.abc import Mapping
 from milecastle.graph.draw.layout import Box, Layout, Tie, Wire, arrange
 from milecastle.graph.draw.lettering import clean, pixels, shorten
 from milecastle.graph.draw.sketch import Link, Sketch, sketch
-from milecastle.graph.draw.style import STYLE
+from milecastle.graph.draw.style import MARKS, STYLE, known_marks
 from milecastle.model.manifest import END, START, Manifest
 
 __all__ = ["MARKS", "draw_svg"]
-
-MARKS = ("done", "failed", "next", "active")
 
 _MARGIN = 24
 _TITLE = 34
@@ -28,16 +26,20 @@ _LONGEST_NAME, _LONGEST_LABEL = 28, 24
 _ROUND = 10
 
 
-def draw_svg(manifest: Manifest, *, title: str = "", marks: Mapping[str, str] | None = None) -> str:
+def draw_svg(
+    manifest: Manifest,
+    *,
+    title: str = "",
+    marks: Mapping[str, str] | None = None,
+    visits: Mapping[str, int] | None = None,
+) -> str:
     """Draw the graph as an SVG document.
 
-    ``marks`` gives nodes one of the classes in ``MARKS`` and so a colour; names that the graph
-    does not have are passed over, for a path may come from an older graph.
+    ``marks`` gives nodes one of the classes in ``MARKS`` and so a colour, ``visits`` a count;
+    names that the graph does not have are passed over, for a path may come from an older graph.
     """
-    marks = marks or {}
-    if wrong := sorted(set(marks.values()).difference(MARKS)):
-        raise ValueError(f"no such mark: {', '.join(wrong)} (there are {', '.join(MARKS)})")
-    drawn = sketch(manifest)
+    marks = known_marks(marks)
+    drawn = sketch(manifest, visits)
     layout = arrange(
         [_size(drawn, index) for index in range(len(drawn.names))],
         [Tie(link.source, link.target, _label_width(link), link.fixed) for link in drawn.links],
@@ -73,7 +75,7 @@ def _document(title: str, layout: Layout, parts: list[str]) -> str:
 
 
 def _size(drawn: Sketch, index: int) -> tuple[int, int]:
-    text = shorten(clean(drawn.caption(index)), _LONGEST_NAME)
+    text = shorten(clean(drawn.counted(index)), _LONGEST_NAME)
     if _is_pill(drawn, index):
         return 64, 26
     return max(72, (pixels(text, _NAME) + 29) // 2 * 2), 38
@@ -93,7 +95,7 @@ def _short_label(link: Link) -> str:
 
 
 def _node(drawn: Sketch, index: int, box: Box, marks: Mapping[str, str]) -> str:
-    name = clean(drawn.caption(index))
+    name = clean(drawn.counted(index))
     mark = marks.get(drawn.names[index])
     kind = "mc-pill" if _is_pill(drawn, index) else "mc-node"
     classes = f"{kind} mc-{mark}" if mark else kind

@@ -1,0 +1,190 @@
+"""Advancing: after a step, find what runs next, and commit both together.
+
+If a router raises, the step is committed all the same and the router is asked again on resume:
+nothing is skipped and no node is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from milecastle.codec.deltas import Operations
+from milecastle.engine.applying import apply_update
+from milecastle.engine.effects import Commit, Effect
+from milecastle.engine.hidden import FAILURE, GOTOS, HIDDEN, SENDS
+from milecastle.engine.outcomes import pack_goto, unpack_goto
+from milecastle.engine.parts import Parts
+from milecastle.engine.routing import (
+    NOT_ASKED,
+    Looked,
+    Way,
+    find_next,
+    follow_goto,
+    in_order,
+)
+from milecastle.engine.tasks import as_sends
+from milecastle.errors import InvalidUpdate, RoutingError, RunError
+from milecastle.graph.edges import Exits, Router
+from milecastle.graph.sending import Send
+from milecastle.model.checkpoint import Source
+from milecastle.model.manifest import END
+
+__all__ = ["Advance"]
+
+Gotos = Mapping[str, Sequence[str | Send | None]]
+
+_ASK = Exits()
+"""Exits that must be asked one by one: those of several nodes, or when somebody listens."""
+
+
+class Advance:
+    """Leads a run from one step to the next. ``failures`` are for a node that runs ``on_error``."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._graph = parts.graph
+        self._progress = parts.progress
+        self._answer: Any = NOT_ASKED
+        self._raised: Exception | None = None
+        self.failures: dict[str, Any] = {}
+
+    def after(
+        self, names: tuple[str, ...], source: Source, gotos: Gotos | None = None
+    ) -> Generator[Effect, Any, None]:
+        """These nodes have run: find what runs next and commit the step."""
+        progress, parts = self._progress, self._parts
+        looked: Sequence[Looked] = ()
+        problem: RunError | None = None
+        quick = len(names) == 1 and parts.teller is None and gotos is None and not progress.hidden
+        exits = self._graph.exits[names[0]] if quick and not self._graph.defers else _ASK
+        if exits.straight is not None:
+            progress.next, progress.route = exits.straight, ()
+        elif exits.sole is None or not self._ask(exits.sole):
+            way = Way()
+            problem = yield from self._find(names, gotos, way)
+            looked = way.looked
+        progress.nodes = () if source == "input" else names
+        saver = parts.saver
+        if saver is not None and (batch := saver.batch(source)) is not None:
+            yield Commit(batch)
+            saver.saved(batch)
+            if parts.teller:
+                yield parts.teller.saved(batch)
+        if problem is not None:
+            raise problem
+        if parts.teller:
+            yield from parts.teller.moved(names, looked, progress.step, progress.values)
+
+    def again(self) -> Generator[Effect, Any, None]:
+        """The step is committed and what runs next is not known: ask once more."""
+        progress, parts = self._progress, self._parts
+        names = progress.route
+        kept: dict[str, Any] = progress.hidden.get(GOTOS, {})
+        self.failures = progress.hidden.get(FAILURE, {})
+        way = Way()
+        problem = yield from self._find(names, {n: unpack_goto(kept[n]) for n in kept}, way)
+        if problem is not None:
+            raise problem
+        if parts.teller:
+            yield from parts.teller.moved(names, way.looked, progress.step, progress.values)
+
+    def _ask(self, router: Router) -> bool:
+        """The common case, one router that returns one name; ``False`` if it did not."""
+        progress = self._progress
+        try:
+            returned = router.function(self._parts.schema.present(progress.values))
+        except Exception as error:
+            self._raised = error
+            return False
+        target = router.targets.get(returned) if type(returned) is str else None
+        if target is None:
+            self._answer = returned
+            return False
+        progress.next, progress.route = in_order(self._graph, (target,)), ()
+        return True
+
+    def _find(
+        self, names: tuple[str, ...], gotos: Gotos | None, way: Way
+    ) -> Generator[Effect, Any, RunError | None]:
+        """Evaluate the ways on from these nodes; what went wrong, if anything did."""
+        progress, graph = self._progress, self._graph
+        held = self._held(names)
+        state = self._parts.schema.present(progress.values)
+        name = names[0]
+        answer, raised = self._answer, self._raised
+        self._answer, self._raised = NOT_ASKED, None
+        try:
+            if raised is not None:
+                raise raised
+            for name in names:
+                own = (gotos or {}).get(name)
+                if own is not None:
+                    follow_goto(graph, name, [to for to in own if to is not None], way)
+                if own is None or None in own:
+                    yield from find_next(graph, name, state, way, answer)
+            sends = as_sends(graph, [*way.names, *held], way.sends)
+            self._apply(names, way.updates)
+        except Exception as error:
+            progress.next, progress.route = held, names
+            return self._unrouted(names, name, state, error, gotos)
+        targets = [*way.names, *(send.node for send in way.sends), *held]
+        progress.next, progress.route = in_order(graph, targets or [END]), ()
+        self._hide(sends)
+        return None
+
+    def _held(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Nodes that were to run next and did not: they are deferred."""
+        if not self._graph.defers:
+            return ()
+        return tuple(name for name in self._progress.next if name not in names)
+
+    def _apply(self, names: tuple[str, ...], updates: Sequence[Mapping[str, Any]]) -> None:
+        """Apply what routers said with a ``Command``."""
+        if not updates:
+            return
+        progress, journal = self._progress, self._parts.journal
+        values = dict(progress.values)
+        operations: Operations = []
+        for update in updates:
+            if apply_update(self._parts.schema, values, names[0], update, operations):
+                progress.guard.version += 1
+        progress.values = values
+        if journal is not None:
+            journal.note(operations)
+
+    def _hide(self, sends: list[Any] | None) -> None:
+        """What the checkpoint keeps besides the state: of the step that ended, nothing."""
+        progress, journal = self._progress, self._parts.journal
+        operations: Operations = []
+        for name in HIDDEN:
+            operations += progress.hide(name, None)
+        if sends:
+            operations += progress.hide(SENDS, sends)
+        if self.failures:
+            operations += progress.hide(FAILURE, self.failures)
+            self.failures = {}
+        if journal is not None and operations:
+            journal.note(operations)
+
+    def _unrouted(
+        self,
+        names: tuple[str, ...],
+        name: str,
+        state: Any,
+        error: Exception,
+        gotos: Gotos | None,
+    ) -> RunError:
+        progress, journal = self._progress, self._parts.journal
+        if not self._graph.defers:
+            progress.next = ()
+        progress.route = names
+        self._hide(None)
+        if gotos:
+            operations = progress.hide(GOTOS, {n: pack_goto(own) for n, own in gotos.items()})
+            if journal is not None:
+                journal.note(operations)
+        if isinstance(error, RoutingError | InvalidUpdate):
+            return error
+        what = f"finding the way on from node '{name}' failed"
+        return self._parts.error(what, name, progress.step, state, error)

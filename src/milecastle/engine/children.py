@@ -1,0 +1,179 @@
+"""Children: the runs of subgraphs inside a step.
+
+A child is a run like any other, with a log of its own; its effects pass through its parent to the
+same driver. What it has to wait for is waited for together with what the parent waits for, so
+that several children, and tasks beside them, go on at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from milecastle.engine.effects import (
+    AwaitTasks,
+    Begin,
+    CancelTasks,
+    Effect,
+    Finished,
+    RunTask,
+    StartTasks,
+)
+from milecastle.engine.parts import Parts
+from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.tasks import Task
+
+__all__ = ["Child", "Children"]
+
+
+class Child(msgspec.Struct, eq=False):
+    """The run of one subgraph. ``ready`` is what it waits for and does not know of yet."""
+
+    task: Task
+    state: Any
+    attempt: int
+    effects: Generator[Effect, Any, Ending] | None = None
+    waits_for_one: bool = False
+    until: int | None = None
+    ready: list[Finished] = []
+    ending: Ending | None = None
+    error: BaseException | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it came to rest, or failed."""
+        return self.ending is not None or self.error is not None
+
+
+class Children:
+    """The subgraphs of one step that are not at rest."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._children: list[Child] = []
+        self._owners: dict[int, tuple[RunTask, Child]] = {}
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def begin(self, task: Task, state: Any, attempt: int) -> Generator[Effect, Any, Child]:
+        """Look the thread of a subgraph up, and run it until it has to wait."""
+        from milecastle.engine.run import Run
+
+        child = Child(task, state, attempt)
+        self._children.append(child)
+        subgraph = task.node.subgraph
+        if subgraph is None:
+            raise AssertionError(f"node '{task.node.name}' is no subgraph")
+        parts = self._parts
+        try:
+            plan: RunPlan = yield Begin(
+                subgraph,
+                parts.plan,
+                f"{parts.desk.settled}.{parts.progress.step + 1}",
+                task.id,
+                subgraph.input(state),
+                parts.desk.answers_within(task.id),
+            )
+        except Exception as error:
+            child.error = error
+            return child
+        if plan.ended is not None:
+            child.ending = plan.ended
+            return child
+        child.effects = Run(plan).effects()
+        yield from self._advance(child, None)
+        return child
+
+    def drop(self, child: Child) -> None:
+        """A child is settled."""
+        self._children.remove(child)
+
+    def due(self) -> int | None:
+        """The next time that a child waits for."""
+        return min((c.until for c in self._children if c.until is not None), default=None)
+
+    def hand_over(self, item: Finished) -> None:
+        """A task ended that a child had started."""
+        owned = self._owners.pop(id(item.task), None)
+        if owned is not None:
+            owned[1].ready.append(item)
+
+    def go_on(self) -> Generator[Effect, Any, list[Child]]:
+        """Let each child go on that need not wait any more; those that are over."""
+        now = self._parts.plan.clock.now()
+        for child in self._children:
+            if child.waits_for_one and child.ready:
+                item = child.ready.pop()
+                child.waits_for_one = False
+                yield from self._advance(child, item.update, item.error)
+            elif not child.waits_for_one and (
+                child.ready or (child.until is not None and child.until <= now)
+            ):
+                ready, child.ready = child.ready, []
+                yield from self._advance(child, ready)
+        return [child for child in self._children if child.is_over]
+
+    def _advance(
+        self, child: Child, outcome: Any, error: BaseException | None = None
+    ) -> Generator[Effect, Any, None]:
+        """Perform what a child asks for until it has to wait, or is over."""
+        effects = child.effects
+        if effects is None:
+            raise AssertionError("the child has not begun")
+        child.until = None
+        while True:
+            try:
+                effect = effects.send(outcome) if error is None else effects.throw(error)
+            except StopIteration as stop:
+                child.ending = stop.value
+                return
+            except Exception as raised:
+                child.error = raised
+                return
+            outcome = error = None
+            if isinstance(effect, RunTask):
+                child.waits_for_one = True
+                self._owners[id(effect)] = (effect, child)
+                yield StartTasks((effect,))
+                return
+            if isinstance(effect, AwaitTasks):
+                child.until = effect.until
+                return
+            if isinstance(effect, StartTasks):
+                self._owners.update((id(task), (task, child)) for task in effect.tasks)
+            try:
+                outcome = yield effect
+            except Exception as raised:
+                error = raised
+
+    def cancel(self, reason: BaseException) -> Generator[Effect, Any, None]:
+        """Stop the children that are not at rest, with the tasks that they had started."""
+        over = [child for child in self._children if child.is_over]
+        yield from self.stop(reason)
+        self._children = over
+        tasks = tuple(task for task, _ in self._owners.values())
+        if tasks:
+            yield CancelTasks(tasks)
+
+    def stop(self, reason: BaseException) -> Generator[Effect, Any, None]:
+        """The run has to stop: let each child close its record."""
+        for child in self._children:
+            effects = child.effects
+            if effects is None or child.is_over:
+                continue
+            error: BaseException | None = reason
+            try:
+                while True:
+                    effect = effects.throw(error) if error is not None else effects.send(None)
+                    error = None
+                    try:
+                        yield effect
+                    except Exception as raised:
+                        error = raised
+            except StopIteration as stop:
+                child.ending = stop.value
+            except BaseException as raised:
+                child.error = raised

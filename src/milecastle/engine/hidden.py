@@ -1,0 +1,82 @@
+"""What a checkpoint keeps besides the state: the tasks of the next step and what they wait for.
+
+These stand in the log as channels of their own, under names that a state cannot have. So they are
+written when they change, forked with the state, and cut with it. A step that ends clears them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from milecastle.graph.reducers import SET
+
+__all__ = [
+    "ANSWERS",
+    "ASKED",
+    "FAILURE",
+    "GOTOS",
+    "HIDDEN",
+    "SENDS",
+    "SLEEPS",
+    "Hidden",
+    "branched",
+    "split",
+    "without_children",
+]
+
+SENDS: Final = "__sends__"
+"""``[node, update, ...]``: the tasks of the next step, if it is not each node once. ``None`` as
+update stands for a node that is given the state as it is."""
+
+ASKED: Final = "__asked__"
+"""Questions: ``{label: [task, node, question, show, schema, whether it takes an answer]}``."""
+
+ANSWERS: Final = "__answers__"
+"""Answers that the tasks of this step were given: ``{label: value}``."""
+
+SLEEPS: Final = "__sleeps__"
+"""Times that tasks of this step wait for: ``{label: [task, microseconds]}``. The label of a
+subgraph ends with ``:``."""
+
+FAILURE: Final = "__failure__"
+"""Why the nodes before failed, for the node that runs ``on_error``: ``{node: [type, message]}``."""
+
+GOTOS: Final = "__gotos__"
+"""Where nodes lead by their own word, if the edges of another could not be evaluated:
+``{node: [target, ...]}``, a target being a name or ``[node, update]``."""
+
+HIDDEN: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS)
+
+Hidden = dict[str, Any]
+
+
+def split(values: dict[str, Any]) -> Hidden:
+    """Take the hidden channels out of what a log was rebuilt to."""
+    found: Hidden = {}
+    for name in HIDDEN:
+        value = values.pop(name, None)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def without_children(hidden: Hidden) -> list[Any]:
+    """What a log must say so that a branch keeps no more than ``branched`` leaves it."""
+    kept = branched(hidden)
+    changed = [name for name, value in hidden.items() if kept.get(name) != value]
+    return [part for name in changed for part in (SET, name, kept.get(name))]
+
+
+def branched(hidden: Hidden) -> Hidden:
+    """What a branch keeps of it: not what subgraphs wait for, which it will run anew."""
+    kept = dict(hidden)
+    for name in (ASKED, ANSWERS, SLEEPS):
+        labels: dict[str, Any] = hidden.get(name, {})
+        own = {
+            label: value for label, value in labels.items() if ":" not in label.partition("/")[2]
+        }
+        if own:
+            kept[name] = own
+        else:
+            kept.pop(name, None)
+    return kept

@@ -1,0 +1,326 @@
+"""A step with more to it than one simple task: branches, fan-outs, subgraphs, retries, questions.
+
+Rules:
+
+- A result is committed as soon as it is there while others still run, so that a crash, or the
+  failure of a sibling, repeats only unfinished work. Results that are there together are written
+  together.
+- Before a task with a retry policy is started, its attempt is on record.
+- No more tasks run at once than the run, and the node, allow.
+- A task that asks or sleeps does not fail; the step is left when nothing else can run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Mapping
+from heapq import heappop, heappush
+from random import random
+from typing import Any
+
+from milecastle.engine.applying import Outcome, read_outcome
+from milecastle.engine.asking import Paused
+from milecastle.engine.children import Child, Children
+from milecastle.engine.effects import (
+    AwaitTasks,
+    CancelTasks,
+    Commit,
+    Effect,
+    Finished,
+    RunTask,
+    StartTasks,
+    Stopped,
+)
+from milecastle.engine.outcomes import pack, unpack
+from milecastle.engine.parts import Parts
+from milecastle.engine.pausing import as_kept, note_pause
+from milecastle.engine.plan import Ending
+from milecastle.engine.tasks import Task
+from milecastle.errors import AttemptsExhausted, MilecastleError, NodeTimeout, RunCancelled
+from milecastle.model.checkpoint import TaskResult
+
+__all__ = ["Step"]
+
+
+class Step:
+    """The tasks of one step. What became of each is in one of the four dicts, by task id.
+
+    ``refused`` are the failures that are not the node's own: what it returned was no update.
+    """
+
+    def __init__(self, parts: Parts, tasks: list[Task]) -> None:
+        self._parts = parts
+        self._config = parts.plan.config
+        self._number = parts.progress.step + 1
+        self._running: dict[int, Task] = {}
+        self._started: dict[int, RunTask] = {}
+        self._busy: Counter[str] = Counter()
+        self._later: list[tuple[int, int, Task, int]] = []
+        self._rows: list[TaskResult] = []
+        self._retries = 0
+        self._cancelled = False
+        self._children = Children(parts)
+        self.tasks = {task.id: task for task in tasks}
+        self.outcomes: dict[str, Outcome] = {}
+        self.failures: dict[str, BaseException] = {}
+        self.refused: set[str] = set()
+        self.asked: dict[str, list[Any]] = {}
+        self.sleeps: dict[str, list[Any]] = {}
+        self._waiting = self._unfinished(tasks)
+        self.ran = {task.id for tasks in self._waiting.values() for task, _ in tasks}
+
+    def _unfinished(self, tasks: list[Task]) -> dict[str, deque[tuple[Task, int]]]:
+        """The tasks that are still to be run, by node, each with the number of its attempt."""
+        desk = self._parts.desk
+        waiting: dict[str, deque[tuple[Task, int]]] = {}
+        for task in tasks:
+            kept = desk.outcome(task.id)
+            if kept is not None:
+                self.outcomes[task.id] = unpack(kept)
+            elif not desk.holds(task):
+                made = desk.attempts(task.id) if task.node.policy.retry else desk.reruns
+                waiting.setdefault(task.node.name, deque()).append((task, made + 1))
+        return waiting
+
+    @property
+    def updates(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """The updates of the tasks, in the order in which they are applied."""
+        return [(task, self.outcomes[task].update) for task in self.tasks]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every task has an outcome."""
+        return len(self.outcomes) == len(self.tasks)
+
+    def run(self) -> Generator[Effect, Any, None]:
+        """Run the tasks until each has ended, or waits for something."""
+        try:
+            while True:
+                chosen = list(self._choose())
+                yield from self._keep(chosen)
+                yield from self._start(chosen)
+                if not (self._running or self._children or self._later):
+                    if not any(self._waiting.values()):
+                        yield from self._keep([])
+                        return
+                    continue
+                finished = yield AwaitTasks(self._due())
+                yield from self._settle_all(finished)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._abandon()
+            yield from self._children.stop(error)
+            raise
+
+    def _abandon(self) -> None:
+        """Tasks that still run have nothing more to record."""
+        for task in self._started.values():
+            task.abandon()
+
+    # ---- starting
+
+    def _choose(self) -> Iterator[tuple[Task, int]]:
+        """The tasks that may start now."""
+        room = self._config.max_parallel - len(self._running) - len(self._children)
+        now = self._parts.plan.clock.now() if self._later else 0
+        while self._later and self._later[0][0] <= now:
+            _, _, task, attempt = heappop(self._later)
+            self._waiting.setdefault(task.node.name, deque()).appendleft((task, attempt))
+        for name, tasks in self._waiting.items():
+            limit = self._parts.graph.nodes[name].policy.limit
+            while tasks and room > 0 and (limit is None or self._busy[name] < limit):
+                task, attempt = tasks.popleft()
+                if self._may_start(task, attempt):
+                    self._busy[name] += 1
+                    room -= 1
+                    yield task, attempt
+
+    def _may_start(self, task: Task, attempt: int) -> bool:
+        retry = task.node.policy.retry
+        if retry is None:
+            return True
+        if self._failed(task, attempt - 1) >= retry.attempts:
+            error = AttemptsExhausted(node=task.node.name, attempts=attempt - 1)
+            self._fail(task, error)
+            return False
+        mark = self._parts.desk.mark(task.id, attempt)
+        if mark is not None:
+            self._rows.append(mark)
+        return True
+
+    def _start(self, chosen: list[tuple[Task, int]]) -> Generator[Effect, Any, None]:
+        parts = self._parts
+        starting: list[RunTask] = []
+        for task, attempt in chosen:
+            if self._cancelled:
+                break
+            if parts.teller:
+                yield from parts.teller.node_start(
+                    task.node.name, self._number, parts.progress.guard, attempt, task.id
+                )
+            state = task.state(parts.schema, parts.progress.values)
+            if task.node.subgraph is not None:
+                child = yield from self._children.begin(task, state, attempt)
+                yield from self._take_child(child)
+                continue
+            run_task = RunTask(
+                task.node, state, parts.desk, task.id, parts.plan.node_config, None, attempt
+            )
+            if task.node.wants_context or task.node.policy.timeout:
+                parts.desk.context(run_task)
+            self._running[id(run_task)] = task
+            self._started[id(run_task)] = run_task
+            starting.append(run_task)
+        if starting:
+            yield StartTasks(tuple(starting))
+
+    def _due(self) -> int | None:
+        times = [self._later[0][0]] if self._later else []
+        if (until := self._children.due()) is not None:
+            times.append(until)
+        return min(times, default=None)
+
+    # ---- settling
+
+    def _settle_all(self, finished: list[Finished]) -> Generator[Effect, Any, None]:
+        ended: list[Child] = []
+        for item in finished:
+            task = self._running.pop(id(item.task), None)
+            if task is None:
+                self._children.hand_over(item)
+                continue
+            del self._started[id(item.task)]
+            item.task.abandon()
+            yield from self._settle(task, item.task.attempt, item.update, item.error)
+        ended = yield from self._children.go_on()
+        for child in ended:
+            yield from self._take_child(child)
+
+    def _take_child(self, child: Child) -> Generator[Effect, Any, None]:
+        """Settle the task of a subgraph, if it has come to rest."""
+        if not child.is_over:
+            return
+        self._children.drop(child)
+        task, error, update = child.task, child.error, None
+        if child.ending is not None and child.ending.status != "completed":
+            self._busy[task.node.name] -= 1
+            self._pause_with(task, child.ending)
+            self._mark_pause(task, child.attempt)
+            return
+        if child.ending is not None and task.node.subgraph is not None:
+            try:
+                update = task.node.subgraph.update(task.node.name, child.state, child.ending.values)
+            except Exception as raised:
+                error = raised
+        yield from self._settle(task, child.attempt, update, error)
+
+    def _pause_with(self, task: Task, ending: Ending) -> None:
+        """A subgraph waits: its questions are asked here, and so is its time."""
+        for found in ending.interrupts:
+            self.asked[f"{task.id}/{found.id}"] = as_kept(task.id, found)
+        if ending.wake_at is not None:
+            self.sleeps[f"{task.id}/:"] = [task.id, ending.wake_at]
+
+    def _mark_pause(self, task: Task, attempt: int) -> None:
+        """To wait is not to fail: the attempt does not count."""
+        if task.node.policy.retry is not None:
+            mark = self._parts.desk.mark_pause(task.id, attempt)
+            if mark is not None:
+                self._rows.append(mark)
+
+    def _settle(
+        self, task: Task, attempt: int, returned: Any, error: BaseException | None
+    ) -> Generator[Effect, Any, None]:
+        parts, name = self._parts, task.node.name
+        self._busy[name] -= 1
+        if isinstance(error, Paused):
+            note_pause(task.id, error, self.asked, self.sleeps)
+            self._mark_pause(task, attempt)
+            return
+        if error is None:
+            error = self._take(task, returned)
+        if error is not None and self._cancelled and not isinstance(error, Exception):
+            return  # it was told to stop
+        if parts.teller is not None:
+            yield parts.teller.node_ended(name, self._number, returned, error, task.id)
+        if error is None:
+            return
+        if self._try_again(task, attempt, error):
+            if parts.teller is not None:
+                yield parts.teller.retry(name, self._number, attempt + 1, error, task.id)
+            return
+        self._fail(task, error)
+        if self.failures and self._config.sibling_failure == "cancel" and not self._cancelled:
+            self._cancelled = True
+            self._waiting.clear()
+            self._later.clear()
+            if self._started:
+                yield CancelTasks(tuple(self._started.values()))
+            yield from self._children.cancel(Stopped(RunCancelled()))
+
+    def _take(self, task: Task, returned: Any) -> BaseException | None:
+        """Keep what a task returned; what is wrong with it, if something is."""
+        parts = self._parts
+        try:
+            outcome = read_outcome(parts.schema, task.node.name, returned, parts.progress.values)
+            row = self._row(task, outcome)
+        except MilecastleError as refused:
+            self.refused.add(task.id)
+            return refused
+        self.outcomes[task.id] = outcome
+        if row is not None:
+            self._rows.append(row)
+        return None
+
+    def _row(self, task: Task, outcome: Outcome) -> TaskResult | None:
+        saver = self._parts.saver
+        if saver is None:
+            return None
+        name = self._parts.desk.outcome_row(task.id)
+        return saver.result(name, pack(outcome), task.node.name)
+
+    def _try_again(self, task: Task, attempt: int, error: BaseException) -> bool:
+        retry = task.node.policy.retry
+        failed = self._failed(task, attempt)
+        if (
+            retry is None
+            or failed >= retry.attempts
+            or task.id in self.refused
+            or not isinstance(error, (*retry.on, NodeTimeout))
+            or self._cancelled
+        ):
+            return False
+        pause = retry.pause(failed, random())  # noqa: S311 - it spreads retries, no more
+        due = self._parts.plan.clock.now() + round(pause * 1_000_000)
+        self._retries += 1
+        heappush(self._later, (due, self._retries, task, attempt + 1))
+        return True
+
+    def _failed(self, task: Task, attempt: int) -> int:
+        """How many attempts, up to this one, did not end because the task had to wait."""
+        return attempt - self._parts.desk.pauses(task.id)
+
+    def _fail(self, task: Task, error: BaseException) -> None:
+        """A task failed for good: what its declaration names runs instead, or the step fails."""
+        fallback = task.node.policy.on_error
+        if fallback is None or task.id in self.refused or not isinstance(error, Exception):
+            self.failures[task.id] = error
+            return
+        cause = (type(error).__qualname__, str(error))
+        outcome = Outcome({}, (fallback,), (task.node.name, *cause))
+        self.outcomes[task.id] = outcome
+        row = self._row(task, outcome)
+        if row is not None:
+            self._rows.append(row)
+
+    def _keep(self, chosen: list[tuple[Task, int]]) -> Generator[Effect, Any, None]:
+        """Commit what is there, unless the step itself is about to be committed with it."""
+        saver = self._parts.saver
+        over = not (chosen or self._running or self._children or self._later)
+        if not self._rows or saver is None or (over and self.is_clean):
+            return
+        batch = saver.results(self._rows)
+        self._rows = []
+        yield Commit(batch)
+        saver.saved(batch)

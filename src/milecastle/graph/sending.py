@@ -1,0 +1,66 @@
+"""What nodes and routers may return besides updates and names: ``Send`` and ``Command``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+__all__ = ["Beyond", "Command", "Goto", "Map", "Send"]
+
+T = TypeVar("T")
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Run ``node`` once in the next step, with ``update`` laid over the state that it is given.
+
+    Several of them, also to one node, run side by side; each is a task of its own.
+    """
+
+    node: str
+    update: Mapping[str, Any] = {}
+
+
+Goto = str | Send | Sequence[str | Send]
+
+
+class Command(msgspec.Struct, Generic[T], frozen=True):
+    """An update together with where to go on; ``goto`` takes the place of the node's edges.
+
+    Annotate the node with ``Command[Literal["a", "b"]]``, or declare it with
+    ``goto=["a", "b"]``, so that the graph knows where it may lead.
+    """
+
+    update: Any = None
+    goto: Goto = ()
+    resume: Any = None
+
+    def __post_init__(self) -> None:
+        if self.resume is not None:
+            raise TypeError("to answer a question write app.resume(thread, answer=...)")
+
+
+class Beyond(msgspec.Struct, frozen=True):
+    """Go on as if this node had run: what a map over an empty list leads to."""
+
+    node: str
+
+
+class Map(msgspec.Struct, frozen=True):
+    """A router: one task for each member of a list in the state."""
+
+    node: str
+    over: str | Callable[[Any], Sequence[Any]]
+    item: str
+
+    def __call__(self, state: Any) -> list[Send] | Beyond:
+        """The tasks for this state."""
+        over = self.over
+        members: Sequence[Any]
+        if callable(over):
+            members = over(state)
+        else:
+            given: Any = state
+            members = given[over] if isinstance(state, Mapping) else getattr(given, over)
+        return [Send(self.node, {self.item: member}) for member in members] or Beyond(self.node)

@@ -1,0 +1,165 @@
+"""Code changes under live threads: migrations, and going on by an explicit word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+
+from milecastle import (
+    END,
+    START,
+    App,
+    InvalidRequest,
+    ResumeRefused,
+    StateGraph,
+    Store,
+    append,
+)
+from milecastle.app.clock import SystemClock
+from tests.every_store import EVERY_KIND, Stores
+
+
+class Old(TypedDict, total=False):
+    title: str
+    log: Annotated[list[str], append]
+    score: int
+
+
+class New(TypedDict, total=False):
+    name: str
+    log: Annotated[list[str], append]
+
+
+@pytest.fixture(name="store", params=EVERY_KIND)
+def a_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    stores = Stores(tmp_path)
+    yield stores.open(request.param)
+    stores.close()
+
+
+def note(state: Any, name: str) -> dict[str, Any]:
+    return {"log": [name]}
+
+
+def line(state: type, store: Store | None, *names: str, stop: str) -> App[Any]:
+    graph: StateGraph[Any] = StateGraph(state, name="line")
+    for name in names:
+        graph.add_node(name, note)
+    graph.add_edges(START, *names, END)
+    return graph.compile(store=store, interrupt_before=[stop])
+
+
+def paused(store: Store) -> App[Any]:
+    """A thread ``t`` that waits before ``check`` of the old graph."""
+    old = line(Old, store, "fetch", "check", "send", stop="check")
+    assert old.invoke({"title": "walls", "score": 3}, "t").status == "interrupted"
+    return old
+
+
+def test_a_thread_that_does_not_fit_is_told_what_would_bring_it_over(store: Store) -> None:
+    old = paused(store)
+    new = line(New, store, "fetch", "verify", "send", stop="send")
+    with pytest.raises(ResumeRefused) as caught:
+        new.resume("t")
+    assert f"app.migrate('{old.fingerprint}', ...)" in str(caught.value)
+
+
+def test_a_migration_brings_state_and_next_over_and_the_history_says_so(store: Store) -> None:
+    old = paused(store)
+    new = line(New, store, "fetch", "verify", "send", stop="send")
+
+    def over(state: dict[str, Any], next: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
+        assert next == ("check",)
+        return {"name": state["title"], "log": state["log"]}, ["verify"]
+
+    new.migrate(old.fingerprint, over)
+    assert new.resume("t").status == "interrupted"
+    assert new.resume("t").state == {"name": "walls", "log": ["fetch", "verify", "send"]}
+    entry = next(known for known in new.history("t") if known.note)
+    assert (entry.source, entry.note) == ("update", f"migrated from {old.fingerprint[:8]}")
+    assert entry.fingerprint == new.fingerprint
+    assert new.state("t", at=2).next == ("check",)
+
+
+def test_a_migration_that_leads_nowhere_writes_nothing(store: Store) -> None:
+    old = paused(store)
+    new = line(New, store, "fetch", "verify", "send", stop="send")
+    new.migrate(old.fingerprint, lambda state, nodes: ({"log": []}, nodes))
+    before = [known.id for known in new.history("t")]
+    with pytest.raises(InvalidRequest, match="'check', which is no node"):
+        new.resume("t")
+    assert [known.id for known in new.history("t")] == before
+
+
+def test_a_migration_may_read_types_that_the_state_no_longer_has(store: Store) -> None:
+    @dataclass
+    class Paper:
+        words: int
+
+    class Before(TypedDict):
+        paper: Paper
+
+    class After(TypedDict):
+        words: int
+
+    def idle(state: Any) -> None:
+        return None
+
+    def graph_of(state: type) -> App[Any]:
+        graph: StateGraph[Any] = StateGraph(state, name="papers")
+        graph.add_node("read", idle)
+        graph.add_edges(START, "read", END)
+        return graph.compile(store=store, interrupt_before=["read"])
+
+    old = graph_of(Before)
+    old.invoke({"paper": Paper(7)}, "p")
+    new = graph_of(After)
+    new.migrate(
+        old.fingerprint,
+        lambda state, nodes: ({"words": state["paper"].words}, nodes),
+        types=[Paper],
+    )
+    assert new.resume("p").state == {"words": 7}
+
+
+def test_a_thread_that_ended_is_migrated_when_it_gets_a_new_input(store: Store) -> None:
+    old = paused(store)
+    old.resume("t")
+    new = line(New, store, "fetch", "verify", "send", stop="send")
+    new.migrate(
+        old.fingerprint, lambda state, nodes: ({"name": state["title"], "log": state["log"]}, nodes)
+    )
+    result = new.invoke({"name": "trails"}, "t")
+    assert result["log"] == ["fetch", "check", "send", "fetch", "verify"]
+
+
+def test_an_explicit_word_goes_on_and_leaves_its_mark(store: Store) -> None:
+    paused(store)
+    new = line(New, store, "fetch", "check", "send", stop="send")
+    with pytest.raises(ResumeRefused, match="accept_changes=True"):
+        new.resume("t")
+    assert new.resume("t", accept_changes=True).status == "interrupted"
+    assert new.resume("t").state == {"log": ["fetch", "check", "send"]}
+    marks = [known.note for known in new.history("t") if known.note]
+    assert len(marks) == 1
+    assert marks[0].startswith("accepted by word: ")
+
+
+def test_no_word_runs_a_node_that_is_gone(store: Store) -> None:
+    paused(store)
+    new = line(Old, store, "fetch", "verify", "send", stop="send")
+    with pytest.raises(ResumeRefused, match="'check' would run next and is gone"):
+        new.resume("t", accept_changes=True)
+
+
+def test_a_migration_stays_with_the_app_whatever_store_it_gets(store: Store) -> None:
+    old = paused(store)
+    new = line(New, None, "fetch", "verify", "send", stop="send")
+    assert not new.using(store=store, clock=SystemClock()).fit("t")
+    new.migrate(old.fingerprint, lambda state, nodes: ({"log": []}, ["verify"]))
+    fit = new.using(store=store, clock=SystemClock()).fit("t")
+    assert (fit.reasons, fit.note) == ((), f"migrated from {old.fingerprint[:8]}")
