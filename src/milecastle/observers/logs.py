@@ -9,6 +9,9 @@ from milecastle.model.event import Event
 __all__ = ["LoggingObserver"]
 
 _LOUD = {"node_failed": logging.WARNING, "graph_failed": logging.ERROR}
+_VALUES = frozenset({"question", "show"})
+"""What events hold besides ``state`` and ``update`` that comes from a state."""
+
 _QUIET = {"state_created", "state_copied", "edge_evaluate", "state", "update", "checkpoint_load"}
 
 
@@ -29,7 +32,7 @@ class LoggingObserver:
         parts.append(f"step={event.step}")
         if event.seq is not None:
             parts.append(f"seq={event.seq}")
-        parts += [f"{name}={value}" for name, value in event.data.items()]
+        parts += [f"{name}={value}" for name, value in event.data.items() if name not in _VALUES]
         if event.key is not None:
             parts.append(f"thread={event.key.thread}")
         parts.append(f"run={event.run_id}")

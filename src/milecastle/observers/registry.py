@@ -1,4 +1,4 @@
-"""Observers by name."""
+"""Observers by name. A name may carry an argument after a colon: ``"trace:runs.jsonl"``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,25 @@ def _logging() -> Observer:
     return LoggingObserver()
 
 
-_factories: dict[str, Callable[[], Observer | None]] = {"none": lambda: None, "logging": _logging}
+def _progress() -> Observer:
+    from milecastle.observers.progress import make_progress
+
+    return make_progress()
+
+
+def _trace(path: str) -> Observer:
+    from milecastle.observers.trace import TraceObserver
+
+    return TraceObserver(path)
+
+
+_factories: dict[str, Callable[[], Observer | None]] = {
+    "none": lambda: None,
+    "logging": _logging,
+    "progress": _progress,
+    "trace": lambda: _trace("trace.jsonl"),
+}
+_with_argument: dict[str, Callable[[str], Observer]] = {"trace": _trace}
 
 
 def register_observer(name: str, factory: Callable[[], Observer]) -> None:
@@ -30,6 +48,10 @@ def find_observers(given: Iterable[str | Observer]) -> tuple[Observer, ...]:
     for item in given:
         if not isinstance(item, str):
             found.append(item)
+            continue
+        name, _, argument = item.partition(":")
+        if argument and name in _with_argument and item not in _factories:
+            found.append(_with_argument[name](argument))
             continue
         if item not in _factories:
             known = ", ".join(sorted(_factories))
