@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from benchmarks import growth, import_time, memory_growth, steps, stores
+from benchmarks import fanout, growth, import_time, incremental, memory_growth, steps, stores
 from benchmarks.alternating import PeerMissing
 from benchmarks.report import Report
 
@@ -15,6 +15,8 @@ VERBS = {
     "import": (import_time.measure, "time of a cold import, and what an installation brings"),
     "stores": (stores.measure, "steps a second on each store, beside its engine and LangGraph"),
     "growth": (growth.measure, "what a long thread takes on disk and to read, beside LangGraph"),
+    "incremental": (incremental.measure, "planning beside hashing; a run with nothing to do"),
+    "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),
     "memory": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
 }
 

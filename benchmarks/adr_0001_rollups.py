@@ -22,6 +22,7 @@ from pathlib import Path
 from time import thread_time
 
 from milecastle.codec.deltas import LogCodec
+from milecastle.codec.envelope import seal, unseal
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
@@ -58,16 +59,16 @@ def snapshots_at(fraction: float) -> Policy:
 
     def write(items: list[bytes]) -> Iterator[Row]:
         base, size, tail = 1, len(_snapshot(items[:1])), 0
-        yield 1, SNAPSHOT, 1, 1, CODEC.seal(_snapshot(items[:1]))
+        yield 1, SNAPSHOT, 1, 1, seal(_snapshot(items[:1]))
         for seq in range(2, len(items) + 1):
             body = _delta(items[seq - 1])
             if tail + len(body) > fraction * size:
                 body = _snapshot(items[:seq])
                 base, size, tail = seq, len(body), 0
-                yield seq, SNAPSHOT, base, base, CODEC.seal(body)
+                yield seq, SNAPSHOT, base, base, seal(body)
             else:
                 tail += len(body)
-                yield seq, DELTA, base, base, CODEC.seal(body)
+                yield seq, DELTA, base, base, seal(body)
 
     return write
 
@@ -76,17 +77,17 @@ def rollups_of(count: int) -> Policy:
     """A rollup after every ``count`` deltas; no snapshot but the first."""
 
     def write(items: list[bytes]) -> Iterator[Row]:
-        yield 1, SNAPSHOT, 1, 1, CODEC.seal(_snapshot(items[:1]))
+        yield 1, SNAPSHOT, 1, 1, seal(_snapshot(items[:1]))
         roll, tail = 1, list[bytes]()
         for seq in range(2, len(items) + 1):
             body = _delta(items[seq - 1])
             if len(tail) >= count:
                 body = CODEC.roll_up([*tail, body])
                 roll, tail = seq, []
-                yield seq, ROLLUP, 1, roll, CODEC.seal(body)
+                yield seq, ROLLUP, 1, roll, seal(body)
             else:
                 tail.append(body)
-                yield seq, DELTA, 1, roll, CODEC.seal(body)
+                yield seq, DELTA, 1, roll, seal(body)
 
     return write
 
@@ -96,7 +97,7 @@ def read(database: sqlite3.Connection, seq: int) -> tuple[dict[str, list[bytes]]
     found = database.execute("SELECT base, roll FROM log WHERE seq = ?", (seq,)).fetchone()
     base, roll = found
     rows = database.execute(CHAIN, (base, roll, roll, seq)).fetchall()
-    return CODEC.rebuild([CODEC.unseal(payload) for (payload,) in rows]), len(rows)
+    return CODEC.rebuild([unseal(payload) for (payload,) in rows]), len(rows)
 
 
 def _best_of_both(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
@@ -158,7 +159,7 @@ def _one_snapshot(items: list[bytes], path: Path) -> sqlite3.Connection:
     path.unlink(missing_ok=True)
     database = sqlite3.connect(path)
     database.executescript(SCHEMA)
-    payload = CODEC.seal(_snapshot(items))
+    payload = seal(_snapshot(items))
     database.execute("INSERT INTO log VALUES (1, ?, 1, 1, ?)", (SNAPSHOT, payload))
     database.commit()
     return database

@@ -149,7 +149,7 @@ def _put_alone(store: Store, codec: LogCodec, key: ThreadKey) -> None:
     if chain is None:
         raise LookupError(str(KEY))
     head = chain.entries[-1]
-    payload = codec.seal(codec.encode_state(restore(chain, codec).values))
+    payload = codec.seal(codec.encode_state(restore(chain, codec).values), 1, SNAPSHOT)
     entry = msgspec.structs.replace(
         head, seq=1, parent_id=None, kind=SNAPSHOT, base_seq=1, roll_seq=1, payload=payload
     )

@@ -108,6 +108,7 @@ def compare(size: Size) -> dict[str, Rates]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         rates = {
             "sqlite_full": sqlite(folder, size, "full"),
+            "sqlite_full_with_room": sqlite_with_room(folder, size),
             "sqlite_normal": sqlite(folder, size, "normal"),
             "sqlite_group": sqlite_group(folder, size),
             "jsonl": jsonl(folder, size),
@@ -135,6 +136,23 @@ def sqlite(folder: Path, size: Size, synchronous: Synchronous) -> Rates:
     rows = _sqlite_rows(folder, steps)
     section.add(BARE, len(rows), lambda: _bare_sqlite(folder, rows, synchronous))
     section.add(OURS, steps, lambda: _in_new_folder(folder, lambda place: ours(url(place), steps)))
+    return section.race()
+
+
+def sqlite_with_room(folder: Path, size: Size) -> Rates:
+    """One run at a time, every commit synced, beside a bare loop that makes room as we do."""
+    steps, section = size.steps, Section(size.rounds)
+    rows = _sqlite_rows(folder, steps)
+
+    def run_bare(place: Path) -> float:
+        find_store(_sqlite_url(place)).close()
+        return bare.sqlite_inserts_with_room(place / DATABASE, rows)
+
+    def run_ours(place: Path) -> float:
+        return ours(_sqlite_url(place), steps)
+
+    section.add(BARE, len(rows), lambda: _in_new_folder(folder, run_bare))
+    section.add(OURS, steps, lambda: _in_new_folder(folder, run_ours))
     return section.race()
 
 

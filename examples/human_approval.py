@@ -1,55 +1,68 @@
-"""A person decides: the run stops before `publish`, waits for as long as it takes, and goes on."""
+"""A person decides: one process asks and ends, another brings the answer and goes on.
+
+Record, ask, act. The node that asks is run again from its top once there is an answer; what was
+recorded with `ctx.once` before the question is not done again.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NotRequired, TypedDict
 
-from milecastle import END, START, StateGraph
+from milecastle import END, START, Context, StateGraph, interrupt
 
 
-class Post(TypedDict):
-    topic: str
-    text: NotRequired[str]
+class Refund(TypedDict):
+    customer: str
+    amount: int
     approved: NotRequired[bool]
-    published: NotRequired[bool]
+    paid: NotRequired[int]
 
 
-graph = StateGraph(Post)
-
-
-@graph.node
-def write(state: Post) -> dict[str, Any]:
-    return {"text": f"Everything about {state['topic']}."}
+graph = StateGraph(Refund)
 
 
 @graph.node
-def decide(state: Post) -> dict[str, Any]:
-    return {"approved": state.get("approved", False)}
+def decide(state: Refund, ctx: Context) -> dict[str, Any]:
+    ctx.once("mail", print, f"mail: {state['customer']} wants a refund")
+    return {"approved": interrupt("Refund?", show={"amount": state["amount"]}, answer=bool)}
 
 
 @graph.node
-def publish() -> dict[str, Any]:
-    return {"published": True}
+def pay(state: Refund) -> dict[str, Any]:
+    return {"paid": state["amount"]}
 
 
-def after_decision(state: Post) -> str:
-    return "publish" if state.get("approved") else END
+graph.add_edge(START, "decide")
+graph.add_edge("decide", "pay", when=lambda state: bool(state.get("approved")))
+graph.add_edge("decide", END)
+graph.add_edge("pay", END)
 
 
-graph.add_edges(START, "write", "decide")
-graph.add_conditional_edges("decide", after_decision, ["publish", END])
-graph.add_edge("publish", END)
-app = graph.compile(store="memory://", interrupt_before=["decide"])
+def ask() -> None:
+    app = graph.compile(store="sqlite:///refunds.db")
+    for customer in ("Ann", "Bob"):
+        waiting = app.invoke({"customer": customer, "amount": 30}, thread=customer)
+        (asked,) = waiting.interrupts
+        print(f"{waiting.status}: {asked.question} {asked.show}")
+
+
+def answer() -> None:
+    app = graph.compile(store="sqlite:///refunds.db")
+    for customer, approved in (("Ann", True), ("Bob", False)):
+        done = app.resume(customer, answer=approved)
+        print(f"{done.status}: {customer} gets {done.state.get('paid', 0)}")
 
 
 def main() -> None:
-    for thread, answer in (("walls", True), ("moats", False)):
-        waiting = app.invoke({"topic": thread}, thread=thread)
-        print(f"{waiting.status} before {waiting.next[0]!r}: {waiting['text']}")
-        app.update_state(thread, {"approved": answer})
-        done = app.resume(thread)
-        print(f"{done.status}: {'published' if done.state.get('published') else 'not published'}")
+    with TemporaryDirectory() as folder:
+        for verb in ("ask", "answer"):
+            command = [sys.executable, str(Path(__file__).resolve()), verb]
+            subprocess.run(command, cwd=folder, check=True)  # noqa: S603 - it is this very file
 
 
 if __name__ == "__main__":
-    main()
+    {"ask": ask, "answer": answer}.get(sys.argv[-1], main)()
