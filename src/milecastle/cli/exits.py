@@ -1,0 +1,49 @@
+"""Exit codes. They are stable: scripts decide by them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milecastle.errors import (
+    Conflict,
+    Corrupted,
+    InvalidRequest,
+    MilecastleError,
+    ResumeRefused,
+    StoreError,
+)
+
+__all__ = [
+    "CONFLICT",
+    "FAILED",
+    "INTERRUPTED",
+    "OK",
+    "REFUSED",
+    "STOPPED",
+    "UNREACHABLE",
+    "USAGE",
+    "code_of",
+]
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 3
+UNREACHABLE: Final = 4
+REFUSED: Final = 5
+CONFLICT: Final = 6
+STOPPED: Final = 130
+"""Ctrl-C, as shells count it."""
+
+_CODES: Final[tuple[tuple[type[MilecastleError], int], ...]] = (
+    (ResumeRefused, REFUSED),
+    (InvalidRequest, USAGE),
+    (Conflict, CONFLICT),
+    (Corrupted, FAILED),
+    (StoreError, UNREACHABLE),
+)
+
+
+def code_of(error: MilecastleError) -> int:
+    """The exit code of an error: the first line of the table that it falls under."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)

@@ -1,0 +1,162 @@
+"""Loading what ``module:attribute`` means: a person typed it, so it is imported.
+
+This is the one place where something is imported by name. The name comes from the command line,
+the environment or pyproject.toml, and never from anything that is stored.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn, cast
+
+import click
+
+from milecastle.app.application import App
+from milecastle.app.state_graph import StateGraph
+from milecastle.cli.exits import FAILED
+from milecastle.cli.values import anything
+from milecastle.errors import DefinitionError, MilecastleError
+
+__all__ = ["LoadError", "check_reference", "load"]
+
+_REFERENCE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
+
+
+class LoadError(click.ClickException):
+    """The graph's code cannot be loaded; the message names the line of the user's that failed."""
+
+    exit_code = FAILED
+
+
+def check_reference(reference: str) -> tuple[str, str]:
+    """The module and the attribute of a reference.
+
+    Raises:
+        click.UsageError: it is not one.
+    """
+    found = _REFERENCE.fullmatch(reference)
+    if found is None or found[1].endswith(".py"):
+        raise click.UsageError(
+            f"'{reference}' is no reference to an app: write module:attribute, "
+            f"such as {_meant(reference)}"
+        )
+    return found[1], found[2]
+
+
+def _meant(reference: str) -> str:
+    """What was probably meant: demo.py, demo/flow.py:app, demo."""
+    place, _, attribute = reference.partition(":")
+    module = place.removesuffix(".py").replace("/", ".").replace("\\", ".").strip(".")
+    guess = f"{module}:{attribute or 'app'}"
+    return guess if _REFERENCE.fullmatch(guess) else "demo:app"
+
+
+def load(reference: str, folder: Path) -> App[Any] | StateGraph[Any]:
+    """The app or the graph that a reference means; a factory is called for it.
+
+    Raises:
+        click.UsageError: the reference is malformed.
+        DefinitionError: it is a graph with problems.
+        LoadError: it cannot be imported, or is something else.
+    """
+    name, attribute = check_reference(reference)
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    with _nothing_runs(name):
+        module = _import(name, folder)
+    found = _attribute(module, attribute)
+    if callable(found) and not isinstance(found, App | StateGraph):
+        found = _call(cast("Callable[[], Any]", found), reference)
+    if not isinstance(found, App | StateGraph):
+        kind = type(cast("object", found)).__name__
+        raise LoadError(
+            f"{reference} is {kind}; an app, a StateGraph or a function that returns one is needed"
+        )
+    usable: App[Any] | StateGraph[Any] = anything(found)
+    return usable
+
+
+@contextmanager
+def _nothing_runs(name: str) -> Generator[None]:
+    """Refuse a module that runs a graph when it is imported: looking at it would run it."""
+
+    def refuse(*_: object) -> NoReturn:
+        frames = traceback.extract_stack()[:-1]
+        own = [frame for frame in frames if not _is_ours(frame.filename)]
+        place = f"\n  {own[-1].filename}:{own[-1].lineno}: {own[-1].line}" if own else ""
+        raise LoadError(
+            f"module '{name}' runs a graph when it is imported: put that under "
+            f'`if __name__ == "__main__":`{place}'
+        )
+
+    begin: Any = vars(App)["begin"]
+    setattr(App, "begin", refuse)  # noqa: B010 - for the time of an import
+    try:
+        yield
+    finally:
+        setattr(App, "begin", begin)  # noqa: B010
+
+
+def _import(name: str, folder: Path) -> ModuleType:
+    try:
+        return importlib.import_module(name)  # noqa: TID251 - a person typed the name
+    except (DefinitionError, LoadError):
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise LoadError(
+                f"there is no module '{error.name}' in {folder}, nor is one installed"
+            ) from error
+        raise _failure(f"module '{name}' cannot be imported", error) from error
+    except (Exception, SystemExit) as error:
+        raise _failure(f"module '{name}' cannot be imported", error) from error
+
+
+def _attribute(module: ModuleType, path: str) -> Any:
+    found: Any = module
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            known = [n for n, v in vars(module).items() if isinstance(v, App | StateGraph)]
+            hint = f"; it has {', '.join(sorted(known))}" if known else ""
+            raise LoadError(f"module '{module.__name__}' has no '{path}'{hint}") from None
+    return found
+
+
+def _call(factory: Callable[[], Any], reference: str) -> Any:
+    try:
+        return factory()
+    except MilecastleError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _failure(f"{reference}() failed", error) from error
+
+
+def _failure(what: str, error: BaseException) -> LoadError:
+    return LoadError(f"{what}: {type(error).__name__}: {error}{_place(error)}")
+
+
+def _place(error: BaseException) -> str:
+    """The line of the user's that failed, and what it says."""
+    if isinstance(error, SyntaxError):
+        return f"\n  {error.filename}:{error.lineno}: {(error.text or '').strip()}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not _is_ours(frame.filename)
+    ]
+    if not frames:
+        return ""
+    return f"\n  {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}"
+
+
+def _is_ours(file: str) -> bool:
+    return Path(file).is_relative_to(Path(__file__).parents[1]) or "importlib" in file

@@ -1,0 +1,1 @@
+"""The verbs, one module each, imported when they are used."""

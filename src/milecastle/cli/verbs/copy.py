@@ -1,0 +1,71 @@
+"""``milecastle copy``: threads from one store to another, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from milecastle.app.children import is_child, root_of
+from milecastle.app.copying import CopyReport, copy_threads
+from milecastle.cli.addressing import all_threads
+from milecastle.cli.care_documents import CopyDocument
+from milecastle.cli.places import check_place, masked
+from milecastle.cli.printing import counted, print_document, print_lines
+from milecastle.cli.progress import Progress
+from milecastle.cli.session import Session
+from milecastle.cli.verb import verb
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+
+__all__ = ["command"]
+
+
+@click.command("copy")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option(
+    "--thread",
+    "threads",
+    metavar="NAME",
+    multiple=True,
+    help="Only this thread; may be given again.",
+)
+@verb
+def command(session: Session, source: str, target: str, threads: tuple[str, ...]) -> None:
+    """Copy threads from one store to another.
+
+    Both are URLs. Nothing of the target is overwritten; a second copy adds what is new. Exit code
+    6: the target has another history under the name of a thread.
+    """
+    check_place(source)
+    here, there = session.open(source), session.open(target)
+    looked_at = changed = checkpoints = 0
+    for name in Progress("copying").over(_names(here, session.tenant, threads)):
+        report: CopyReport = copy_threads(here, there, session.tenant, threads=[name])
+        looked_at += report.threads
+        changed += report.changed
+        checkpoints += report.checkpoints
+    document = CopyDocument(
+        tenant=session.tenant,
+        source=masked(source),
+        target=masked(target),
+        threads=looked_at,
+        changed=changed,
+        checkpoints=checkpoints,
+    )
+    if session.as_json:
+        print_document(document)
+    else:
+        copied = counted(checkpoints, "checkpoint")
+        print_lines([f"{counted(looked_at, 'thread')}, {changed} changed, {copied} copied"])
+
+
+def _names(store: Store, tenant: str, threads: tuple[str, ...]) -> Iterator[str]:
+    """The threads to copy; those of subgraphs go with theirs, unless that is gone."""
+    root: ThreadKey | None = None
+    for key in all_threads(store, tenant, threads):
+        if is_child(key) and root_of(key) == root:
+            continue
+        root = key
+        yield key.thread
