@@ -49,9 +49,7 @@ class Cluster:
         else:
             shutil.chown(self.folder, "postgres", "postgres")
         self.folder.chmod(0o755)
-        self.run(
-            "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"
-        )
+        self.create()
         given = {
             "listen_addresses": "'127.0.0.1'",
             "port": str(self.port),
@@ -63,6 +61,12 @@ class Cluster:
         with (self.data / "postgresql.conf").open("a", encoding="utf-8") as file:
             file.writelines(f"{name} = {value}\n" for name, value in given.items())
         self.start()
+
+    def create(self) -> None:
+        """Make the folder of data."""
+        self.run(
+            "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"
+        )
 
     @property
     def url(self) -> str:

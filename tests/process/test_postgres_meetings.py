@@ -13,7 +13,8 @@ import pytest
 
 from milecastle.errors import Conflict
 from milecastle.ports.store import Batch
-from milecastle.stores.postgres import PostgresStore, rows
+from milecastle.stores.postgres import PostgresStore, rows, writing
+from milecastle.stores.postgres.direct import Lease, Line
 from milecastle.stores.postgres.statements import Statements
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key, a_result, a_run, make_id
@@ -39,13 +40,18 @@ def store() -> Iterator[PostgresStore]:
 @contextmanager
 def committing(store: PostgresStore, batch: Batch) -> Generator[None, None, None]:
     """Have a batch written and not yet committed; it is committed at the end of the block."""
-    query = Statements(schema_of(store)).commit
-    parameters = rows.key_parameters(batch.key, head=batch.head)
-    parameters |= rows.result_parameters(batch.results)
-    parameters |= rows.batch_parameters(batch.entries, batch.runs, batch.failure, batch.manifest)
-    with psycopg.connect(the_cluster().url) as connection:
-        assert len(connection.execute(query, parameters).fetchall()) == 1
+    with open_transaction() as lease:
+        statement = Statements(schema_of(store)).commit
+        assert lease.write(statement, writing.commit_values([batch])).ntuples == 1
         yield
+
+
+@contextmanager
+def open_transaction() -> Generator[Lease, None, None]:
+    """A connection whose transaction is committed at the end of the block."""
+    with Line.connect(the_cluster().url) as connection:
+        connection.execute("SELECT 1")
+        yield Lease(connection, prepares=False)
 
 
 class Waiting(Thread):
@@ -120,10 +126,10 @@ def test_a_deletion_waits_for_a_record_that_is_on_its_way(store: PostgresStore) 
 
 def test_a_deletion_leaves_no_result_that_was_on_its_way(store: PostgresStore) -> None:
     writer = Writer().begin(store, 2)
-    query = Statements(schema_of(store)).keep_results
-    parameters = rows.key_parameters(writer.key, head=2, **rows.result_parameters([a_result(2)]))
-    with psycopg.connect(the_cluster().url) as connection:
-        assert len(connection.execute(query, parameters).fetchall()) == 1
+    statement = Statements(schema_of(store)).keep_results
+    values = writing.keep_results_values(writer.batch(results=(a_result(2),)))
+    with open_transaction() as lease:
+        assert lease.write(statement, values).ntuples == 1
         deletion = Waiting(lambda: store.delete(writer.key))
     assert ends_with(deletion) is True
     assert count_rows(the_cluster().url_of(schema_of(store)), "results") == 0
@@ -132,9 +138,39 @@ def test_a_deletion_leaves_no_result_that_was_on_its_way(store: PostgresStore) -
 def test_a_record_that_meets_a_deletion_is_refused(store: PostgresStore) -> None:
     """The deletion is on its way when the writer records that it failed: nothing comes back."""
     writer = Writer().begin(store, 2)
-    parameters = rows.key_parameters(writer.key, gap=1)
+    parameters = rows.key_parameters(writer.key, gap=1, head=None)
     with psycopg.connect(the_cluster().url) as connection:
         connection.execute(Statements(schema_of(store)).bury, parameters)
         late = Waiting(lambda: store.commit(writer.batch(runs=(writer.run,))))
     assert isinstance(ends_with(late), Conflict)
     assert list(store.threads(writer.key.tenant)) == []
+
+
+def test_a_deletion_of_one_head_is_refused_when_another_comes_first(store: PostgresStore) -> None:
+    """It waits for an entry that is on its way, and then it is no longer its thread to delete."""
+    writer = Writer().begin(store, 2)
+    with committing(store, writer.batch(writer.plan())):
+        deletion = Waiting(lambda: store.delete(writer.key, head=2))
+    refused = ends_with(deletion)
+    assert isinstance(refused, Conflict)
+    assert refused.head == 3
+    assert [entry.seq for entry in store.history(writer.key)] == [3, 2, 1]
+    assert list(store.runs(writer.key)) == [writer.run]
+
+
+def refusals(store: PostgresStore, batches: list[Batch]) -> list[bool]:
+    return [isinstance(outcome, Conflict) for outcome in store.commit_many(batches)]
+
+
+def test_of_a_group_that_meets_another_writer_one_batch_is_refused(store: PostgresStore) -> None:
+    """Steps and records: what was taken meanwhile is refused, the rest is written."""
+    for runs in (False, True):
+        writers = [Writer(a_key(f"{runs} {name}")).begin(store, 2) for name in "abc"]
+        batches = [
+            writer.batch(writer.plan(), runs=(writer.run,) if runs else ()) for writer in writers
+        ]
+        with committing(store, writers[1].batch(writers[1].plan(id=make_id(99)))):
+            group = Waiting(partial(refusals, store, batches))
+        assert ends_with(group) == [False, True, False]
+        heads = [next(store.history(writer.key)).id for writer in writers]
+        assert heads == [batches[0].entries[0].id, make_id(99), batches[2].entries[0].id]

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from threading import Thread
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -16,7 +17,8 @@ from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.pool import Lease, Pool
+from milecastle.stores.postgres.direct import Lease
+from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import file_text
 from milecastle.testing import race_in_threads
 from milecastle.testing.contract_reading import check_reads
@@ -210,11 +212,11 @@ def test_a_large_thread_is_deleted_and_pruned_in_batches(
     check_reads(store, writer)
     assert store.delete(writer.key)
     url = the_cluster().url_of(schema_of(store))
-    assert count_rows(url, "entries") == 1
+    assert count_rows(url, "entries") == 2
     again = Writer(writer.key, 2).begin(store, 7)
     check_reads(store, again)
     assert store.delete(writer.key)
-    assert count_rows(url, "entries") == 2
+    assert count_rows(url, "entries") == 4
 
 
 def test_a_long_history_is_read_in_pages(
@@ -308,22 +310,25 @@ def look_at_threads(store: PostgresStore, writer: Writer) -> object:
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "look"),
+    ("table", "column", "value", "look"),
     [
-        ("entries", "source", look_at_entries),
-        ("entries", "nodes", look_at_entries),
-        ("runs", "status", look_at_runs),
-        ("runs", "metadata", look_at_runs),
-        ("threads", "status", look_at_threads),
+        ("entries", "source", 7, look_at_entries),
+        ("entries", "nodes", "[nonsense", look_at_entries),
+        ("entries", "id", b"nonsense", look_at_entries),
+        ("entries", "parent", b"nonsense", look_at_entries),
+        ("entries", "origin", b"nonsense", look_at_entries),
+        ("runs", "status", "nonsense", look_at_runs),
+        ("runs", "metadata", "nonsense", look_at_runs),
+        ("threads", "status", "nonsense", look_at_threads),
     ],
 )
 def test_what_was_never_written_is_not_read(
-    store: PostgresStore, table: str, column: str, look: Look
+    store: PostgresStore, table: str, column: str, value: object, look: Look
 ) -> None:
     writer = Writer().begin(store, 2)
     the_cluster().execute(
-        sql.SQL("UPDATE {} SET {} = 'nonsense'").format(
-            sql.Identifier(schema_of(store), table), sql.Identifier(column)
+        sql.SQL("UPDATE {} SET {} = {}").format(
+            sql.Identifier(schema_of(store), table), sql.Identifier(column), sql.Literal(value)
         )
     )
     with pytest.raises(Corrupted) as caught:
@@ -348,9 +353,11 @@ def test_psycopg_reads_what_the_store_wrote(store: PostgresStore) -> None:
     """The rows are plain: any client can read them."""
     writer = Writer().begin(store, 2)
     with psycopg.connect(the_cluster().url) as connection:
-        query = sql.SQL("SELECT tenant, thread, seq, nodes FROM {} ORDER BY seq").format(
+        query = sql.SQL("SELECT tenant, thread, seq, nodes, id FROM {} ORDER BY seq").format(
             sql.Identifier(schema_of(store), "entries")
         )
         found = connection.execute(query).fetchall()
     tenant, thread = writer.key.tenant, writer.key.thread
-    assert found == [(tenant, thread, seq, '["research"]') for seq in (1, 2)]
+    assert found == [
+        (tenant, thread, seq, "research", UUID(writer.entries[seq].id).bytes) for seq in (1, 2)
+    ]

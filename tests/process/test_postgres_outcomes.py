@@ -9,20 +9,22 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Event, Thread
+from typing import TypeVar
 
 import msgspec.structs
 import psycopg
 import pytest
+from psycopg.pq.abc import PGresult
 
 from milecastle.errors import Conflict, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 from milecastle.stores.postgres import PostgresStore
+from milecastle.stores.postgres.direct import Direct, Values, Write
 from milecastle.stores.postgres.pool import Pool
-from milecastle.stores.postgres.rows import Numbered, Parameters
 from milecastle.stores.postgres.translating import Lost
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
 from tests.postgres_cluster import Cluster, find_binaries, needs_postgres, new_schema, the_cluster
@@ -30,6 +32,7 @@ from tests.process.postgres_workers import start
 
 pytestmark = needs_postgres
 
+T = TypeVar("T")
 KILLS = int(os.environ.get("MILECASTLE_KILLS", "20"))
 CLIENT_KILLS = int(os.environ.get("MILECASTLE_CLIENT_KILLS", "10"))
 RACES = int(os.environ.get("MILECASTLE_RACES", "100"))
@@ -49,26 +52,30 @@ def store(url: str) -> Iterator[PostgresStore]:
 
 
 class Losing:
-    """Loses the answer to some calls, before or after they were sent."""
+    """Loses the answer to some writes, before or after they were sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._count = Pool.count
         self.plan: list[str] = []
         losing = self
+        write, write_together = Pool.write, Pool.write_together
 
-        def count(pool: Pool, query: bytes, parameters: Parameters | Numbered, tenant: str) -> int:
-            return losing.act(pool, query, parameters, tenant)
+        def one(pool: Pool, statement: Direct, values: Values, tenant: str) -> PGresult:
+            return losing.act(lambda: write(pool, statement, values, tenant))
 
-        monkeypatch.setattr(Pool, "count", count)
+        def group(pool: Pool, writes: Sequence[tuple[str, Sequence[Write]]]) -> list[PGresult]:
+            return losing.act(lambda: write_together(pool, writes))
 
-    def act(self, pool: Pool, query: bytes, parameters: Parameters | Numbered, tenant: str) -> int:
+        monkeypatch.setattr(Pool, "write", one)
+        monkeypatch.setattr(Pool, "write_together", group)
+
+    def act(self, send: Callable[[], T]) -> T:
         moment = self.plan.pop(0) if self.plan else "never"
         if moment == "before":
             raise Lost("lost before it was sent")
-        written = self._count(pool, query, parameters, tenant)
+        result = send()
         if moment == "after":
             raise Lost("lost after it was sent")
-        return written
+        return result
 
 
 @pytest.fixture
@@ -117,6 +124,29 @@ def test_records_without_an_answer_are_kept(
     assert chain is not None
     assert chain.results == (a_result(2),)
     assert store.manifest(writer.key, "f") == b"manifest"
+
+
+@pytest.mark.parametrize("plan", [["before"], ["after"], ["before", "after", "before"]])
+def test_a_group_without_an_answer_is_written_once(
+    store: PostgresStore, losing: Losing, plan: list[str]
+) -> None:
+    """Steps, records and results; and who was overtaken is told so."""
+    writers = [Writer(a_key(name)).begin(store, 2) for name in "abcd"]
+    batches = [
+        writers[0].batch(writers[0].plan()),
+        writers[1].batch(writers[1].plan(), runs=(writers[1].run,)),
+        writers[2].batch(results=(a_result(2),)),
+        writers[3].batch(writers[3].plan()),
+    ]
+    store.commit(writers[3].batch(writers[3].plan(id="another")))
+    losing.plan = list(plan)
+    outcomes = store.commit_many(batches)
+    assert losing.plan == []
+    assert [type(outcome) for outcome in outcomes] == [type(None)] * 3 + [Conflict]
+    assert [len(list(store.history(writer.key))) for writer in writers] == [3, 3, 2, 3]
+    chain = store.read(writers[2].key)
+    assert chain is not None
+    assert chain.results == (a_result(2),)
 
 
 def test_a_server_that_does_not_come_back_is_unavailable(losing: Losing) -> None:

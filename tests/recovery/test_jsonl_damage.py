@@ -7,15 +7,16 @@ and every single-bit flip of one of 8 KB.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import warnings
 from pathlib import Path
 
 import pytest
 
 from milecastle.errors import Corrupted
+from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.jsonl.repair import repair_file
-from milecastle.testing.entries import Writer, a_key, an_entry
+from milecastle.testing.entries import Writer, a_key, a_run, an_entry
 from tests.recovery.jsonl_logs import read_log, write_log
 
 EXHAUSTIVE = bool(os.environ.get("MILECASTLE_EXHAUSTIVE"))
@@ -42,8 +43,11 @@ def test_every_truncation_is_a_valid_prefix_or_torn(tmp_path: Path) -> None:
         start = max(end for end in ends if end < size)
         expected = f"{path}, line {ends.index(start) + 1}, byte {start}"
         assert caught.value.place == expected
-        with pytest.raises(Corrupted, match="torn"):
-            JsonlStore(tmp_path).threads(key.tenant)
+        with pytest.warns(RuntimeWarning, match="torn") as told:
+            listed = JsonlStore(tmp_path).threads(key.tenant)
+        assert expected in str(told[0].message)
+        path.write_bytes(data[:start])
+        assert listed == JsonlStore(tmp_path).threads(key.tenant)
 
 
 def test_a_prefix_reads_as_the_log_did_then(tmp_path: Path) -> None:
@@ -75,10 +79,47 @@ def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
         assert f"{path}, line {line}, byte " in caught.value.place
         with pytest.raises(Corrupted, match="damaged"):
             store.repair(key)
-        with suppress(Corrupted):  # where the listing looks, it sees it
-            assert store.threads(key.tenant) == listed
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = store.threads(key.tenant)
+        assert found == listed or f"{path}, line {line}, byte " in str(told[0].message)
         store.close()
         assert path.read_bytes() == flipped
+
+
+def test_a_damaged_file_keeps_no_other_thread_from_being_listed(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    keys = [Writer(a_key(name), number).begin(store).key for number, name in enumerate("abcd", 1)]
+    ended = a_run(keys[1], 2, status="completed", ended_at=5)
+    store.commit(Batch(key=keys[1], head=1, runs=(ended,)))
+    for key, sought in ((keys[1], b'"completed"'), (keys[2], b'"tenant"')):
+        path = store.path_of(key)
+        data = bytearray(path.read_bytes())
+        data[data.index(sought) + 3] ^= 1
+        path.write_bytes(data)
+    with pytest.warns(RuntimeWarning) as told:
+        listed = store.threads("tenant")
+    assert [(info.key.thread, info.status) for info in listed] == [
+        ("a", "running"),
+        ("b", "running"),
+        ("d", "running"),
+    ]
+    messages = sorted(str(each.message) for each in told)
+    assert len(messages) == 2
+    assert "left out" in messages[0]
+    assert f"{store.path_of(keys[2])}, line 1, byte 0" in messages[0]
+    assert f"{store.path_of(keys[1])}, line 3, byte" in messages[1]
+    again = JsonlStore(tmp_path)
+    for call in (again.read, again.delete):
+        with pytest.raises(Corrupted, match="damaged"):
+            call(keys[1])
+
+
+def test_a_torn_thread_says_what_to_do(tmp_path: Path) -> None:
+    key, path = write_log(tmp_path, 2048)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(Corrupted, match=r"never acknowledged; `milecastle repair` or"):
+        JsonlStore(tmp_path).read(key)
 
 
 def test_damage_under_an_open_store_is_seen(tmp_path: Path) -> None:

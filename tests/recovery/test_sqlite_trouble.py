@@ -19,6 +19,7 @@ from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
+from milecastle.stores.sqlite.connections import Connections
 from milecastle.stores.sqlite.trouble import translate
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, an_entry, make_id
@@ -139,6 +140,29 @@ def test_a_reader_that_is_slow_does_not_let_the_file_grow(store: SqliteStore) ->
     assert len(list(slow)) == 299
 
 
+def test_a_step_is_one_statement(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it writes; only the first entry, and what comes with a record, takes more."""
+    writer = Writer().begin(store)
+
+    def refuse(connections: Connections) -> None:
+        raise AssertionError(connections)
+
+    monkeypatch.setattr(Connections, "writing", refuse)
+    writer.write(store, (DELTA, ROLLUP, ROLLUP, DELTA, SNAPSHOT, DELTA, ROLLUP))
+    writer.append(store, source="takeover", note="taken", route=("research",))
+    check_reads(store, writer)
+
+
+def test_an_older_run_that_is_written_again_is_counted_once(store: SqliteStore) -> None:
+    writer = Writer().begin(store)
+    newer = a_run(writer.key, 2)
+    store.commit(writer.batch(runs=(newer,)))
+    older = a_run(writer.key, 1, status="superseded")
+    store.commit(writer.batch(runs=(older,)))
+    assert store.runs(writer.key) == [newer, older]
+    assert store.run(writer.key, make_id(3)) is None
+
+
 # -- a thread that was deleted and begun anew
 
 
@@ -186,6 +210,18 @@ def test_two_stores_take_turns_on_one_thread(store: SqliteStore) -> None:
         check_reads(other, writer)
 
 
+def test_a_branch_off_what_this_store_wrote_last_is_told_from_a_step(store: SqliteStore) -> None:
+    with closing(SqliteStore(store.path)) as other:
+        writer = Writer().begin(store, 3)
+        writer.append(other)
+        third = writer.entries[3].id
+        with pytest.raises(Conflict):
+            store.commit(writer.batch(writer.plan(parent_id=third)))
+        assert writer.append(store, at=3, source="fork").parent_id == third
+        check_reads(store, writer)
+        check_reads(other, writer)
+
+
 def test_results_end_though_another_store_wrote_them(store: SqliteStore) -> None:
     with closing(SqliteStore(store.path)) as other:
         writer = Writer().begin(other, 2)
@@ -200,6 +236,17 @@ def test_results_end_though_another_store_wrote_them(store: SqliteStore) -> None
         chain = store.read(writer.key)
         assert chain is not None
         assert chain.results == (a_result(3, "new"),)
+
+
+def test_results_are_cleared_away_when_their_step_ends(store: SqliteStore) -> None:
+    """So that nobody has to read them to find that they do not count."""
+    writer = Writer().begin(store, 2)
+    for source, kept in (("interrupt", 2), ("answer", 4), ("step", 0)):
+        results = tuple(a_result(writer.head, f"{source} {number}") for number in range(2))
+        store.commit(writer.batch(results=results))
+        writer.append(store, source=source)
+        with closing(sqlite3.connect(store.path)) as other:
+            assert other.execute("SELECT count(*) FROM results").fetchone() == (kept,)
 
 
 # -- values that trip databases

@@ -33,7 +33,7 @@ def fan_out(**settings: Any) -> App[Notes]:
 
 def course(app: App[Notes], points: list[CrashPoint]) -> tuple[list[str], list[str], int, set[str]]:
     """The effects, the notes, the number of interrupts, and the tasks that ran in vain."""
-    record = CourseRecord(app.graph.schema, log_codec_for(app.graph), watching=False)
+    record = CourseRecord(log_codec_for(app.graph), watching=False)
     simulator = Simulator(app, seed=SEED, crashes=points, witness=record)
     notes, interrupts = go_to_the_end(simulator)
     return simulator.kinds, notes, interrupts, record.wasted

@@ -7,6 +7,7 @@ from milecastle.testing.crash import crash_everywhere
 from milecastle.testing.crash_report import CrashMismatch, CrashReport, Mismatch
 from milecastle.testing.faulty_stores import FailingStore, TornStore, Volatile, WrappedStore
 from milecastle.testing.races import Races, race_in_tasks, race_in_threads
+from milecastle.testing.recorded_step import run_step
 from milecastle.testing.simulator import Crashed, CrashPoint, Simulator, Witness
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = [
     "crash_everywhere",
     "race_in_tasks",
     "race_in_threads",
+    "run_step",
 ]
 
 

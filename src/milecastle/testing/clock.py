@@ -33,6 +33,10 @@ class ManualClock:
         text = f"{(high << 64) | low:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
+    def reset(self, start: int = _START) -> None:
+        """Begin anew: the same ids will be made."""
+        self._now, self._made = start, 0
+
     def advance(self, seconds: float) -> None:
         """Move the time, backwards too: real clocks are set back at times."""
         self._now += round(seconds * 1_000_000)

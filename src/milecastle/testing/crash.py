@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from milecastle.app.application import App
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
-from milecastle.testing.crash_course import Courses
+from milecastle.testing.crash_course import Answer, Course, Courses
 from milecastle.testing.crash_judge import Judge
 from milecastle.testing.crash_record import CourseRecord
 from milecastle.testing.crash_report import CrashMismatch, CrashReport, Mismatch
-from milecastle.testing.simulator import CrashPoint, When
+from milecastle.testing.process import CrashPoint, When
 
 __all__ = ["crash_everywhere"]
 
@@ -29,6 +29,7 @@ def crash_everywhere(
     thread: str | ThreadKey = "crash",
     options: ExecutionOptions | None = None,
     config: Any = None,
+    answer: Answer | None = None,
     compare: Callable[[S, S], bool] | None = None,
     seed: int = 0,
 ) -> CrashReport:
@@ -37,7 +38,9 @@ def crash_everywhere(
     The run is done once undisturbed; then, for every effect, once with a crash before it and
     once with a crash after it. Each time it is gone on with as a careful user would: ``invoke``
     with the same input if the run was cut short, ``resume`` if the thread waits at an interrupt,
-    nothing if the thread ended.
+    with what ``answer`` returns for each open question. A thread that sleeps is woken when its
+    time has come, which is virtual; nothing is done if the thread ended. What a node records with
+    ``ctx.once`` is an effect like any other.
 
     Nodes run for real, many times over. The app's store is used (a memory store if it has none),
     with a thread of its own for each course, named after ``thread`` and deleted if all was well.
@@ -48,19 +51,16 @@ def crash_everywhere(
         CrashMismatch: some crash changes the outcome; its ``report`` says which, and how.
         MilecastleError: the undisturbed run does not come to an end.
     """
-    courses = Courses(app, input, thread=thread, options=options, config=config, seed=seed)
+    courses = Courses(
+        app, input, thread=thread, options=options, config=config, answer=answer, seed=seed
+    )
     calm = courses.run(None)
     judge = Judge(courses.app, courses.store, calm, compare)
     found = list(judge.mismatches(calm))
-    repeated: Counter[str] = Counter()
     points = [] if found else _points(len(calm.kinds))
+    repeated: Counter[str] = Counter()
     for point in points:
-        course = courses.run(point, most_calls=calm.calls + 1)
-        repeated.update((course.record.runs - calm.record.runs).keys())
-        mismatches = list(judge.mismatches(course))
-        found += mismatches
-        if not mismatches:
-            courses.forget(course)
+        found += _crash_at(point, courses, calm, judge, repeated)
     report = CrashReport(
         effects=len(calm.kinds),
         crashes=len(points),
@@ -72,6 +72,22 @@ def crash_everywhere(
         raise CrashMismatch(report)
     courses.forget(calm)
     return report
+
+
+def _crash_at(
+    point: CrashPoint,
+    courses: Courses[S],
+    calm: Course,
+    judge: Judge[S],
+    repeated: Counter[str],
+) -> list[Mismatch]:
+    """What is wrong with the course that crashes there; its thread is gone if nothing is."""
+    course = courses.run(point, most_calls=calm.calls + 1)
+    repeated.update((course.record.runs - calm.record.runs).keys())
+    mismatches = list(judge.mismatches(course))
+    if not mismatches:
+        courses.forget(course)
+    return mismatches
 
 
 def _points(effects: int) -> list[CrashPoint]:

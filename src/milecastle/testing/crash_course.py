@@ -4,24 +4,28 @@ After a crash, and at interrupts, a course goes on as a careful user would:
 
 - nothing is saved: ``invoke`` with the input;
 - the run was cut short: ``invoke`` again with the same input, which goes on;
-- the thread waits at an interrupt: ``resume``;
+- the thread waits for answers: ``resume`` with all of them;
+- the thread waits at an interrupt that asks nothing: ``resume``;
+- the thread sleeps: time passes, and it is woken;
 - the thread ended: there is nothing left to do.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from milecastle.app.answering import NOTHING_GIVEN, Given
 from milecastle.app.application import App
+from milecastle.app.children import delete_with_children
 from milecastle.app.clock import SystemClock
-from milecastle.app.results import Result
 from milecastle.app.threads import log_codec_for
-from milecastle.errors import InvalidRequest, MilecastleError
-from milecastle.model.checkpoint import CheckpointMetadata
+from milecastle.errors import InvalidRequest, MilecastleError, ResumeRefused
+from milecastle.model.checkpoint import CheckpointMetadata, to_datetime
+from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
 from milecastle.ports.store import Store
@@ -30,9 +34,12 @@ from milecastle.testing.clock import ManualClock
 from milecastle.testing.crash_record import CourseRecord
 from milecastle.testing.simulator import Crashed, CrashPoint, Simulator
 
-__all__ = ["Course", "Courses"]
+__all__ = ["Answer", "Course", "Courses"]
 
 S = TypeVar("S")
+
+Answer = Callable[[Interrupt], Any]
+"""What a person would answer; the same each time."""
 
 _MOST_CALLS = 1000
 
@@ -41,7 +48,8 @@ class Course(msgspec.Struct, kw_only=True):
     """One course and what came of it.
 
     ``kinds`` are the effects that it reached. ``result`` is what the last call that did not crash
-    returned. ``problem`` says why it did not come to an end.
+    returned. ``answered`` are the questions whose answers were acknowledged, ``asked_again`` those
+    of them that were open later on. ``problem`` says why it did not come to an end.
     """
 
     thread: str | ThreadKey
@@ -51,6 +59,8 @@ class Course(msgspec.Struct, kw_only=True):
     calls: int = 0
     crashed: bool = False
     result: Any = None
+    answered: list[str] = []
+    asked_again: list[str] = []
     problem: str = ""
 
     @property
@@ -71,6 +81,7 @@ class Courses(Generic[S]):
         thread: str | ThreadKey,
         options: ExecutionOptions | None,
         config: Any,
+        answer: Answer | None,
         seed: int,
     ) -> None:
         self._series = int.from_bytes(os.urandom(4))
@@ -82,12 +93,13 @@ class Courses(Generic[S]):
         self._thread = thread
         self._options = options
         self._config = config
+        self._answer = answer
         self._seed = seed
         self._count = 0
 
     def run(self, point: CrashPoint | None, most_calls: int = _MOST_CALLS) -> Course:
         """Go all the way. What is raised is the course's problem, if it was to crash."""
-        record = CourseRecord(self.app.graph.schema, self._codec, watching=point is None)
+        record = CourseRecord(self._codec, watching=point is None)
         simulator = Simulator(
             self.app,
             seed=self._seed,
@@ -98,18 +110,20 @@ class Courses(Generic[S]):
         course = Course(
             thread=self._fresh_thread(), point=point, record=record, kinds=simulator.kinds
         )
+        begun = self._clock.now()
         try:
             self._go_to_the_end(simulator, course, most_calls)
         except Exception as error:
             if point is None:
                 raise
             course.problem = f"it could not go on: {_describe(error)}"
+        self._clock.advance((begun - self._clock.now()) / 1_000_000)  # all begin at one time
         return course
 
     def forget(self, course: Course) -> None:
-        """Remove the thread of a course."""
+        """Remove the threads of a course."""
         for head in self.app.history(course.thread, limit=1):
-            self.store.delete(head.key)
+            delete_with_children(self.store, head.key)
 
     def _go_to_the_end(self, simulator: Simulator[S], course: Course, most_calls: int) -> None:
         while course.calls < most_calls:
@@ -118,20 +132,66 @@ class Courses(Generic[S]):
                 return
             course.calls += 1
             try:
-                course.result = self._call(simulator, course.thread, head)
+                self._call(simulator, course, head)
             except Crashed:
                 course.crashed = True
+                course.record.crashed()
         head = next(self.app.history(course.thread, limit=1), None)
         if head is None or head.next:
             raise InvalidRequest(f"it did not come to an end in {most_calls} calls")
 
     def _call(
-        self, simulator: Simulator[S], thread: str | ThreadKey, head: CheckpointMetadata | None
-    ) -> Result[S]:
-        waits = head is not None and self.app.state(thread).status == "interrupted"
-        # Decoded anew each time: a new process would not share values with the one that died.
-        given = None if waits else self._codec.decode_state(self._input)
-        return simulator.invoke(given, thread, options=self._options, config=self._config)
+        self, simulator: Simulator[S], course: Course, head: CheckpointMetadata | None
+    ) -> None:
+        found = None if head is None else self.app.state(course.thread)
+        asking = [each for each in found.interrupts if each.asks] if found else []
+        if found is None or found.status not in ("interrupted", "sleeping"):
+            try:
+                # Decoded anew each time: a new process would share no values with the dead one.
+                self._invoke(simulator, course, self._codec.decode_state(self._input))
+                return
+            except ResumeRefused:
+                if found is None or not asking:
+                    raise  # otherwise nothing is left to do but to answer
+        course.asked_again += [each.id for each in asking if each.id in course.answered]
+        if asking:
+            answers = {each.id: self._answer_to(each) for each in asking}
+            self._invoke_with_answers(simulator, course, found.key, answers)
+            return
+        if found.wake_at is not None and not found.interrupts:
+            late = found.wake_at - to_datetime(self._clock.now())
+            self._clock.advance(max(0.0, late.total_seconds()))
+        self._invoke(simulator, course, None)
+
+    def _invoke(
+        self,
+        simulator: Simulator[S],
+        course: Course,
+        input: Any,
+        given: Given = NOTHING_GIVEN,
+    ) -> None:
+        course.result = simulator.invoke(
+            input, course.thread, options=self._options, config=self._config, given=given
+        )
+
+    def _invoke_with_answers(
+        self, simulator: Simulator[S], course: Course, key: ThreadKey, answers: dict[str, Any]
+    ) -> None:
+        acknowledged = course.record.acknowledged.get(key, {})
+        before = len(acknowledged)
+        try:
+            self._invoke(simulator, course, None, Given(answers=answers))
+        finally:
+            if len(acknowledged) > before:
+                course.answered += answers
+
+    def _answer_to(self, found: Interrupt) -> Any:
+        if self._answer is None:
+            raise InvalidRequest(
+                f"node '{found.node}' asks a question: say answer=, a function that is given the "
+                "interrupt and returns the answer"
+            )
+        return self._answer(found)
 
     def _fresh_thread(self) -> str | ThreadKey:
         self._count += 1

@@ -1,7 +1,9 @@
 """The judge: holds a course against the undisturbed one.
 
 Each course must end in the same state, along the same path, with a history that has no gap, with
-every acknowledged checkpoint in it, with no finished task run twice, and with no run left open.
+every acknowledged checkpoint in it, with no finished task run twice, no recorded step repeated,
+no answered question asked again, with no run left open and nothing left over of an unfinished step,
+in the threads of subgraphs as well.
 Where not every step is saved, steps may be repeated, and the path is compared where it is known.
 """
 
@@ -11,12 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from milecastle.app.application import App
+from milecastle.app.children import children_of, is_child
 from milecastle.app.difference import difference
 from milecastle.app.threads import log_codec_for
 from milecastle.model.checkpoint import CheckpointMetadata
+from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 from milecastle.testing.crash_course import Course
-from milecastle.testing.crash_record import encode_or_none
+from milecastle.testing.crash_record import CourseRecord, encode_or_none
 from milecastle.testing.crash_report import Mismatch
 
 __all__ = ["Judge"]
@@ -93,15 +97,17 @@ class Judge(Generic[S]):
             yield "the run took another way before the crash: it is not the same each time"
         history = self._history(course)
         yield from _gaps(history)
-        yield from _lost(history, course.record.acknowledged)
+        for key, acknowledged in course.record.acknowledged.items():
+            yield from _lost(self._store, key, acknowledged)
         if not self._is_same_path(_path(history)):
             yield "the path through the graph differs"
-        if self._saves_every_step and course.record.wasted:
-            names = ", ".join(sorted(course.record.wasted))
-            yield f"the result of a finished task was committed, and it ran again: {names}"
-        for run in self._store.runs(history[-1].key):
-            if run.status not in ("completed", "superseded"):
-                yield f"a run was left as '{run.status}'"
+        if self._saves_every_step:
+            yield from _repeats(course.record, self._calm.record)
+        if course.asked_again or len(course.answered) != len(self._calm.answered):
+            yield "a question was asked again after its answer was acknowledged"
+        root = history[-1].key
+        for key in (root, *(child.key for child in children_of(self._store, root))):
+            yield from _leftovers(self._store, key)
 
     def _is_same_path(self, found: _Path) -> bool:
         if self._saves_every_step:
@@ -114,14 +120,38 @@ class Judge(Generic[S]):
         return list(self._app.history(course.thread))[::-1]
 
 
+def _repeats(record: CourseRecord, calm: CourseRecord) -> Iterator[str]:
+    if record.wasted:
+        names = ", ".join(sorted(record.wasted))
+        yield f"the result of a finished task was committed, and it ran again: {names}"
+    if record.unsaved:
+        names = ", ".join(sorted(record.unsaved))
+        yield f"a task finished beside others, and its result was not saved: {names}"
+    again = {row for (_, row), count in record.done.items() if count > 2} | record.repeated
+    if again:
+        yield f"what was recorded was done again: {', '.join(sorted(again))}"
+    if sum(record.done.values()) > sum(calm.done.values()) + 1:
+        yield "one crash repeated more than one thing that was to be done once"
+
+
+def _leftovers(store: Store, key: ThreadKey) -> Iterator[str]:
+    whose = " of a subgraph" if is_child(key) else ""
+    for run in store.runs(key):
+        if run.status not in ("completed", "superseded"):
+            yield f"a run{whose} was left as '{run.status}'"
+    chain = store.read(key)
+    if chain is not None and chain.results:
+        yield f"results of tasks{whose} were left over"
+
+
 def _gaps(history: list[CheckpointMetadata]) -> Iterator[str]:
     seqs = [known.seq for known in history]
     if seqs != list(range(1, len(seqs) + 1)):
         yield f"the history has gaps: its seqs are {seqs}"
 
 
-def _lost(history: list[CheckpointMetadata], acknowledged: dict[int, str]) -> Iterator[str]:
-    ids = {known.seq: known.id for known in history}
+def _lost(store: Store, key: ThreadKey, acknowledged: dict[int, str]) -> Iterator[str]:
+    ids = {known.seq: known.id for known in store.history(key)}
     for seq, checkpoint_id in sorted(acknowledged.items()):
         if ids.get(seq) != checkpoint_id:
             yield f"checkpoint {seq} was acknowledged and is lost"

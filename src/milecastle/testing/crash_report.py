@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from milecastle.testing.simulator import CrashPoint
+from milecastle.testing.process import CrashPoint
 
 __all__ = ["CrashMismatch", "CrashReport", "Mismatch"]
 

@@ -91,7 +91,7 @@ def test_seeds_decide_how_many_finished_tasks_are_told_at_once() -> None:
         simulator = Simulator(side_by_side([], *"abc"), seed=seed)
         simulator.invoke({"notes": []}, "t")
         waits.add(simulator.kinds.count("AwaitTasks"))
-    assert waits == {0, 1, 2}
+    assert waits == {1, 2, 3}
 
 
 def test_a_crash_before_a_commit_loses_it_and_a_crash_after_it_does_not() -> None:
@@ -111,7 +111,7 @@ def test_a_task_that_was_not_told_of_runs_again() -> None:
     for seed in range(20):
         ran: list[str] = []
         simulator = Simulator(
-            side_by_side(ran, *"abc"), seed=seed, crashes=[CrashPoint(2, "after")]
+            side_by_side(ran, *"abc"), seed=seed, crashes=[CrashPoint(3, "after")]
         )
         with pytest.raises(Crashed):
             simulator.invoke({"notes": []}, "t")
@@ -126,7 +126,7 @@ def test_some_tasks_end_without_the_engine_being_told_at_once() -> None:
     for seed in range(30):
         ran: list[str] = []
         simulator = Simulator(
-            side_by_side(ran, *"abc"), seed=seed, crashes=[CrashPoint(4, "before")]
+            side_by_side(ran, *"abc"), seed=seed, crashes=[CrashPoint(5, "before")]
         )
         try:
             simulator.invoke({"notes": []}, "t")
