@@ -96,14 +96,7 @@ TITLES: dict[str, str] = {
 }
 
 # Built later. Whoever builds one takes it out of here, and from then on it needs a test.
-NOT_YET = frozenset(
-    [
-        *("G8", "X6"),
-        *("H1", "H2", "H3", "H4", "H5", "H6", "H7"),
-        *("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10"),
-        *("O3", "U1", "U2", "U3", "U4", "U5"),
-    ]
-)
+NOT_YET = frozenset(["O3", "U1", "U2", "U3", "U4", "U5"])
 COVERED = frozenset(TITLES) - NOT_YET
 
 HEADER = """\
