@@ -96,7 +96,7 @@ TITLES: dict[str, str] = {
 }
 
 # Built later. Whoever builds one takes it out of here, and from then on it needs a test.
-NOT_YET = frozenset(["O3", "U1", "U2", "U3", "U4", "U5"])
+NOT_YET = frozenset(["O3", "U2", "U4", "U5"])
 COVERED = frozenset(TITLES) - NOT_YET
 
 HEADER = """\

@@ -37,6 +37,11 @@ def test_no_seed_breaks_a_promise(part: int) -> None:
         assert happened[what] > size // 5, what
 
 
+@pytest.mark.parametrize("seed", [4133, 4940, 16337])
+def test_a_seed_that_once_showed_a_bug_does_not_any_more(seed: int) -> None:
+    simulate(seed)
+
+
 @pytest.mark.slow
 def test_no_seed_of_the_long_form_breaks_a_promise() -> None:
     seeds = int(os.environ.get("MILECASTLE_SEEDS", "200000"))

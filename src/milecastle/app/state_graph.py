@@ -92,19 +92,14 @@ class StateGraph(GraphBuilder, Generic[S]):
         """Declare a node; ``add_node(function)`` uses the function's name.
 
         ``version`` is part of the fingerprint: raise it when the node's meaning changes.
-        ``inline=True`` runs a sync node on the event loop itself when the graph runs async.
-        ``retry`` and ``timeout`` say how it is tried (``retry=3``, ``timeout=30``), ``on_error``
-        which node runs instead of what comes next once it has failed for good.
-        ``limit`` is how many tasks of it run at once in a fan-out. ``defer=True`` lets it wait
-        until no other node is left to run. ``goto`` lists the nodes that a ``Command`` that it
-        returns may lead to.
-
-        A compiled graph may be a node: ``give`` makes its input of the state, ``take`` makes the
-        update of its last state; by default both states share the keys that both have.
-
-        ``inputs`` and ``outputs`` are files that it reads and makes, ``cache`` says when what it
-        returned may be used again: all three are for an app with a workspace. There ``version``,
-        if given, also stands for the node's code.
+        ``inline=True`` runs a sync node on the event loop when the graph runs async. ``retry`` and
+        ``timeout`` say how it is tried (``retry=3``, ``timeout=30``), ``on_error`` what runs once
+        it has failed for good. ``limit`` is how many tasks of it run at once in a fan-out;
+        ``defer=True`` waits until no other node is left; ``goto`` lists where a ``Command`` leads.
+        A compiled graph may be a node: ``give`` makes its input of the state, ``take`` the update
+        of its last state; by default both share the keys that both have. In an app with a
+        workspace, ``inputs`` and ``outputs`` are files that it reads and makes, ``cache`` says when
+        a result is used again, and ``version``, if given, stands for the node's code.
         """
         if function is None and not isinstance(name, str):
             name, function = name_of(name), name
@@ -144,10 +139,8 @@ class StateGraph(GraphBuilder, Generic[S]):
 
         ``store`` is a URL (``"memory://"``), a registered name or a store; without one nothing is
         saved. ``checkpoint`` sets the store together with how often to save. With ``encryption``
-        states are stored encrypted, and what is not is refused.
-
-        ``workspace`` is the folder of what nodes with ``inputs``, ``outputs`` or ``cache`` have
-        made; it is needed for ``cache`` to work, for ``plan`` and for ``invoke(..., mode=...)``.
+        states are stored encrypted, and what is not is refused. ``workspace`` is the folder of
+        caches and file runs: ``cache=``, ``plan`` and ``invoke(..., mode=...)`` need it.
 
         With ``checkpoint_dir`` a portable file is saved there before each interrupt event. With
         ``signing_key`` such files are signed, and none is opened that is not.

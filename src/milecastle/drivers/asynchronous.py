@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from threading import get_ident
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from milecastle.drivers.calling import call_task
 from milecastle.drivers.committer import committer_for
@@ -57,7 +57,8 @@ class Drive:
         self._ending: Ending | None = None
         self._effects = effects
         self._host = host
-        self._committer = committer_for(host.store) if isinstance(host.store, GroupStore) else None
+        groups = hasattr(host.store, "commit_many")  # isinstance() of a protocol is slow
+        self._committer = committer_for(cast("GroupStore", host.store)) if groups else None
         self._executor: ThreadPoolExecutor | None = None
         self._tasks = LoopTasks(self._run)
         self._write = host.commit

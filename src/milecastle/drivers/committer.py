@@ -38,7 +38,9 @@ _IDLE: Final = 2.0
 _PAUSE: Final = 0.001
 
 
-class _Waiter(msgspec.Struct, frozen=True, eq=False):
+class _Waiter(msgspec.Struct, eq=False):
+    """Who waits for a batch. ``future`` is replaced if the wait for it was cancelled."""
+
     batch: Batch
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[None]
@@ -64,15 +66,15 @@ class Committer:
         while len(self._waiting) >= self._room:  # noqa: ASYNC110 - a thread makes the room
             await asyncio.sleep(_PAUSE)
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._enter(_Waiter(batch, loop, future))
+        waiter = _Waiter(batch, loop, loop.create_future())
+        self._enter(waiter)
         try:
-            await asyncio.shield(future)
+            await waiter.future
         except asyncio.CancelledError:
-            if not future.done():
-                await asyncio.wait([future])
-            if future.done() and not future.cancelled():
-                future.exception()  # taken note of: the run is being cancelled anyway
+            if waiter.future.cancelled():
+                waiter.future = loop.create_future()
+                await asyncio.wait([waiter.future])
+                waiter.future.exception()  # taken note of: the run is being cancelled anyway
             raise
 
     def _enter(self, waiter: _Waiter) -> None:

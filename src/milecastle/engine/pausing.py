@@ -82,15 +82,20 @@ def is_held(task: Task, hidden: Hidden, now: int) -> bool:
 
 
 def has_work(graph: CompiledGraph, position: Position, now: int) -> bool:
-    """Whether anything at a position can be run now."""
+    """Whether a run would do anything at a position now.
+
+    It would also end a step whose tasks all have their results, and close what was asked by a
+    task that has its result: the run that saw to it was cut short.
+    """
     if position.route:
         return True
     nodes, hidden = graph.nodes, position.hidden
     names = [name for name in position.next if not nodes[name].policy.defer] or position.next
-    return any(
-        f"{position.step + 1}:{task.id}" not in position.results and not is_held(task, hidden, now)
-        for task in tasks_of(graph, names, hidden.get(SENDS))
-    )
+    tasks = tasks_of(graph, names, hidden.get(SENDS))
+    ended = {t.id for t in tasks if f"{position.step + 1}:{t.id}" in position.results}
+    if len(ended) == len(tasks) or any(kept[0] in ended for kept in hidden.get(ASKED, {}).values()):
+        return True
+    return any(task.id not in ended and not is_held(task, hidden, now) for task in tasks)
 
 
 def wake_time(hidden: Hidden, now: int) -> int | None:

@@ -160,7 +160,8 @@ class Run:
                 yield from step.run()
                 self._raise_first(step)
                 if not step.is_clean:
-                    return (yield from self._rest(step.ran, step.asked, step.sleeps, [*step.tasks]))
+                    ran = step.ran | step.outcomes.keys()
+                    return (yield from self._rest(ran, step.asked, step.sleeps, [*step.tasks]))
                 changed = apply_updates(schema, values, step.updates, operations)
                 gotos, again = self._gotos(step), False
             guard.version += changed
@@ -254,7 +255,8 @@ class Run:
         node = self._graph.nodes[names[0]]
         if self._journal is None or self._journal.known:
             return True
-        if len(names) == 1 and node.simple and not node.wants_context:
+        plain = len(names) == 1 and not self._progress.hidden
+        if plain and node.simple and not node.wants_context:
             return False
         yield from self._announce("takeover")
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from milecastle.testing.random_shapes import Member, Shape, outcome
+from milecastle.testing.random_shapes import Member, Shape, items_of, outcome
 
 __all__ = ["Model", "Unanswered"]
 
@@ -74,7 +74,7 @@ class Model:
         if member.kind == "broken":
             return {}
         if member.kind == "child" and self._shape.child is not None:
-            given = {"round": 0, "item": state["item"], "items": [1], "n": state["n"], "notes": []}
+            given: State = {"round": 0, "item": state["item"], "n": state["n"], "notes": []}
             notes = Model(self._shape.child, self._answers, prefix=f"{place}/").end(given)["notes"]
             return {"notes": [f"{member.name}({' '.join(notes)})"], "n": len(notes)}
         asked = {"ask": 1, "twice": 2}.get(member.kind, 0)
@@ -93,10 +93,10 @@ class Model:
             return [(targets[seen["n"] % len(targets)], None)]
         if way == "map":
             beyond = self._shape.member(targets[0])
-            sent: list[Planned] = [(targets[0], item) for item in state["items"]]
+            sent: list[Planned] = [(targets[0], item) for item in items_of(state)]
             return sent or [(target, None) for target in beyond.exit.targets]
         if way == "send":
-            sent = [(targets[item % len(targets)], item) for item in state["items"]]
+            sent = [(targets[item % len(targets)], item) for item in items_of(state)]
             return sent or [(targets[0], None)]
         if way == "loop" and state["round"] >= self._shape.rounds:
             return []

@@ -14,7 +14,7 @@ from milecastle.graph.sending import Command, Send
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import CheckpointConfig, Retry
 from milecastle.ports.store import Store
-from milecastle.testing.random_shapes import NAP, Member, Shape, Tally, outcome
+from milecastle.testing.random_shapes import NAP, Member, Shape, Tally, items_of, outcome
 
 __all__ = ["World", "build"]
 
@@ -115,11 +115,11 @@ def _connect(graph: StateGraph[Tally], shape: Shape, member: Member) -> None:
         for target in targets:
             graph.add_edge(name, target)
     elif way == "map":
-        graph.map(name, targets[0], over="items", item="item")
+        graph.map(name, targets[0], over=items_of, item="item")
     elif way == "send":
 
         def send(state: Tally) -> list[Send | str]:
-            sends = [Send(targets[i % len(targets)], {"item": i}) for i in state["items"]]
+            sends = [Send(targets[i % len(targets)], {"item": i}) for i in items_of(state)]
             return [*sends] or [targets[0]]
 
         graph.add_conditional_edges(name, send, targets)
@@ -129,7 +129,7 @@ def _connect(graph: StateGraph[Tally], shape: Shape, member: Member) -> None:
 
 
 def _give(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {"round": 0, "item": state["item"], "items": [1], "n": state["n"], "notes": []}
+    return {"round": 0, "item": state["item"], "n": state["n"], "notes": []}
 
 
 def _taking(member: Member) -> Callable[[Tally], dict[str, Any]]:

@@ -14,7 +14,17 @@ import msgspec
 
 from milecastle.graph.reducers import add, append
 
-__all__ = ["INPUT", "Exit", "Kind", "Member", "Shape", "Tally", "outcome", "random_shape"]
+__all__ = [
+    "INPUT",
+    "Exit",
+    "Kind",
+    "Member",
+    "Shape",
+    "Tally",
+    "items_of",
+    "outcome",
+    "random_shape",
+]
 
 Kind = Literal["plain", "once", "ask", "twice", "nap", "flaky", "broken", "child", "goto", "turn"]
 """What a node does: nothing special, record a step, ask once or twice, sleep, fail at first, fail
@@ -30,12 +40,11 @@ class Tally(TypedDict):
 
     round: int
     item: int
-    items: list[int]
     n: Annotated[int, add]
     notes: Annotated[list[str], append]
 
 
-INPUT: Mapping[str, Any] = {"round": 0, "item": 0, "items": [1], "n": 1, "notes": []}
+INPUT: Mapping[str, Any] = {"round": 0, "item": 0, "n": 1, "notes": []}
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -71,6 +80,11 @@ class Shape(msgspec.Struct, frozen=True):
         return next(member for member in self.members if member.name == name)
 
 
+def items_of(state: Mapping[str, Any]) -> list[int]:
+    """What a fan-out is over: none to three items."""
+    return list(range(state["n"] % 4))
+
+
 def outcome(member: Member, state: Mapping[str, Any], said: Sequence[Any]) -> dict[str, Any]:
     """The update that a node makes; ``said`` is what it was answered, or its subgraph noted."""
     told = f"={','.join(map(str, said))}" if said else ""
@@ -80,8 +94,6 @@ def outcome(member: Member, state: Mapping[str, Any], said: Sequence[Any]) -> di
     }
     if member.kind == "turn":
         update["round"] = state["round"] + 1
-    if member.exit.way in ("map", "send"):
-        update["items"] = list(range(state["n"] % 4))
     return update
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -431,3 +433,45 @@ def test_gc_of_a_file_store_lets_its_old_file_runs_go(desk: Desk) -> None:
     )
     assert len(desk.document("gc", "--keep-last", "1", "--store", "file://work").file_runs) == 2
     assert desk.document("runs", "demo", "--store", "file://work").runs
+
+
+def test_a_thread_that_ended_takes_no_answer(desk: Desk) -> None:
+    desk.start()
+    desk.finish()
+    assert "it already ended" in desk.err("answer", "demo", "x", "--app", "demo:app", code=5)
+
+
+def test_the_store_of_an_app_is_looked_at(desk: Desk) -> None:
+    desk.write("demo.py", DEMO.replace("runs.db", "posts.db"))
+    desk.start()
+    assert "which store?" in desk.err("ls", code=2)
+    for verb in (("ls",), ("runs", "demo"), ("history", "demo")):
+        assert desk.out(*verb, "--app", "demo:app")
+
+
+DYING = """\
+import os
+from typing import TypedDict
+from milecastle import END, START, StateGraph
+
+class State(TypedDict, total=False):
+    n: int
+
+def die(state: State) -> None:
+    os._exit(9)
+
+graph = StateGraph(State)
+graph.add_node("die", die)
+graph.add_edges(START, "die", END)
+app = graph.compile(store="sqlite:///runs.db")
+if __name__ == "__main__":
+    app.invoke({}, thread="d")
+"""
+
+
+def test_a_run_that_may_have_died_is_shown_with_how_to_go_on(desk: Desk) -> None:
+    path = desk.write("dying.py", DYING)
+    assert subprocess.run([sys.executable, str(path)], check=False).returncode == 9
+    told = desk.call("show", "d")
+    assert "status      running" in told.stdout
+    assert "`milecastle resume d` goes on" in told.stderr

@@ -14,6 +14,7 @@ from milecastle.cli.session import Session
 from milecastle.cli.values import parse_object
 from milecastle.cli.verb import app_option, verb
 from milecastle.cli.writing import stored_app
+from milecastle.errors import ResumeRefused
 
 __all__ = ["command"]
 
@@ -45,7 +46,10 @@ def command(
     node_config = parse_object(config, "--config") if config else None
     app, store = stored_app(session)
     key = find_thread(store, session.tenant, thread)
-    question = choose(key.thread, app.state(key).interrupts, question_id)
+    head = app.state(key)
+    if head.status == "completed":
+        raise ResumeRefused(key.thread, ["it already ended, and waits for no answer"])
+    question = choose(key.thread, head.interrupts, question_id)
     value = parse_answer(answer, question.answer)
     with session.user_code():
         call = app.begin(

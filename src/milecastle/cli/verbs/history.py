@@ -10,7 +10,7 @@ from milecastle.cli.documents import HistoryDocument
 from milecastle.cli.lines import checkpoint_line, names, seconds
 from milecastle.cli.printing import print_document, print_table
 from milecastle.cli.session import Session
-from milecastle.cli.verb import verb
+from milecastle.cli.verb import app_option, verb
 from milecastle.model.checkpoint import CheckpointMetadata
 
 __all__ = ["command"]
@@ -19,6 +19,7 @@ __all__ = ["command"]
 @click.command("history")
 @click.argument("thread", shell_complete=complete_threads)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@app_option
 @verb
 def command(session: Session, thread: str, limit: int | None) -> None:
     """List a thread's checkpoints, newest first.

@@ -12,7 +12,7 @@ from milecastle.cli.documents import LsDocument
 from milecastle.cli.lines import seconds, thread_line
 from milecastle.cli.printing import print_document, print_table, say, styled_status
 from milecastle.cli.session import Session
-from milecastle.cli.verb import verb
+from milecastle.cli.verb import app_option, verb
 from milecastle.model.run import RunStatus
 
 __all__ = ["command"]
@@ -23,6 +23,7 @@ __all__ = ["command"]
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
 @click.option("--after", metavar="THREAD", help="Only threads after this one, by name.")
 @click.option("--subgraphs", is_flag=True, help="Also the threads of subgraphs.")
+@app_option
 @verb
 def command(
     session: Session,

@@ -13,7 +13,7 @@ from milecastle.cli.documents import RunLine, RunsDocument
 from milecastle.cli.lines import print_facts, print_failure, run_line, run_row
 from milecastle.cli.printing import print_document, print_table, say
 from milecastle.cli.session import Session
-from milecastle.cli.verb import verb
+from milecastle.cli.verb import app_option, verb
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Store
@@ -28,6 +28,7 @@ __all__ = ["command"]
     "--limit", type=click.IntRange(min=1), metavar="N", help="At most so many of each thread."
 )
 @click.option("--subgraphs", is_flag=True, help="Also the runs of subgraphs.")
+@app_option
 @verb
 def command(
     session: Session, thread: str | None, run_id: str | None, limit: int | None, subgraphs: bool

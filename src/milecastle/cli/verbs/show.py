@@ -72,6 +72,8 @@ def _print(shown: ShowDocument, decoded: Decoded) -> None:
     print_facts({**facts, "note": at.note} if at.note else facts)
     if shown.run and shown.run.failure:
         print_failure(shown.run.failure)
+    if shown.status == "running":
+        say(f"it is at work, or its process died: then `milecastle resume {shown.thread}` goes on")
     print_lines(map(question_text, shown.questions))
     print_lines(["state"])
     print_state(decoded.values)
