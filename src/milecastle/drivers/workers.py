@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
@@ -26,6 +26,13 @@ __all__ = ["Workers"]
 
 AHEAD: Final = 64
 """The most events that may be emitted ahead of who reads them."""
+
+_BRANCHES: Final = 8
+"""So many tasks get a thread each at once. A wider fan-out begins with one thread: tasks that are
+over at once go fastest with one."""
+
+_SOON: Final = 0.002
+"""If tasks still wait after so many seconds, there are twice as many threads."""
 
 
 class _Late(msgspec.Struct, frozen=True):
@@ -46,20 +53,38 @@ class Workers:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._todo: SimpleQueue[RunTask | None] = SimpleQueue()
+        self._todo: SimpleQueue[tuple[RunTask, Context] | None] = SimpleQueue()
         self._done: SimpleQueue[Finished | Event | _Began] = SimpleQueue()
         self._room = threading.Semaphore(AHEAD)
         self._threads = 0
+        self._behind = 0.0
         self._running: dict[int, RunTask] = {}
         self._deadlines = Deadlines()
         self._closed = False
 
     def start(self, tasks: Sequence[RunTask]) -> None:
         """Queue tasks, and see to it that there are threads for them."""
+        if self._todo.empty():
+            self._behind = monotonic()
         for task in tasks:
             self._running[id(task)] = task
-            self._todo.put(task)
-        while self._threads < min(self._most, len(self._running)):
+            self._todo.put((task, copy_context()))
+        self._grow(self._wanted if self._wanted <= _BRANCHES else 1)
+
+    @property
+    def _wanted(self) -> int:
+        """How many threads could have something to do."""
+        return min(self._most, len(self._running))
+
+    def _catch_up(self, now: float) -> float:
+        """Make more threads if tasks have waited for some time; when to look again."""
+        if now >= self._behind + _SOON:
+            self._grow(min(2 * self._threads, self._wanted))
+            self._behind = now
+        return self._behind + _SOON
+
+    def _grow(self, threads: int) -> None:
+        while self._threads < threads:
             self._threads += 1
             threading.Thread(target=self._work, name="milecastle-worker", daemon=True).start()
 
@@ -94,6 +119,8 @@ class Workers:
         while True:
             due = self._deadlines.next()
             ends = [moment for moment in (until, due) if moment is not None]
+            if self._threads < self._wanted and not self._todo.empty():
+                ends.append(self._catch_up(monotonic()))
             try:
                 if not ends:
                     return self._done.get()
@@ -121,11 +148,12 @@ class Workers:
 
     def _work(self) -> None:
         get, put = self._todo.get, self._done.put
-        while (task := get()) is not None:
+        while (work := get()) is not None:
+            task, context = work
             if task.node.policy.timeout is not None:
                 put(_Began(task, monotonic()))
             try:
-                returned = copy_context().run(call_task, task)
+                returned = context.run(call_task, task)
             except BaseException as error:
                 finished = Finished(task, None, error)
             else:

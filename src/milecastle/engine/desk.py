@@ -102,7 +102,7 @@ class Desk:
 
     def outcome(self, task: str) -> Mapping[str, Any] | None:
         """What a task of this step returned before the run was cut short, if it did."""
-        return self._records.get(f"{self._progress.step + 1}:{task}")
+        return self._records.get(self.outcome_row(task)) if self._records else None
 
     def outcome_row(self, task: str) -> str:
         """The name under which the outcome of a task is kept."""
@@ -220,7 +220,10 @@ class Desk:
 
     def holds(self, task: Task) -> bool:
         """Whether a task waits for an answer that is not there, or a time that has not come."""
-        return is_held(task, self._progress.hidden, self._plan.clock.now())
+        hidden = self._progress.hidden
+        if ASKED not in hidden and SLEEPS not in hidden:
+            return False
+        return is_held(task, hidden, self._plan.clock.now())
 
     def answers_within(self, task: str) -> dict[str, Any]:
         """The answers that belong to the subgraph of a task, by its own ids."""
