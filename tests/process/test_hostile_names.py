@@ -26,7 +26,7 @@ from tests.every_store import EVERY_KIND, Stores
 TEXT = 2
 """The place of free text in a verdict."""
 
-NAMES = int(os.environ.get("MILECASTLE_NAMES", "150"))
+NAMES = int(os.environ.get("MILECASTLE_NAMES", "60"))
 
 PIECES = (
     "a", "A", "b", "/", "\\", "_", ":", "*", "?", '"', "<", ">", "|", ".", "..", " ", "\n", "\r",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("MILECASTLE_KILLS", "50"))
+KILLS = int(os.environ.get("MILECASTLE_KILLS", "20"))
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="writers are forked")
 
@@ -36,4 +36,7 @@ def test_nothing_acknowledged_is_lost_to_a_kill(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_acknowledges_too_early_is_caught(tmp_path: Path) -> None:
-    assert kill(tmp_path, 50, "cheat")["lost"] > 0
+    for attempt in range(6):  # a kill finds the cheat out only if it comes between two calls
+        if kill(tmp_path / str(attempt), 50, "cheat")["lost"] > 0:
+            return
+    pytest.fail("300 kills did not find the cheat out")

@@ -18,8 +18,8 @@ from tests.every_store import POSTGRES
 from tests.postgres_cluster import new_schema, the_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("MILECASTLE_KILLS", "40"))
-CLIENT_KILLS = int(os.environ.get("MILECASTLE_CLIENT_KILLS", "30"))
+KILLS = int(os.environ.get("MILECASTLE_KILLS", "15"))
+CLIENT_KILLS = int(os.environ.get("MILECASTLE_CLIENT_KILLS", "10"))
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="writers are forked")
 

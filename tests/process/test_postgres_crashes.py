@@ -20,7 +20,7 @@ from tests.process.test_postgres_outcomes import Writing, check_log
 
 pytestmark = needs_postgres
 
-KILLS = int(os.environ.get("MILECASTLE_BACKEND_KILLS", "5"))
+KILLS = int(os.environ.get("MILECASTLE_BACKEND_KILLS", "2"))
 NAME = "victim"
 
 

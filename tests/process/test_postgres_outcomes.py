@@ -33,7 +33,7 @@ from tests.process.postgres_workers import start
 pytestmark = needs_postgres
 
 T = TypeVar("T")
-KILLS = int(os.environ.get("MILECASTLE_KILLS", "20"))
+KILLS = int(os.environ.get("MILECASTLE_KILLS", "8"))
 CLIENT_KILLS = int(os.environ.get("MILECASTLE_CLIENT_KILLS", "10"))
 RACES = int(os.environ.get("MILECASTLE_RACES", "100"))
 

@@ -30,7 +30,7 @@ from tests.postgres_cluster import (
 
 pytestmark = needs_postgres
 
-OPERATIONS = int(os.environ.get("MILECASTLE_OPERATIONS", "1000"))
+OPERATIONS = int(os.environ.get("MILECASTLE_OPERATIONS", "300"))
 
 
 @pytest.fixture(params=["off", "on"])

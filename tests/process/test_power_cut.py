@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CUTS = int(os.environ.get("MILECASTLE_CUTS", "24"))
+CUTS = int(os.environ.get("MILECASTLE_CUTS", "8"))
 STORES = ("jsonl", "sqlite")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="file systems of Linux")

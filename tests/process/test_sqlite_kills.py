@@ -20,7 +20,7 @@ from tests.process.sqlite_writer import kind_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("sqlite_writer.py")
-KILLS = int(os.environ.get("MILECASTLE_KILLS", "30"))
+KILLS = int(os.environ.get("MILECASTLE_KILLS", "12"))
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

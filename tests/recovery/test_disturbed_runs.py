@@ -30,7 +30,7 @@ from tests.recovery.disturbing import (
     run,
 )
 
-EVERY = int(os.environ.get("MILECASTLE_EVERY", "31"))
+EVERY = int(os.environ.get("MILECASTLE_EVERY", "61"))
 KINDS = ("jsonl", "sqlite")
 T = TypeVar("T")
 

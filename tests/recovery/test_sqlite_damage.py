@@ -23,7 +23,7 @@ from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing.entries import Writer, a_key
 from tests.migration.sqlite_golden import REPLACED, everything_in, fill
 
-FLIPS = int(os.environ.get("MILECASTLE_FLIPS", "1500"))
+FLIPS = int(os.environ.get("MILECASTLE_FLIPS", "400"))
 PAGE = 4096
 CLEAR = (Corrupted, CodecError, FormatTooNew, InvalidRequest)
 LISTED = ("history", "entries", "runs", "results", "threads")

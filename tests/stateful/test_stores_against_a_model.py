@@ -27,7 +27,7 @@ from milecastle.testing.store_machine import store_machine
 from tests.postgres_cluster import SKIPPED, emptied, new_schema, the_cluster
 
 LENGTH = 30
-STEPS = int(os.environ.get("MILECASTLE_STEPS", 200 * LENGTH))
+STEPS = int(os.environ.get("MILECASTLE_STEPS", 60 * LENGTH))
 
 SCRATCH = tempfile.mkdtemp(prefix="milecastle-")
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)

@@ -7,7 +7,7 @@ the code. So the type is stored as a schema, and an answer is plain data until i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
     "string": (str,),
-    "array": (list,),
+    "array": (list, tuple),
     "object": (dict,),
 }
 
@@ -100,7 +100,7 @@ def _problems(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[s
     kind = kind_of(value)
     if kind is dict:
         yield from _object_problems(value, schema, path, root)
-    if kind is list:
+    if kind is list or kind is tuple:
         yield from _array_problems(value, schema, path, root)
 
 
@@ -172,8 +172,8 @@ _BOUNDS: tuple[tuple[str, tuple[type, ...], Callable[[Any, Any], bool], str], ..
     ("exclusiveMaximum", (int, float), lambda value, bound: value < bound, "less than"),
     ("minLength", (str,), lambda value, bound: len(value) >= bound, "as long as at least"),
     ("maxLength", (str,), lambda value, bound: len(value) <= bound, "no longer than"),
-    ("minItems", (list,), lambda value, bound: len(value) >= bound, "as long as at least"),
-    ("maxItems", (list,), lambda value, bound: len(value) <= bound, "no longer than"),
+    ("minItems", (list, tuple), lambda value, bound: len(value) >= bound, "as long as at least"),
+    ("maxItems", (list, tuple), lambda value, bound: len(value) <= bound, "no longer than"),
     ("pattern", (str,), lambda value, bound: re.search(bound, value) is not None, "of the form"),
 )
 
@@ -202,7 +202,7 @@ def _object_problems(
             yield f"{path}.{name} is not known"
 
 
-def _array_problems(value: list[Any], schema: Schema, path: str, root: Schema) -> Iterator[str]:
+def _array_problems(value: Sequence[Any], schema: Schema, path: str, root: Schema) -> Iterator[str]:
     first = schema.get("prefixItems", ())
     rest = schema.get("items", True)
     for number, member in enumerate(value):

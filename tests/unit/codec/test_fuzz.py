@@ -24,7 +24,7 @@ from tests.unit.codec.domain import Colour, Doc, Mode, Pair, Point, Right, make_
 with contextlib.suppress(ImportError):
     importlib.import_module("numpy")
 
-TRIES = int(os.environ.get("MILECASTLE_FUZZ", "20000"))
+TRIES = int(os.environ.get("MILECASTLE_FUZZ", "6000"))
 CORPUS: list[object] = [
     None, [1, 2.5, "x", b"y", {"k": [True, None]}], (1, ("a", {2, 3})), frozenset({1, "b"}),
     {(1, 2): "pair", None: 2**80}, "\ud800", bytearray(b"z"), 1j, Decimal("1.10"),

@@ -418,6 +418,37 @@ def test_mc124_a_subgraph_has_no_timeout_of_its_own() -> None:
     check(only_problem(graph), "MC124", line, message, "to the nodes inside it")
 
 
+def joined(old: str, new: str) -> str:
+    return f"{old}{new}"
+
+
+class Mine(TypedDict):
+    topic: Annotated[str, joined]
+
+
+def test_mc124_a_subgraph_whose_addition_cannot_be_told() -> None:
+    graph: StateGraph[Any] = StateGraph(Mine)
+    graph.add_node("child", child_of(State))
+    graph.add_edges(START, "child", END)
+    problem = only_problem(graph)
+    assert problem.code == "MC124"
+    assert "whose reducer is your own" in problem.message
+
+
+def test_mc124_give_and_take_lead_into_any_subgraph() -> None:
+    graph: StateGraph[Any] = StateGraph(Mine)
+    graph.add_node("child", child_of(Other), give=nothing, take=nothing)
+    graph.add_edges(START, "child", END)
+    assert list(compiled(graph).nodes) == ["child"]
+
+
+def test_mc118_give_is_for_subgraphs_only() -> None:
+    graph = StateGraph(State)
+    graph.add_node("a", nothing, give=nothing)
+    graph.add_edges(START, "a", END)
+    assert only_problem(graph).code == "MC118"
+
+
 def test_mc125_a_key_with_a_name_that_is_kept_for_other_things() -> None:
     kept: Any = TypedDict("kept", {"__sends__": str})
     graph: StateGraph[Any] = StateGraph(kept)
