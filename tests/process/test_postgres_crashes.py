@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 import psycopg
 
+from milecastle import StoreError
 from milecastle.stores.postgres import PostgresStore
 from tests.postgres_cluster import Cluster, find_binaries, needs_postgres
 from tests.process.test_postgres_outcomes import Writing, check_log
@@ -79,6 +80,8 @@ def test_killed_backends_lose_nothing() -> None:
 def test_a_server_that_does_not_wait_for_its_disk_is_caught() -> None:
     with a_cluster(synchronous_commit="off", wal_writer_delay="'10s'") as cluster:
         writing = write_through_kills(cluster, 5, synchronous_commit="off")
-        kept = {entry.id for entry in writing.store.history(writing.writer.key)}
+        kept: set[str] = set()
+        with suppress(StoreError):  # the tables themselves may be among what was lost
+            kept = {entry.id for entry in writing.store.history(writing.writer.key)}
         assert set(writing.acknowledged) - kept
         writing.store.close()
