@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from milecastle.app.threads import Threads
-from milecastle.codec.deltas import replay
+from milecastle.codec.deltas import LogCodec, replay
 from milecastle.engine.hidden import split
 from milecastle.model.checkpoint import DELTA, Entry
 from milecastle.model.event import Event
@@ -27,6 +27,7 @@ class Follower:
         self._key = key
         self._after = after
         self._values: dict[str, Any] | None = None
+        self._codec: LogCodec | None = None
 
     def look(self) -> tuple[bool, list[Event]]:
         """Whether the thread was at rest, and what was appended since the last look."""
@@ -53,7 +54,9 @@ class Follower:
         if self._values is None or entry.kind != DELTA or not follows:
             self._values = threads.existing(self._key, entry.seq)[0].values
         else:
-            codec = threads.codec.for_thread(self._key)
+            if self._codec is None:
+                self._codec = threads.codec.for_thread(self._key)
+            codec = self._codec
             body = codec.unseal(entry.payload, entry.seq, entry.kind)
             self._values = replay(_copied(self._values), codec.decode(body))
             split(self._values)

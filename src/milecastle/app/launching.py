@@ -47,7 +47,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True):
-    """Makes calls of one app. ``hosting`` makes what makes a host, if that is not the usual one."""
+    """Makes calls of one app. ``hosting`` makes what makes a host, if that is not the usual one.
+
+    ``children`` are the threads of subgraphs that were met: what a codec admits is found out once.
+    """
 
     graph: CompiledGraph
     clock: Clock
@@ -56,6 +59,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     observers: tuple[Observer, ...]
     encryption: Any = None
     hosting: Callable[[Any], Callable[..., Host]] | None = None
+    children: dict[int, Threads] = {}
 
     def launch(self, start: Start, wish: Wish) -> Call:
         """A call that a driver can perform."""
@@ -72,24 +76,15 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
             max_parallel=config.max_parallel,
             begin=self._begin_child,
         )
-        plan = RunPlan(
+        plan = self._plan(
+            start,
             graph=self.graph,
             config=config,
-            run_id=start.run_id,
-            position=start.position,
-            clock=self.clock,
-            journal=start.journal,
             interval=self.interval,
-            update=start.update,
-            opening=start.opening,
-            note=start.note,
             node_config=wish.config,
             telling=bool(self.observers or self.hosting) or wish.mode is not None,
             streaming=wish.mode is not None,
-            answers=start.answers,
-            fresh_attempts=start.fresh_attempts,
             services=host,
-            recall=start.recall,
         )
         return Call(
             run_id=start.run_id,
@@ -105,25 +100,32 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         graph = effect.subgraph.graph
         update = graph.schema.read_input(effect.input)
         start = self._start_child(effect, graph, update)
-        return RunPlan(
+        return self._plan(
+            start,
             graph=graph,
             config=graph.config,
+            interval=effect.subgraph.interval,
+            node_config=parent.node_config,
+            telling=parent.telling,
+            streaming=parent.streaming,
+            services=host,
+            ended=start.waiting,
+        )
+
+    def _plan(self, start: Start, **surroundings: Any) -> RunPlan:
+        """What was found, and what the run is given besides, as one plan."""
+        return RunPlan(
             run_id=start.run_id,
             position=start.position,
             clock=self.clock,
             journal=start.journal,
-            interval=effect.subgraph.interval,
             update=start.update,
             opening=start.opening,
             note=start.note,
-            node_config=parent.node_config,
-            telling=parent.telling,
-            streaming=parent.streaming,
             answers=start.answers,
             fresh_attempts=start.fresh_attempts,
-            services=host,
             recall=start.recall,
-            ended=start.waiting,
+            **surroundings,
         )
 
     def _start_child(self, effect: Begin, graph: CompiledGraph, update: Mapping[str, Any]) -> Start:
@@ -131,7 +133,10 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         if self.store is None or journal is None:
             position = fresh_position(graph.schema)
             return Start(position=position, run_id=self.clock.new_id(), update=update)
-        threads = Threads(graph, self.store, self.clock, self.encryption)
+        threads = self.children.get(id(graph))
+        if threads is None:
+            threads = Threads(graph, self.store, self.clock, self.encryption)
+            self.children[id(graph)] = threads
         key = child_key(journal.key, effect.place, effect.task)
         return start_child(threads, key, update, effect.answers)
 

@@ -6,7 +6,8 @@ Ctrl-C ends the run at its last commit, and tells how to go on.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -27,7 +28,9 @@ from milecastle.model.policies import ExecutionOptions
 
 __all__ = ["finish", "go_on_hint", "options_of", "run_options"]
 
-run_options = (
+F = TypeVar("F", bound=Callable[..., Any])
+
+_RUN_OPTIONS = (
     click.option("--config", metavar="JSON", help="What nodes get as config."),
     click.option(
         "--max-steps", type=click.IntRange(min=1), metavar="N", help="The most steps of this run."
@@ -35,6 +38,13 @@ run_options = (
     click.option("--timeout", type=float, metavar="SECONDS", help="The most time of this run."),
     click.option("--trace", is_flag=True, help="Print every event on stderr."),
 )
+
+
+def run_options(command: F) -> F:
+    """The options of every verb that runs something."""
+    for option in reversed(_RUN_OPTIONS):
+        command = option(command)
+    return command
 
 
 def options_of(max_steps: int | None, timeout: float | None) -> ExecutionOptions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 import msgspec
 
@@ -14,9 +14,12 @@ from milecastle.model.keys import ThreadKey
 if TYPE_CHECKING:
     from milecastle.engine.desk import Desk
 
-__all__ = ["Context", "Origin"]
+__all__ = ["MISSING", "Context", "Origin"]
 
 T = TypeVar("T")
+
+MISSING: Final = object()
+"""What is not on record."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -69,8 +72,6 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         Not repeated by a retry, by a resume after an interrupt, or by a takeover. The name is
         one of this task: use another for each thing to be done.
         """
-        from milecastle.engine.desk import MISSING
-
         self._refuse_if_over()
         found = self.desk.recorded(self.task, name)
         if found is not MISSING:
@@ -91,8 +92,6 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     async def aonce(self, name: str, function: Callable[..., T], *args: Any, **named: Any) -> T: ...
     async def aonce(self, name: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """``once`` for async nodes; ``function`` may be async or not."""
-        from milecastle.engine.desk import MISSING
-
         self._refuse_if_over()
         found = self.desk.recorded(self.task, name)
         if found is not MISSING:
@@ -110,8 +109,6 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         On PostgreSQL. ``function`` is called with a connection of the store as its first argument,
         inside a transaction: its own rows and the record are there together, or neither is.
         """
-        from milecastle.engine.desk import MISSING
-
         self._refuse_if_over()
         found = self.desk.recorded(self.task, name)
         if found is not MISSING:

@@ -7,17 +7,17 @@ task. It outlasts whatever leaves the thread in its step, and ends with the step
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from milecastle.engine.asking import Asked, Parked
-from milecastle.engine.context import Context, Origin
+from milecastle.engine.context import MISSING, Context, Origin
 from milecastle.engine.effects import RunTask
 from milecastle.engine.hidden import ANSWERS, ASKED, FAILURE, SLEEPS
 from milecastle.engine.pausing import is_held
 from milecastle.engine.plan import RunPlan
 from milecastle.engine.progress import Progress
 from milecastle.engine.saving import Saver
-from milecastle.engine.tasks import Task
+from milecastle.engine.tasks import Task, outcome_row
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import TaskResult, to_datetime
 from milecastle.model.event import Event
@@ -25,9 +25,7 @@ from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
 
-__all__ = ["MISSING", "Desk", "open_interrupts"]
-
-MISSING: Final = object()
+__all__ = ["Desk", "open_interrupts"]
 
 
 class Desk:
@@ -106,7 +104,7 @@ class Desk:
 
     def outcome_row(self, task: str) -> str:
         """The name under which the outcome of a task is kept."""
-        return f"{self._progress.step + 1}:{task}"
+        return outcome_row(self._progress.step + 1, task)
 
     def attempts(self, task: str) -> int:
         """How often a task of this step was started before."""
@@ -127,11 +125,11 @@ class Desk:
         return self._mark(task, [attempt, self.pauses(task) + 1])
 
     def _marked(self, task: str) -> list[int]:
-        kept = self._records.get(f"{self._progress.step + 1}!{task}")
+        kept = self._records.get(self._attempts_row(task))
         return kept["value"] if kept else [0, 0]
 
     def _mark(self, task: str, counts: list[int]) -> TaskResult | None:
-        name = f"{self._progress.step + 1}!{task}"
+        name = self._attempts_row(task)
         self._records[name] = {"value": counts}
         return None if self._journal is None else self._journal.kept(name, counts, task)
 
@@ -142,12 +140,12 @@ class Desk:
 
     def recorded(self, task: str, name: str) -> Any:
         """What a task recorded under this name; ``MISSING`` if it did not."""
-        kept = self._records.get(f"{self._progress.step + 1}?{task}/{name}")
+        kept = self._records.get(self._record_row(task, name))
         return kept["value"] if kept else MISSING
 
     def record(self, task: str, name: str, value: Any) -> None:
         """Keep a value under this name, durably."""
-        row = f"{self._progress.step + 1}?{task}/{name}"
+        row = self._record_row(task, name)
         batch = self._row_batch(row, value, task)
         if batch is not None and self._plan.services is not None:
             self._plan.services.commit(batch)
@@ -155,7 +153,7 @@ class Desk:
 
     async def arecord(self, task: str, name: str, value: Any) -> None:
         """``record`` on an event loop."""
-        row = f"{self._progress.step + 1}?{task}/{name}"
+        row = self._record_row(task, name)
         batch = self._row_batch(row, value, task)
         if batch is not None and self._plan.services is not None:
             await self._plan.services.acommit(batch)
@@ -168,7 +166,7 @@ class Desk:
             raise InvalidRequest(
                 "ctx.transaction() needs a store: compile(store='postgresql://...')"
             )
-        row = f"{self._progress.step + 1}?{task}/{name}"
+        row = self._record_row(task, name)
         made: list[Any] = []
 
         def work(connection: Any) -> Batch:
@@ -178,6 +176,12 @@ class Desk:
         services.transact(journal.key, work)
         self._records[row] = {"value": made[0]}
         return made[0]
+
+    def _record_row(self, task: str, name: str) -> str:
+        return f"{self._progress.step + 1}?{task}/{name}"
+
+    def _attempts_row(self, task: str) -> str:
+        return f"{self._progress.step + 1}!{task}"
 
     def _row_batch(self, row: str, value: Any, task: str) -> Batch | None:
         journal = self._journal

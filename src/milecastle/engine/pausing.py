@@ -8,7 +8,7 @@ from typing import Any
 from milecastle.engine.asking import Asked, Parked, Paused
 from milecastle.engine.hidden import ANSWERS, ASKED, SENDS, SLEEPS, Hidden
 from milecastle.engine.position import Position
-from milecastle.engine.tasks import Task, tasks_of
+from milecastle.engine.tasks import Task, outcome_row, tasks_of
 from milecastle.graph.compiled import CompiledGraph
 from milecastle.model.interrupt import Interrupt
 
@@ -92,7 +92,7 @@ def has_work(graph: CompiledGraph, position: Position, now: int) -> bool:
     nodes, hidden = graph.nodes, position.hidden
     names = [name for name in position.next if not nodes[name].policy.defer] or position.next
     tasks = tasks_of(graph, names, hidden.get(SENDS))
-    ended = {t.id for t in tasks if f"{position.step + 1}:{t.id}" in position.results}
+    ended = {t.id for t in tasks if outcome_row(position.step + 1, t.id) in position.results}
     if len(ended) == len(tasks) or any(kept[0] in ended for kept in hidden.get(ASKED, {}).values()):
         return True
     return any(task.id not in ended and not is_held(task, hidden, now) for task in tasks)

@@ -52,8 +52,7 @@ class Step:
         self._parts = parts
         self._config = parts.plan.config
         self._number = parts.progress.step + 1
-        self._running: dict[int, Task] = {}
-        self._started: dict[int, RunTask] = {}
+        self._running: dict[int, tuple[Task, RunTask]] = {}
         self._busy: Counter[str] = Counter()
         self._later: list[tuple[int, int, Task, int]] = []
         self._rows: list[TaskResult] = []
@@ -115,8 +114,8 @@ class Step:
 
     def _abandon(self) -> None:
         """Tasks that still run have nothing more to record."""
-        for task in self._started.values():
-            task.abandon()
+        for _, run_task in self._running.values():
+            run_task.abandon()
 
     # ---- starting
 
@@ -169,8 +168,7 @@ class Step:
             )
             if task.node.wants_context or task.node.policy.timeout:
                 parts.desk.context(run_task)
-            self._running[id(run_task)] = task
-            self._started[id(run_task)] = run_task
+            self._running[id(run_task)] = (task, run_task)
             starting.append(run_task)
         if starting:
             yield StartTasks(tuple(starting))
@@ -184,15 +182,13 @@ class Step:
     # ---- settling
 
     def _settle_all(self, finished: list[Finished]) -> Generator[Effect, Any, None]:
-        ended: list[Child] = []
         for item in finished:
-            task = self._running.pop(id(item.task), None)
-            if task is None:
+            found = self._running.pop(id(item.task), None)
+            if found is None:
                 self._children.hand_over(item)
                 continue
-            del self._started[id(item.task)]
             item.task.abandon()
-            yield from self._settle(task, item.task.attempt, item.update, item.error)
+            yield from self._settle(found[0], item.task.attempt, item.update, item.error)
         ended = yield from self._children.go_on()
         for child in ended:
             yield from self._take_child(child)
@@ -255,8 +251,8 @@ class Step:
             self._cancelled = True
             self._waiting.clear()
             self._later.clear()
-            if self._started:
-                yield CancelTasks(tuple(self._started.values()))
+            if self._running:
+                yield CancelTasks(tuple(run_task for _, run_task in self._running.values()))
             yield from self._children.cancel(Stopped(RunCancelled()))
 
     def _take(self, task: Task, returned: Any) -> BaseException | None:

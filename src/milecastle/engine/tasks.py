@@ -19,7 +19,7 @@ from milecastle.graph.schema import StateSchema
 from milecastle.graph.sending import Send
 from milecastle.model.manifest import END
 
-__all__ = ["Task", "as_sends", "task_id", "tasks_of"]
+__all__ = ["Task", "as_sends", "outcome_row", "task_id", "tasks_of"]
 
 
 class Task(msgspec.Struct, frozen=True, eq=False):
@@ -39,6 +39,11 @@ def task_id(name: str) -> str:
     if "#" in name or "/" in name:
         return name.replace("#", "#h").replace("/", "#s")
     return name
+
+
+def outcome_row(step: int, task: str) -> str:
+    """The name under which the outcome of a task is kept until its step is committed."""
+    return f"{step}:{task}"
 
 
 def tasks_of(graph: CompiledGraph, names: Sequence[str], sends: Sequence[Any] | None) -> list[Task]:

@@ -68,3 +68,15 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     graph: str
     started_at: int
     ended_at: int | None
+
+    @classmethod
+    def of(cls, run: RunRecord) -> ThreadInfo:
+        """The line of a thread whose newest run this is."""
+        return cls(
+            key=run.key,
+            status=run.status,
+            run_id=run.run_id,
+            graph=run.graph,
+            started_at=run.started_at,
+            ended_at=run.ended_at,
+        )

@@ -24,10 +24,7 @@ __all__ = ["command"]
 @click.argument("answer", metavar="ANSWER")
 @click.option("--id", "question_id", metavar="ID", help="Which question, if several are open.")
 @app_option
-@run_options[0]
-@run_options[1]
-@run_options[2]
-@run_options[3]
+@run_options
 @verb
 def command(
     session: Session,

@@ -24,10 +24,7 @@ __all__ = ["command"]
     help="Go on though the graph changed and the state does not fit; the history says so.",
 )
 @app_option
-@run_options[0]
-@run_options[1]
-@run_options[2]
-@run_options[3]
+@run_options
 @verb
 def command(
     session: Session,

@@ -32,10 +32,7 @@ __all__ = ["command"]
 )
 @click.option("--plan", is_flag=True, help="Print what would be run and why, and run nothing.")
 @click.option("--workspace", metavar="DIR", help="Where a graph over files keeps what it made.")
-@run_options[0]
-@run_options[1]
-@run_options[2]
-@run_options[3]
+@run_options
 @verb
 def command(
     session: Session,

@@ -78,14 +78,7 @@ def info_of(key: ThreadKey, path: Path, *, timeout: float) -> ThreadInfo | None:
     if not newest:
         return None
     run = max(newest.values(), key=lambda run: (run.started_at, run.run_id))
-    return ThreadInfo(
-        key=key,
-        status=run.status,
-        run_id=run.run_id,
-        graph=run.graph,
-        started_at=run.started_at,
-        ended_at=run.ended_at,
-    )
+    return ThreadInfo.of(run)
 
 
 def _runs_from_the_end(path: Path, fd: int) -> Iterator[RunShape]:

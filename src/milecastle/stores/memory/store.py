@@ -170,7 +170,8 @@ class MemoryStore:
                 for key in self._logs
                 if key.tenant == tenant and (after is None or key.thread > after)
             )
-            found = [_info(key, self._logs[key]) for key in keys if self._logs[key].runs]
+            logs = [self._logs[key] for key in keys if self._logs[key].runs]
+            found = [ThreadInfo.of(_newest_first(log)[0]) for log in logs]
         return [info for info in found if status is None or info.status == status][:limit]
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
@@ -243,15 +244,3 @@ def _from_newest_snapshot(entries: list[Entry]) -> tuple[Entry, ...]:
 
 def _newest_first(log: _Log) -> list[RunRecord]:
     return sorted(log.runs.values(), key=lambda run: (run.started_at, run.run_id), reverse=True)
-
-
-def _info(key: ThreadKey, log: _Log) -> ThreadInfo:
-    run = _newest_first(log)[0]
-    return ThreadInfo(
-        key=key,
-        status=run.status,
-        run_id=run.run_id,
-        graph=run.graph,
-        started_at=run.started_at,
-        ended_at=run.ended_at,
-    )
