@@ -63,12 +63,21 @@ class StateGraph(GraphBuilder, Generic[S]):
         outputs: Paths = ...,
         cache: Cache | None = ...,
     ) -> Callable[[F], F]: ...
-    def node(self, function: Any = None, /, **policy: Any) -> Any:
+    def node(
+        self, function: F | None = None, /, *, name: str | None = None, **policy: Any
+    ) -> F | Callable[[F], F]:
         """Declare the decorated function as a node, under its own name unless ``name`` is given.
 
         What else can be said of it is described at ``add_node``.
         """
-        return super().node(function, **policy)
+        if isinstance(function, str):
+            raise TypeError(f"to name a node, write @graph.node(name={function!r})")
+
+        def declare(function: F) -> F:
+            self.add_node(name_of(function) if name is None else name, function, **policy)
+            return function
+
+        return declare if function is None else declare(function)
 
     def add_node(
         self,
@@ -105,7 +114,7 @@ class StateGraph(GraphBuilder, Generic[S]):
             name, function = name_of(name), name
         if function is not None and (inputs or outputs or cache is not None):
             function = _declared(function, str(name), version, inputs, outputs, cache)
-        super().add_node(
+        self._add_node(
             name,
             function,
             version=version,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -64,88 +64,32 @@ class GraphBuilder:
             place=caller(),
         )
 
-    @overload
-    def node(self, function: F, /) -> F: ...
-    @overload
-    def node(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = ...,
-        version: str = ...,
-        inline: bool = ...,
-        retry: Retry | int | None = ...,
-        timeout: Timeout | float | None = ...,
-        limit: int | None = ...,
-        on_error: str | None = ...,
-        defer: bool = ...,
-        goto: Iterable[str] = ...,
-    ) -> Callable[[F], F]: ...
-    def node(
-        self, function: F | None = None, /, *, name: str | None = None, **policy: Any
-    ) -> F | Callable[[F], F]:
-        """Declare the decorated function as a node, under its own name unless ``name`` is given.
-
-        What else can be said of it is described at ``add_node``.
-        """
-        if isinstance(function, str):
-            raise TypeError(f"to name a node, write @graph.node(name={function!r})")
-
-        def declare(function: F) -> F:
-            self.add_node(name_of(function) if name is None else name, function, **policy)
-            return function
-
-        return declare if function is None else declare(function)
-
-    def add_node(
+    def _add_node(
         self,
         name: str | Callable[..., Any],
-        function: Any = None,
+        function: Any,
         *,
-        version: str = "",
-        inline: bool = False,
-        retry: Retry | int | None = None,
-        timeout: Timeout | float | None = None,
-        limit: int | None = None,
-        on_error: str | None = None,
-        defer: bool = False,
-        goto: Iterable[str] = (),
-        give: Callable[[Any], Any] | None = None,
-        take: Callable[[Any], Any] | None = None,
+        version: str,
+        retry: Retry | int | None,
+        timeout: Timeout | float | None,
+        goto: Iterable[str],
+        **policy: Any,
     ) -> None:
-        """Declare a node; ``add_node(function)`` uses the function's name.
-
-        ``version`` is part of the fingerprint: raise it when the node's meaning changes.
-        ``inline=True`` runs a sync node on the event loop itself when the graph runs async.
-        ``retry`` and ``timeout`` say how it is tried (``retry=3``, ``timeout=30``), ``on_error``
-        which node runs instead of what comes next once it has failed for good.
-        ``limit`` is how many tasks of it run at once in a fan-out. ``defer=True`` lets it wait
-        until no other node is left to run. ``goto`` lists the nodes that a ``Command`` that it
-        returns may lead to.
-
-        A compiled graph may be a node: ``give`` makes its input of the state, ``take`` makes the
-        update of its last state; by default both states share the keys that both have.
-        """
+        """Write a node down; what is said of it in short is spelt out."""
         if function is None:
             if isinstance(name, str):
                 raise TypeError(f"add_node({name!r}) needs the node's function as well")
             name, function = name_of(name), name
         if isinstance(function, GraphBuilder):
             raise TypeError(f"node {name!r} is a graph: compile it first, graph.compile()")
-        policy = NodePolicy(
+        told = NodePolicy(
             version=_version(version),
-            inline=inline,
             retry=Retry(attempts=retry) if isinstance(retry, int) else retry,
             timeout=Timeout(run=timeout) if isinstance(timeout, int | float) else timeout,
-            limit=limit,
-            on_error=on_error,
-            defer=defer,
             goto=(goto,) if isinstance(goto, str) else tuple(map(_name, goto)),
-            give=give,
-            take=take,
+            **policy,
         )
-        self._declared.nodes.append(NodeDeclaration(_name(name), function, policy, caller()))
+        self._declared.nodes.append(NodeDeclaration(_name(name), function, told, caller()))
 
     def add_edge(self, source: str, target: str, when: Callable[[Any], Any] | None = None) -> None:
         """Lead from ``source`` to ``target``, always or when the predicate holds.
