@@ -23,7 +23,7 @@ from benchmarks import bare
 from benchmarks.alternating import Peer, best_of
 from benchmarks.bare import Row, Synchronous
 from benchmarks.loop import STEPS, verify
-from benchmarks.milecastle_loop import LoopState, compile_loop, run
+from benchmarks.milecastle_loop import THREAD, LoopState, compile_loop, run
 from benchmarks.postgres_server import fresh_schema, postgres_server
 from benchmarks.report import Report, columns
 from milecastle import App, ExecutionOptions
@@ -54,21 +54,21 @@ FIGURES = {
 class Size:
     """How much is measured.
 
-    Beside the bare loop: short runs and many rounds, because what a disk takes for a sync changes
-    from second to second. Beside LangGraph: the long loop of the other benchmarks.
+    Beside the bare loop many rounds, because what a disk takes for a sync changes from second to
+    second, and longer groups: LangGraph takes a minute for a short one.
     """
 
-    steps: int = 250
-    rounds: int = 30
-    peer_steps: int = STEPS
+    steps: int = STEPS
+    rounds: int = 12
     peer_rounds: int = 4
     runs: int = 200
-    group_steps: int = 20
+    group_steps: int = 100
+    peer_group_steps: int = 20
     group_rounds: int = 8
 
 
 QUICK = Size(
-    steps=40, rounds=3, peer_steps=40, peer_rounds=1, runs=20, group_steps=3, group_rounds=1
+    steps=40, rounds=3, peer_rounds=1, runs=20, group_steps=3, peer_group_steps=3, group_rounds=1
 )
 
 Rates = dict[str, float]
@@ -160,7 +160,7 @@ def sqlite_beside(folder: Path, size: Size) -> Rates:
     """The long loop on an SQLite file, ours and LangGraph's."""
     from benchmarks.langgraph_stores import sqlite_loop
 
-    steps, section = size.peer_steps, Section(size.peer_rounds)
+    steps, section = size.steps, Section(size.peer_rounds)
 
     def run_ours(place: Path) -> float:
         return ours(_sqlite_url(place), steps)
@@ -175,14 +175,14 @@ def sqlite_beside(folder: Path, size: Size) -> Rates:
 
 def sqlite_group(folder: Path, size: Size) -> Rates:
     """Many runs at once on one SQLite file."""
-    section = Section(size.group_rounds)
+    section, runs, steps = Section(size.group_rounds), size.runs, size.group_steps
     rows = _sqlite_rows(folder, size.steps)
+
+    def run_ours(place: Path) -> float:
+        return our_group(_sqlite_url(place), runs, steps)
+
     section.add(BARE, len(rows), lambda: _bare_sqlite(folder, rows, "full"))
-    section.add(
-        OURS,
-        size.runs * size.group_steps,
-        lambda: _in_new_folder(folder, lambda place: our_group(_sqlite_url(place), size)),
-    )
+    section.add(OURS, runs * steps, lambda: _in_new_folder(folder, run_ours))
     return section.race()
 
 
@@ -215,7 +215,7 @@ def postgres_beside(cluster: Cluster, size: Size) -> Rates:
     """The long loop on PostgreSQL, ours and LangGraph's."""
     from benchmarks.langgraph_stores import postgres_loop
 
-    steps, section = size.peer_steps, Section(size.peer_rounds)
+    steps, section = size.steps, Section(size.peer_rounds)
     section.add(OURS, steps, lambda: _in_new_schema(cluster, lambda url: ours(url, steps)))
     section.add(THEIRS, steps, lambda: postgres_loop(cluster.url, steps))
     return section.race()
@@ -223,10 +223,14 @@ def postgres_beside(cluster: Cluster, size: Size) -> Rates:
 
 def postgres_group(cluster: Cluster, size: Size) -> Rates:
     """Many runs at once in one process on PostgreSQL; the bare loop has one connection."""
-    section, done = Section(size.group_rounds), size.runs * size.group_steps
+    section, runs, steps = Section(size.group_rounds), size.runs, size.group_steps
     rows = _postgres_rows(cluster, size.steps)
+
+    def run_ours(url: str) -> float:
+        return our_group(url, runs, steps)
+
     section.add(BARE, len(rows), lambda: _bare_postgres(cluster, rows))
-    section.add(OURS, done, lambda: _in_new_schema(cluster, lambda url: our_group(url, size)))
+    section.add(OURS, runs * steps, lambda: _in_new_schema(cluster, run_ours))
     return section.race()
 
 
@@ -234,9 +238,13 @@ def postgres_group_beside(cluster: Cluster, size: Size) -> Rates:
     """Many runs at once in one process on PostgreSQL, ours and LangGraph's."""
     from benchmarks.langgraph_stores import postgres_group as their_group
 
-    section, done = Section(max(1, size.peer_rounds // 2)), size.runs * size.group_steps
-    section.add(OURS, done, lambda: _in_new_schema(cluster, lambda url: our_group(url, size)))
-    section.add(THEIRS, done, lambda: their_group(cluster.url, size.runs, size.group_steps))
+    section, runs, steps = Section(max(1, size.peer_rounds // 2)), size.runs, size.peer_group_steps
+
+    def run_ours(url: str) -> float:
+        return our_group(url, runs, steps)
+
+    section.add(OURS, runs * steps, lambda: _in_new_schema(cluster, run_ours))
+    section.add(THEIRS, runs * steps, lambda: their_group(cluster.url, runs, steps))
     return section.race()
 
 
@@ -244,8 +252,9 @@ def postgres_group_beside(cluster: Cluster, size: Size) -> Rates:
 
 
 def ours(url: str, steps: int) -> float:
-    """Return the seconds of one loop on a store."""
+    """Return the seconds of one loop on a store that is open, as that of every peer is."""
     app = compile_loop(steps, store=url)
+    app.invoke({"n": steps, "items": []}, thread="before")
     began = perf_counter()
     state = run(app, steps)
     seconds = perf_counter() - began
@@ -254,15 +263,15 @@ def ours(url: str, steps: int) -> float:
     return seconds
 
 
-def our_group(url: str, size: Size) -> float:
+def our_group(url: str, runs: int, steps: int) -> float:
     """Return the seconds of many loops at once, in one process on one event loop."""
-    app = compile_loop(size.group_steps, store=url, is_async=True)
+    app = compile_loop(steps, store=url, is_async=True)
     began = perf_counter()
-    states = asyncio.run(_run_all(app, size.runs, size.group_steps))
+    states = asyncio.run(_run_all(app, runs, steps))
     seconds = perf_counter() - began
     _close(app)
     for state in states:
-        verify(state, size.group_steps)
+        verify(state, steps)
     return seconds
 
 
@@ -313,7 +322,7 @@ def _bare_sqlite(folder: Path, rows: list[Row], synchronous: Synchronous) -> flo
 
 def _jsonl_lines(place: Path, steps: int) -> list[bytes]:
     ours(f"file://{place}", steps)
-    (log,) = place.glob("threads/*/*.jsonl")
+    (log,) = place.glob(f"threads/*/{THREAD}.jsonl")
     return bare.file_lines(log)
 
 
