@@ -23,10 +23,10 @@ STEPS = 5
 SMALL = stores.Size(
     steps=STEPS,
     rounds=1,
-    peer_steps=STEPS,
     peer_rounds=1,
     runs=3,
     group_steps=2,
+    peer_group_steps=2,
     group_rounds=1,
 )
 

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any, cast
 
 from milecastle.drivers.calling import call_task
-from milecastle.drivers.committer import committer_for
+from milecastle.drivers.committer import Committer, committer_for
 from milecastle.drivers.host import Host
 from milecastle.drivers.loop_tasks import LoopTasks
 from milecastle.drivers.own_thread import call_in_own_thread
@@ -39,7 +39,7 @@ from milecastle.engine.effects import (
 from milecastle.engine.plan import Ending
 from milecastle.errors import InvalidRequest
 from milecastle.model.event import Event
-from milecastle.ports.store import Batch, GroupStore
+from milecastle.ports.store import Batch, GroupStore, Store
 
 __all__ = ["Drive"]
 
@@ -57,8 +57,7 @@ class Drive:
         self._ending: Ending | None = None
         self._effects = effects
         self._host = host
-        groups = hasattr(host.store, "commit_many")  # isinstance() of a protocol is slow
-        self._committer = committer_for(cast("GroupStore", host.store)) if groups else None
+        self._committer = _committer_of(host.store)
         self._executor: ThreadPoolExecutor | None = None
         self._tasks = LoopTasks(self._run)
         self._write = host.commit
@@ -82,7 +81,8 @@ class Drive:
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events that the host wants to see. Closing it ends the run at its last commit."""
-        effects, host = self._effects, self._host
+        effects, host, tasks = self._effects, self._host, self._tasks
+        commit = self._commit if self._committer is None else self._committer.commit
         outcome: Any = None
         error: BaseException | None = None
         turns = 0
@@ -103,15 +103,20 @@ class Drive:
                 try:
                     if turns % _TURNS == 0:
                         await asyncio.sleep(0)
-                    if isinstance(effect, AwaitTasks):
+                    if type(effect) is Commit:
+                        await commit(effect.batch)
+                    elif isinstance(effect, AwaitTasks):
                         end = host.as_monotonic(effect.until)
                         while (outcome := await self._wait(end)) is None:
-                            for event in self._tasks.take_events():
+                            for event in tasks.take_events():
                                 if (wanted := host.tell(event)) is not None:
                                     yield wanted
+                    elif type(effect) is RunTask and effect.node.is_async and not host.watching:
+                        outcome = await call_task(effect)
                     else:
                         outcome = await self._perform(effect)
-                        for event in self._tasks.take_events() if self._tasks.has_events else ():
+                    if tasks.has_events:
+                        for event in tasks.take_events():
                             if (wanted := host.tell(event)) is not None:
                                 yield wanted
                 except GeneratorExit:
@@ -130,12 +135,8 @@ class Drive:
     async def _perform(self, effect: Effect) -> Any:
         match effect:
             case RunTask():
-                if effect.node.is_async and not self._host.watching:
-                    return await call_task(effect)
                 self._host.check()
                 return await self._watch(self._run(effect))
-            case Commit():
-                return await self._commit(effect.batch)
             case StartTasks():
                 self._host.check()
                 return self._tasks.start(effect.tasks)
@@ -177,12 +178,12 @@ class Drive:
 
     async def _commit(self, batch: Batch) -> None:
         """Write a batch. A cancellation waits until the outcome is known."""
+        if self._committer is not None:
+            await self._committer.commit(batch)
+            return
         store = self._host.store
         if store is None or not store.blocking:
             self._write(batch)
-            return
-        if self._committer is not None:
-            await self._committer.commit(batch)
             return
         writing = asyncio.ensure_future(self._in_thread(self._write, batch))
         try:
@@ -250,3 +251,10 @@ class Drive:
         except Exception as raised:
             return raised
         return None
+
+
+def _committer_of(store: Store | None) -> Committer | None:
+    """The committer of a store that may wait and can write groups."""
+    if store is None or not store.blocking or not hasattr(store, "commit_many"):
+        return None  # isinstance() of a protocol is slow
+    return committer_for(cast("GroupStore", store))

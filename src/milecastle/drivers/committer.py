@@ -5,8 +5,10 @@ While it writes, others gather; so the busier it is, the larger the groups. Rule
 
 - Each waiter learns its own outcome. A conflict fails one batch; anything else that the store
   raises fails every batch of the group.
-- Nobody waits for ever: if the thread dies, or the process forked, the waiters are told.
+- Nobody waits for ever: if the thread dies, the waiters are told; a forked child starts afresh.
 - The queue is bounded: who finds it full waits for room.
+- Writing and computing take place side by side: if the thread was idle for longer than a write
+  takes, because every run was computing, it leaves half of what then comes for its next turn.
 """
 
 from __future__ import annotations
@@ -16,21 +18,25 @@ import os
 import threading
 from collections import deque
 from collections.abc import Sequence
+from time import monotonic
 from typing import Final
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import msgspec
 
 from milecastle.errors import StoreError, Unavailable
 from milecastle.ports.store import Batch, GroupStore
 
-__all__ = ["Committer", "committer_for"]
+__all__ = ["Committer", "committer_for", "share_of"]
 
 GROUP: Final = 256
 """The most batches that are written at once."""
 
 ROOM: Final = 4096
 """The most batches that may wait."""
+
+_FEW: Final = 16
+"""So many batches are never divided."""
 
 _IDLE: Final = 2.0
 """After so many seconds without work the thread ends; the next batch starts another."""
@@ -47,27 +53,40 @@ class _Waiter(msgspec.Struct, eq=False):
 
 
 class Committer:
-    """Writes the batches of many runs to one store."""
+    """Writes the batches of many runs to one store.
+
+    ``_resting`` is set before the thread looks at the queue for the last time: whoever adds to it
+    afterwards sees that the thread must be woken.
+    """
 
     def __init__(self, store: GroupStore, *, group: int = GROUP, room: int = ROOM) -> None:
         self._store = ref(store)
         self._group = group
         self._room = room
+        self.forget()
+        _all.add(self)
+
+    def forget(self) -> None:
+        """Start afresh: a forked child has the queue but not the thread."""
         self._waiting: deque[_Waiter] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._process = os.getpid()
+        self._resting = True
+        self._quickest = float("inf")
 
     async def commit(self, batch: Batch) -> None:
         """Write a batch together with what else is waiting; raises what became of it.
 
         A cancellation waits until the outcome is known.
         """
-        while len(self._waiting) >= self._room:  # noqa: ASYNC110 - a thread makes the room
+        waiting = self._waiting
+        while len(waiting) >= self._room:  # noqa: ASYNC110 - a thread makes the room
             await asyncio.sleep(_PAUSE)
         loop = asyncio.get_running_loop()
         waiter = _Waiter(batch, loop, loop.create_future())
-        self._enter(waiter)
+        waiting.append(waiter)
+        if self._resting:
+            self._wake()
         try:
             await waiter.future
         except asyncio.CancelledError:
@@ -77,12 +96,9 @@ class Committer:
                 waiter.future.exception()  # taken note of: the run is being cancelled anyway
             raise
 
-    def _enter(self, waiter: _Waiter) -> None:
+    def _wake(self) -> None:
         with self._changed:
-            if self._process != os.getpid():  # a forked child has the queue but not the thread
-                self._process, self._thread = os.getpid(), None
-                self._waiting.clear()
-            self._waiting.append(waiter)
+            self._resting = False
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._work, name="milecastle-committer", daemon=True
@@ -92,6 +108,7 @@ class Committer:
 
     def _work(self) -> None:
         while group := self._next_group():
+            began = monotonic()
             try:
                 outcomes = self._commit_many([waiter.batch for waiter in group])
             except StoreError as error:
@@ -100,6 +117,7 @@ class Committer:
                 refused = Unavailable(f"the store failed with {type(error).__name__}: {error}")
                 refused.__cause__ = error
                 outcomes = [refused] * len(group)
+            self._quickest = min(self._quickest, monotonic() - began)
             _tell(group, outcomes)
 
     def _commit_many(self, batches: list[Batch]) -> Sequence[StoreError | None]:
@@ -109,13 +127,27 @@ class Committer:
         return store.commit_many(batches)
 
     def _next_group(self) -> list[_Waiter]:
-        """What is waiting now; empty, and the thread gone, if nothing came for a while."""
-        with self._changed:
-            if not self._waiting:
-                self._changed.wait(_IDLE)
-            if not self._waiting:
-                self._thread = None
-            return [self._waiting.popleft() for _ in range(min(len(self._waiting), self._group))]
+        """What is to be written next; empty, and the thread gone, if nothing came for a while."""
+        waiting, idle = self._waiting, 0.0
+        if not waiting:
+            began = monotonic()
+            with self._changed:
+                self._resting = True
+                if not waiting and not self._changed.wait(_IDLE) and not waiting:
+                    self._thread = None
+                    return []
+                self._resting = False
+            idle = monotonic() - began
+        count = share_of(len(waiting), idle=idle, quickest=self._quickest)
+        return [waiting.popleft() for _ in range(min(count, self._group))]
+
+
+def share_of(waiting: int, *, idle: float, quickest: float) -> int:
+    """How many to write at once, after being idle for so long, if the quickest write took so long.
+
+    Half, if it pays: while one half is written the other is computed.
+    """
+    return (waiting + 1) // 2 if waiting > _FEW and idle > quickest else waiting
 
 
 def _tell(group: Sequence[_Waiter], outcomes: Sequence[StoreError | None]) -> None:
@@ -140,6 +172,7 @@ def _settle(settled: list[tuple[_Waiter, StoreError | None]]) -> None:
             waiter.future.set_exception(outcome)
 
 
+_all: WeakSet[Committer] = WeakSet()
 _committers: WeakKeyDictionary[GroupStore, Committer] = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -151,3 +184,12 @@ def committer_for(store: GroupStore) -> Committer:
         if committer is None:
             committer = _committers[store] = Committer(store)
         return committer
+
+
+def _forget_in_child() -> None:
+    for committer in list(_all):
+        committer.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
 
 import pytest
 
-from milecastle.drivers.committer import Committer, committer_for
+from milecastle.drivers.committer import Committer, committer_for, share_of
 from milecastle.errors import Conflict, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
@@ -126,3 +129,70 @@ def test_a_store_that_is_gone_is_unavailable() -> None:
     committer = Committer(SlowStore())
     [outcome] = asyncio.run(commit_all(committer, first_batches(1)))
     assert isinstance(outcome, Unavailable)
+
+
+def test_who_was_idle_for_long_leaves_half_for_the_next_turn() -> None:
+    assert share_of(200, idle=0.004, quickest=0.001) == 100
+    assert share_of(17, idle=0.004, quickest=0.001) == 9
+
+
+@pytest.mark.parametrize(
+    ("waiting", "idle", "quickest"),
+    [(200, 0.0, 0.001), (200, 0.004, 0.02), (200, 0.004, float("inf")), (16, 0.004, 0.001)],
+)
+def test_busy_slow_and_small_groups_are_not_divided(
+    waiting: int, idle: float, quickest: float
+) -> None:
+    assert share_of(waiting, idle=idle, quickest=quickest) == waiting
+
+
+def test_no_batch_is_forgotten_while_the_thread_goes_to_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("milecastle.drivers.committer._IDLE", 0.0001)
+    store = SlowStore(0)
+    committer = Committer(store)
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+
+    async def one_after_the_other() -> None:
+        for number, batch in enumerate(first_batches(1_000)):
+            await asyncio.wait_for(committer.commit(batch), 10)
+            if number % 3 == 0:
+                await asyncio.sleep(0.0001)
+
+    try:
+        asyncio.run(one_after_the_other())
+    finally:
+        sys.setswitchinterval(switch)
+    assert sum(store.groups) == 1_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_does_not_wait_for_the_thread_of_its_parent() -> None:
+    store = SlowStore(0.2)
+    committer = Committer(store)
+    before, after = first_batches(2)
+
+    async def fork_while_it_writes() -> int:
+        writing = asyncio.create_task(committer.commit(before))
+        await asyncio.sleep(0.05)
+        child = os.fork()
+        if not child:
+            os._exit(_commits_alone(committer, after))
+        await writing
+        return child
+
+    _, status = os.waitpid(asyncio.run(fork_while_it_writes()), 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def _commits_alone(committer: Committer, batch: Batch) -> int:
+    """The exit code of a child: 0 if it could write; who waits for too long is killed."""
+    asyncio.events._set_running_loop(None)  # the loop is the parent's
+    signal.alarm(5)
+    try:
+        asyncio.run(committer.commit(batch))
+    except BaseException:
+        return 1
+    return 0

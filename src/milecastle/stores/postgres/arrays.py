@@ -1,12 +1,13 @@
 """Columns as PostgreSQL's arrays, in its binary form.
 
 A group of batches is written by columns. psycopg would look at each value to find out what it is;
-here that is known, and the work is done by iterators of the standard library.
+here that is known, and the work is done by iterators of the standard library. In many columns all
+values are the same: these are packed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from struct import Struct
 
@@ -47,27 +48,32 @@ _INT8 = Struct("!iq").pack
 
 def bools(values: Sequence[bool]) -> bytes:
     """Truth values."""
-    return _array(BOOL, len(values), map(_BOOL, repeat(1), values))
+    return _numbers(BOOL, _BOOL, 1, values)
 
 
 def int2s(values: Sequence[int]) -> bytes:
     """Numbers of two bytes."""
-    return _array(INT2, len(values), map(_INT2, repeat(2), values))
+    return _numbers(INT2, _INT2, 2, values)
 
 
 def int4s(values: Sequence[int]) -> bytes:
     """Numbers of four bytes."""
-    return _array(INT4, len(values), map(_INT4, repeat(4), values))
+    return _numbers(INT4, _INT4, 4, values)
 
 
 def int8s(values: Sequence[int]) -> bytes:
     """Numbers of eight bytes."""
-    return _array(INT8, len(values), map(_INT8, repeat(8), values))
+    return _numbers(INT8, _INT8, 8, values)
 
 
 def fixed(element: int, values: Sequence[bytes]) -> bytes:
     """Values of any type that are in its binary form already."""
-    return _array(element, len(values), _sized(values))
+    if _are_same(values):
+        packed = (_LENGTH(len(values[0])) + values[0]) * len(values)
+    else:
+        sized = zip(map(_LENGTH, map(len, values)), values, strict=True)
+        packed = b"".join(chain.from_iterable(sized))
+    return _array(element, len(values), packed)
 
 
 def texts(values: Sequence[bytes]) -> bytes:
@@ -80,11 +86,21 @@ def byteas(values: Sequence[bytes]) -> bytes:
     return fixed(BYTEA, values)
 
 
-def _sized(values: Sequence[bytes]) -> Iterable[bytes]:
-    return chain.from_iterable(zip(map(_LENGTH, map(len, values)), values, strict=True))
+def _numbers(
+    element: int, pack: Callable[[int, int], bytes], size: int, values: Sequence[int]
+) -> bytes:
+    if _are_same(values):
+        packed = pack(size, values[0]) * len(values)
+    else:
+        packed = b"".join(map(pack, repeat(size), values))
+    return _array(element, len(values), packed)
 
 
-def _array(element: int, count: int, parts: Iterable[bytes]) -> bytes:
+def _are_same(values: Sequence[object]) -> bool:
+    return len(values) > 1 and values.count(values[0]) == len(values)
+
+
+def _array(element: int, count: int, packed: bytes) -> bytes:
     if not count:
         return _EMPTY(0, 0, element)
-    return _HEAD(1, 0, element, count, 1) + b"".join(parts)
+    return _HEAD(1, 0, element, count, 1) + packed
