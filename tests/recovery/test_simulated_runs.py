@@ -37,7 +37,7 @@ def test_no_seed_breaks_a_promise(part: int) -> None:
         assert happened[what] > size // 5, what
 
 
-@pytest.mark.parametrize("seed", [4133, 4940, 16337])
+@pytest.mark.parametrize("seed", [4133, 4940, 16337, 49633, 55264])
 def test_a_seed_that_once_showed_a_bug_does_not_any_more(seed: int) -> None:
     simulate(seed)
 

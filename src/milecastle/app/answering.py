@@ -18,7 +18,14 @@ from milecastle.errors import InvalidAnswer, InvalidRequest, ResumeRefused
 from milecastle.graph.compiled import CompiledGraph
 from milecastle.model.interrupt import Interrupt
 
-__all__ = ["NOTHING_GIVEN", "UNANSWERED", "Given", "match_answers", "refuse_without_answer"]
+__all__ = [
+    "NOTHING_GIVEN",
+    "UNANSWERED",
+    "Given",
+    "match_answers",
+    "refuse_refused",
+    "refuse_without_answer",
+]
 
 
 class Unanswered(msgspec.Struct, frozen=True):
@@ -67,11 +74,20 @@ def match_answers(thread: str, position: Position, given: Given) -> dict[str, An
         try:
             check_answer(plain, interrupt.answer)
         except InvalidAnswer as error:
-            raise InvalidAnswer(
-                f"thread '{thread}', question {id!r} of node '{interrupt.node}': {error.message}"
-            ) from None
+            raise InvalidAnswer(_not_taken(thread, interrupt, error.message)) from None
         matched[id.removeprefix(f"{position.place}:")] = plain
     return matched
+
+
+def refuse_refused(thread: str, given: Given, interrupts: Sequence[Interrupt]) -> None:
+    """Raise if an answer was refused when the node was given it; the question is open again."""
+    for interrupt in interrupts if given else ():
+        if interrupt.refused and (given.answers is None or interrupt.id in given.answers):
+            raise InvalidAnswer(_not_taken(thread, interrupt, interrupt.refused))
+
+
+def _not_taken(thread: str, interrupt: Interrupt, reason: str) -> str:
+    return f"thread '{thread}', question {interrupt.id!r} of node '{interrupt.node}': {reason}"
 
 
 def _only(thread: str, found: Sequence[Interrupt]) -> str:

@@ -379,7 +379,7 @@ class App(ThreadCalls[S], Generic[S]):
             delete_with_children(self._store, call.key)
             if self._encryption:
                 self._encryption.erase(call.key)
-        return self._result(call.run_id, call.key, ending)
+        return self._result(call.run_id, call.key, ending, call.given)
 
     def resume_from_checkpoint(
         self, path: FilePath, config: Any = None, *, thread: Thread | None = None

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from milecastle.app.answering import NOTHING_GIVEN, Given
 from milecastle.drivers import blocking
 from milecastle.drivers.host import Host
 from milecastle.engine.effects import Effect
@@ -33,6 +34,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     effects: Generator[Effect, Any, Ending]
     host: Host
     is_async: bool
+    given: Given = NOTHING_GIVEN
 
     def finish(self) -> Ending:
         """Run to rest."""

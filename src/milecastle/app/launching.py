@@ -92,6 +92,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
             effects=Run(plan).effects(),
             host=host,
             is_async=self.graph.is_async,
+            given=wish.given,
         )
 
     def _begin_child(self, effect: Begin, host: Host) -> RunPlan:

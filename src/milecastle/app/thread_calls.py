@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec.structs
 
+from milecastle.app.answering import NOTHING_GIVEN, Given, refuse_refused
 from milecastle.app.calls import take_page
 from milecastle.app.children import children_of, refuse_mark
 from milecastle.app.difference import Change, difference
@@ -263,7 +264,10 @@ class ThreadCalls(Generic[S]):
         key, folder = self._signing_key, self._checkpoint_dir
         return PortableFiles(self._graph, self._clock, folder=folder, signing_key=key)
 
-    def _result(self, run_id: str, key: ThreadKey | None, ending: Ending) -> Result[S]:
+    def _result(
+        self, run_id: str, key: ThreadKey | None, ending: Ending, given: Given = NOTHING_GIVEN
+    ) -> Result[S]:
+        refuse_refused(key.thread if key else "", given, ending.interrupts)
         return Result(
             state=self._graph.schema.present(ending.values),
             status=ending.status,

@@ -94,13 +94,17 @@ class CheckDocument(Document, frozen=True):
 
 
 class QuestionLine(Document, frozen=True):
-    """A question that waits. ``answer`` is the JSON schema of what it takes; ``null``: anything."""
+    """A question that waits. ``answer`` is the JSON schema of what it takes; ``null``: anything.
+
+    ``refused`` says why the last answer was not taken.
+    """
 
     id: str
     node: str
     question: Any
     show: Any
     answer: Any
+    refused: str | None = None
 
 
 class RunDocument(Document, frozen=True):

@@ -26,6 +26,7 @@ def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
             question=plain(one.question),
             show=plain(one.show),
             answer=plain(one.answer),
+            refused=one.refused,
         )
         for one in interrupts
         if one.asks
@@ -36,7 +37,8 @@ def question_text(line: QuestionLine) -> str:
     """A question as people read it."""
     asked = line.question if isinstance(line.question, str) else as_json(line.question)
     shown = "" if line.show is None else f"  {as_json(line.show)}"
-    return f"{line.node} asks: {asked}{shown}  (id {line.id})"
+    refused = f"  (refused: {line.refused})" if line.refused else ""
+    return f"{line.node} asks: {asked}{shown}  (id {line.id}){refused}"
 
 
 def choose(thread: str, interrupts: Iterable[Interrupt], given: str | None) -> Interrupt:

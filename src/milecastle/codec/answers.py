@@ -67,15 +67,19 @@ def deliver(answer: Any, wanted: Any) -> Any:
         return msgspec.convert(answer, wanted)
     except ValueError as error:
         kind = getattr(wanted, "__name__", str(wanted))
-        raise InvalidAnswer(
-            f"the stored answer is no {kind} any more: {_first_line(error)}"
-        ) from None
+        raise InvalidAnswer(f"the answer is no {kind}: {_reason(error)}") from None
 
 
-def _first_line(error: ValueError) -> str:
-    return (
-        str(error).partition("\n")[0] if isinstance(error, msgspec.ValidationError) else "refused"
-    )
+def _reason(error: ValueError) -> str:
+    """What a type says of a value that it refuses, without the value."""
+    if isinstance(error, msgspec.ValidationError):
+        return str(error).partition("\n")[0]
+    tell: Any = getattr(error, "errors", None)
+    if tell is None:
+        return "refused"
+    first = tell(include_url=False, include_context=False, include_input=False)[0]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    return f"${place}: {first['msg']}"
 
 
 def check_answer(answer: Any, schema: Schema | None) -> None:

@@ -105,20 +105,18 @@ class Drive:
                         await asyncio.sleep(0)
                     if type(effect) is Commit:
                         await commit(effect.batch)
+                    elif type(effect) is RunTask and effect.node.is_async and not host.watching:
+                        outcome = await call_task(effect)
                     elif isinstance(effect, AwaitTasks):
                         end = host.as_monotonic(effect.until)
                         while (outcome := await self._wait(end)) is None:
-                            for event in tasks.take_events():
-                                if (wanted := host.tell(event)) is not None:
-                                    yield wanted
-                    elif type(effect) is RunTask and effect.node.is_async and not host.watching:
-                        outcome = await call_task(effect)
+                            for wanted in self._told():
+                                yield wanted
                     else:
                         outcome = await self._perform(effect)
                     if tasks.has_events:
-                        for event in tasks.take_events():
-                            if (wanted := host.tell(event)) is not None:
-                                yield wanted
+                        for wanted in self._told():
+                            yield wanted
                 except GeneratorExit:
                     raise
                 except BaseException as raised:
@@ -131,6 +129,11 @@ class Drive:
             await self._tasks.close()
             if self._executor is not None:
                 self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _told(self) -> list[Event]:
+        """Tell what nodes emitted; what of it the host wants to see."""
+        told = map(self._host.tell, self._tasks.take_events())
+        return [event for event in told if event is not None]
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:

@@ -175,5 +175,7 @@ class Children:
                         error = raised
             except StopIteration as stop:
                 child.ending = stop.value
+            except GeneratorExit:
+                raise
             except BaseException as raised:
                 child.error = raised

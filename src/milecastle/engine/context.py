@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 import msgspec
 
-from milecastle.errors import InvalidRequest
+from milecastle.engine.asking import Asked
+from milecastle.errors import InvalidAnswer, InvalidRequest
+from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 
 if TYPE_CHECKING:
@@ -158,8 +160,21 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         from milecastle.codec.answers import as_plain, deliver, schema_of
 
         number, self.questions = self.questions, self.questions + 1
-        asked = as_plain(question), as_plain(show), schema_of(answer)
-        return deliver(self.desk.ask(self, number, asked), answer)
+        found = Interrupt(
+            id=f"{self.task}/{number}",
+            node=self.node,
+            question=as_plain(question),
+            show=as_plain(show),
+            answer=schema_of(answer),
+            asks=True,
+        )
+        given = self.desk.answer(found.id)
+        if given is MISSING:
+            raise Asked(found)
+        try:
+            return deliver(given, answer)
+        except InvalidAnswer as error:
+            raise Asked(msgspec.structs.replace(found, refused=error.message)) from None
 
     def _refuse_if_over(self) -> None:
         if self.over:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from milecastle.engine.asking import Asked, Parked
+from milecastle.engine.asking import Parked
 from milecastle.engine.context import MISSING, Context, Origin
 from milecastle.engine.effects import RunTask
 from milecastle.engine.hidden import ANSWERS, ASKED, FAILURE, SLEEPS
@@ -191,23 +191,9 @@ class Desk:
 
     # ---- people and times
 
-    def ask(self, context: Context, number: int, asked: tuple[Any, Any, Any]) -> Any:
-        """The answer to a question, as plain data; raises ``Asked`` if there is none yet."""
-        label = f"{context.task}/{number}"
-        answers = self._progress.hidden.get(ANSWERS, {})
-        if label in answers:
-            return answers[label]
-        question, show, schema = asked
-        raise Asked(
-            Interrupt(
-                id=label,
-                node=context.node,
-                question=question,
-                show=show,
-                answer=schema,
-                asks=True,
-            )
-        )
+    def answer(self, label: str) -> Any:
+        """The answer to a question, as plain data; ``MISSING`` if there is none yet."""
+        return self._progress.hidden.get(ANSWERS, {}).get(label, MISSING)
 
     def sleep(self, context: Context, number: int, until: int | None, seconds: float) -> None:
         """Return if the time has come; raise ``Parked`` if not.
@@ -273,7 +259,7 @@ def open_interrupts(hidden: Mapping[str, Any], place: str) -> tuple[Interrupt, .
 def _interrupts(
     asked: Mapping[str, list[Any]], answers: Mapping[str, Any], place: str
 ) -> Iterator[Interrupt]:
-    for label, (_, node, question, show, schema, asks) in asked.items():
+    for label, (_, node, question, show, schema, asks, *refused) in asked.items():
         if label not in answers:
             yield Interrupt(
                 id=f"{place}:{label}",
@@ -282,4 +268,5 @@ def _interrupts(
                 show=show,
                 answer=schema,
                 asks=asks,
+                refused=refused[0] if refused else None,
             )

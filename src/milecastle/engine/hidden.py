@@ -29,7 +29,8 @@ SENDS: Final = "__sends__"
 update stands for a node that is given the state as it is."""
 
 ASKED: Final = "__asked__"
-"""Questions: ``{label: [task, node, question, show, schema, whether it takes an answer]}``."""
+"""Questions: ``{label: [task, node, question, show, schema, whether it takes an answer]}``, and
+why the last answer was refused, if it was."""
 
 ANSWERS: Final = "__answers__"
 """Answers that the tasks of this step were given: ``{label: value}``."""

@@ -17,6 +17,7 @@ __all__ = [
     "has_work",
     "is_held",
     "note_pause",
+    "still_answered",
     "still_asked",
     "still_asleep",
     "wake_time",
@@ -24,11 +25,14 @@ __all__ = [
 
 Kept = dict[str, list[Any]]
 
+_ASKS = 5
+
 
 def as_kept(task: str, found: Interrupt) -> list[Any]:
     """A question as a checkpoint keeps it."""
     schema = None if found.answer is None else dict(found.answer)
-    return [task, found.node, found.question, found.show, schema, found.asks]
+    kept = [task, found.node, found.question, found.show, schema, found.asks]
+    return kept if found.refused is None else [*kept, found.refused]
 
 
 def note_pause(task: str, signal: Paused, asked: Kept, sleeps: Kept) -> None:
@@ -55,6 +59,12 @@ def still_asked(hidden: Hidden, ran: set[str], asked: Kept, order: Sequence[str]
     return dict(sorted({**kept, **asked}.items(), key=lambda item: rank[item[1][0]]))
 
 
+def still_answered(hidden: Hidden, asked: Kept) -> dict[str, Any]:
+    """The answers but for those that were refused on delivery: these are asked again."""
+    given: dict[str, Any] = hidden.get(ANSWERS, {})
+    return {label: answer for label, answer in given.items() if label not in asked}
+
+
 def still_asleep(hidden: Hidden, ran: set[str], sleeps: Kept) -> Kept:
     """Every time that is waited for. A node is told those that have come by; a subgraph is not."""
     before: Kept = hidden.get(SLEEPS, {})
@@ -73,7 +83,7 @@ def is_held(task: Task, hidden: Hidden, now: int) -> bool:
     """
     answers = hidden.get(ANSWERS, {})
     waits = [
-        question[-1] and label not in answers
+        question[_ASKS] and label not in answers
         for label, question in hidden.get(ASKED, {}).items()
         if question[0] == task.id
     ]

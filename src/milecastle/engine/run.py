@@ -23,7 +23,13 @@ from milecastle.engine.desk import open_interrupts
 from milecastle.engine.effects import Commit, Effect, Recall, RunTask, Stopped
 from milecastle.engine.hidden import ANSWERS, ASKED, SENDS, SLEEPS
 from milecastle.engine.parts import Parts
-from milecastle.engine.pausing import note_pause, still_asked, still_asleep, wake_time
+from milecastle.engine.pausing import (
+    note_pause,
+    still_answered,
+    still_asked,
+    still_asleep,
+    wake_time,
+)
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.step import Step
 from milecastle.engine.tasks import task_id, tasks_of
@@ -304,6 +310,8 @@ class Run:
     ) -> Generator[Effect, Any, Ending]:
         """Leave the step as it is: some of its tasks wait."""
         progress, hidden = self._progress, self._progress.hidden
+        if asked.keys() & hidden.get(ANSWERS, {}).keys():
+            self._note(progress.hide(ANSWERS, still_answered(hidden, asked) or None))
         self._note(progress.hide(ASKED, still_asked(hidden, ran, asked, order) or None))
         self._note(progress.hide(SLEEPS, still_asleep(hidden, ran, sleeps) or None))
         wake_at = wake_time(hidden, self._plan.clock.now())

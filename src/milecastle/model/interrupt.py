@@ -16,6 +16,7 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True):
     ``question`` is what a node asked with ``interrupt()``, ``show`` what it showed with it, and
     ``answer`` the JSON schema of the answers that it takes (``None``: any plain value). All three
     are ``None`` at a node of ``interrupt_before`` or ``interrupt_after``, which takes no answer.
+    ``refused`` says why the last answer was not taken, if only the node could tell.
     """
 
     id: str
@@ -24,3 +25,4 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True):
     show: Any = None
     answer: Mapping[str, Any] | None = None
     asks: bool = False
+    refused: str | None = None

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from milecastle import (
     END,
@@ -223,6 +223,17 @@ class Order(BaseModel):
     count: int = Field(ge=1)
 
 
+class Pair(BaseModel):
+    count: int
+
+    @field_validator("count")
+    @classmethod
+    def is_even(cls, count: int) -> int:
+        if count % 2:
+            raise ValueError("a pair is even")
+        return count
+
+
 class Mood(Enum):
     GOOD = "good"
     BAD = "bad"
@@ -435,3 +446,66 @@ def test_no_crash_changes_how_a_graph_that_stops_for_people_ends() -> None:
     graph.add_edges(START, "a", "b", "c", END)
     app = graph.compile(store=MemoryStore(), interrupt_before=["b"], interrupt_after=["b"])
     assert not crash_everywhere(app, {}).mismatches
+
+
+# ---- answers that only the type itself can refuse
+
+
+def wants_a_pair(state: Any) -> dict[str, Any]:
+    return {"got": interrupt("How many?", answer=Pair).count}
+
+
+def test_what_only_the_type_refuses_opens_the_question_again(call: Caller, store: Store) -> None:
+    app = one(wants_a_pair, store)
+    question = call.invoke(app, {}).interrupts[0]
+    wrong: list[dict[str, Any]] = [
+        {"answer": {"count": 3}},
+        {"answers": {question.id: {"count": 5}}},
+    ]
+    for given in wrong:
+        with pytest.raises(InvalidAnswer, match=r"question .* of node 'ask': .*\$.count: .*even"):
+            call.resume(app, **given)
+        state = app.state("t")
+        assert (state.status, [one.id for one in state.interrupts]) == (
+            "interrupted",
+            [question.id],
+        )
+        assert "a pair is even" in (state.interrupts[0].refused or "")
+    with pytest.raises(ResumeRefused):
+        call.resume(app)
+    assert call.resume(app, answer={"count": 4})["got"] == 4
+
+
+def test_a_refused_answer_keeps_what_others_were_given(call: Caller, store: Store) -> None:
+    app = side_by_side(store, ask=wants_a_pair, other=asks("x"))
+    open_ids = ids(call.invoke(app, {}))
+    with pytest.raises(InvalidAnswer):
+        call.resume(app, answers={open_ids["x"]: "fine", open_ids["How many?"]: {"count": 1}})
+    state = app.state("t")
+    assert [one.question for one in state.interrupts] == ["How many?"]
+    result = call.resume(app, answer={"count": 2})
+    assert (result["got"], result["log"]) == (2, ["x=fine"])
+
+
+def test_an_older_refusal_is_not_held_against_another_answer(call: Caller, store: Store) -> None:
+    app = side_by_side(store, ask=wants_a_pair, other=asks("x"))
+    open_ids = ids(call.invoke(app, {}))
+    with pytest.raises(InvalidAnswer):
+        call.resume(app, answers={open_ids["How many?"]: {"count": 1}})
+    result = call.resume(app, answers={open_ids["x"]: "fine"})
+    assert [one.question for one in result.interrupts] == ["How many?"]
+
+
+def test_a_subgraph_asks_again_at_the_top(call: Caller, store: Store) -> None:
+    inner: StateGraph[Talk] = StateGraph(Talk)
+    inner.add_node("ask", wants_a_pair)
+    inner.add_edges(START, "ask", END)
+    graph: StateGraph[Talk] = StateGraph(Talk)
+    graph.add_node("inner", inner.compile())
+    graph.add_edges(START, "inner", END)
+    app = graph.compile(store=store)
+    question = call.invoke(app, {}).interrupts[0].id
+    with pytest.raises(InvalidAnswer, match="even"):
+        call.resume(app, answer={"count": 7})
+    assert [one.id for one in app.state("t").interrupts] == [question]
+    assert call.resume(app, answers={question: {"count": 8}})["got"] == 8
