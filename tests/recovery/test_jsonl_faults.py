@@ -173,6 +173,19 @@ def test_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monke
     assert JsonlStore(tmp_path).read(writer.key) == store.read(writer.key)
 
 
+def test_a_short_read_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = os.pread
+
+    def seven(fd: int, size: int, offset: int) -> bytes:
+        return read(fd, min(size, 7), offset)
+
+    monkeypatch.setattr(os, "pread", seven)
+    store = JsonlStore(tmp_path)
+    writer = Writer().begin(store, 3)
+    writer.append(JsonlStore(tmp_path))
+    assert [entry.seq for entry in store.history(writer.key)] == [4, 3, 2, 1]
+
+
 def test_what_can_be_neither_written_nor_taken_back_poisons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,8 +26,10 @@ def check_fence(batch: Batch, head: int) -> None:
     """Raise ``Conflict`` unless the batch's entries come right above ``head``."""
     if batch.head != head:
         raise conflict(batch.key, batch.head + 1, head)
-    for seq, entry in enumerate(batch.entries, head + 1):
-        if entry.seq != seq:
+    expected = head
+    for entry in batch.entries:
+        expected += 1
+        if entry.seq != expected:
             raise conflict(batch.key, entry.seq, head)
 
 
@@ -41,16 +43,17 @@ def shape_of(batch: Batch, index: Index) -> CommitShape | None:
 
     A manifest that the log has is not written again.
     """
-    if batch.entries:
-        first, *also = batch.entries
+    entries = batch.entries
+    if entries:
+        first = entries[0]
         commit = CommitShape(UNSET, first.seq, to_moment(first.created_at), checkpoint_of(first))
-        if also:
-            commit.also = tuple(map(RecordShape.of, also))
+        if len(entries) > 1:
+            commit.also = tuple(map(RecordShape.of, entries[1:]))
     else:
         commit = CommitShape(head=batch.head)
     if batch.results or batch.runs or batch.failure or batch.manifest:
         _add_facts(commit, batch, index)
-    return commit if batch.entries or commit != CommitShape(head=batch.head) else None
+    return commit if entries or commit != CommitShape(head=batch.head) else None
 
 
 def _add_facts(commit: CommitShape, batch: Batch, index: Index) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "open_log",
     "put",
     "read_at",
+    "read_some",
     "sync",
     "sync_folder",
 ]
@@ -55,21 +56,23 @@ def _check_regular(path: Path, fd: int) -> None:
 
 if sys.platform == "win32":
 
-    def _read(fd: int, size: int, offset: int) -> bytes:
+    def read_some(fd: int, size: int, offset: int) -> bytes:
+        """Read up to ``size`` bytes from ``offset``."""
         os.lseek(fd, offset, os.SEEK_SET)  # nobody else uses the handle: its log is guarded
         return os.read(fd, size)
 
 else:
 
-    def _read(fd: int, size: int, offset: int) -> bytes:
+    def read_some(fd: int, size: int, offset: int) -> bytes:
+        """Read up to ``size`` bytes from ``offset``."""
         return os.pread(fd, size, offset)
 
 
 def read_at(fd: int, size: int, offset: int) -> bytes:
     """Read ``size`` bytes from ``offset``; fewer only at the end of the file."""
-    data = _read(fd, size, offset)
+    data = read_some(fd, size, offset)
     while len(data) < size:
-        more = _read(fd, size - len(data), offset + len(data))
+        more = read_some(fd, size - len(data), offset + len(data))
         if not more:
             break
         data += more

@@ -63,8 +63,9 @@ class Index:
 
     def absorb(self, commit: CommitShape, size: int, check: bytes) -> None:
         """Take note of a commit that comes next. A ``ValueError`` if it does not follow."""
-        if commit.checkpoint is not UNSET:
-            self._add(commit.seq, commit.checkpoint, size)
+        checkpoint = commit.checkpoint
+        if checkpoint is not UNSET:
+            self._add(commit.seq, checkpoint, size)
             for record in commit.also:
                 self._add(record.seq, record.checkpoint, size)
         elif commit.head != self.head or commit.also:

@@ -27,12 +27,20 @@ from milecastle.errors import Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.jsonl import files
 from milecastle.stores.jsonl.index import Index, Span
-from milecastle.stores.jsonl.lines import CHECK, CHECK_END, BrokenLine, frame, line_at, lines
+from milecastle.stores.jsonl.lines import (
+    CHECK,
+    CHECK_END,
+    ROOT_CHECK,
+    BrokenLine,
+    frame,
+    line_at,
+    lines,
+)
 from milecastle.stores.jsonl.locking import lock, try_lock, unlock
 from milecastle.stores.jsonl.opening import broken, decoded, open_header
-from milecastle.stores.jsonl.shapes import CommitShape, HeaderShape, encode, read_commit
+from milecastle.stores.jsonl.shapes import FORMAT, CommitShape, HeaderShape, encode, read_commit
 
-__all__ = ["Log"]
+__all__ = ["Log", "new_log_id"]
 
 T = TypeVar("T")
 
@@ -44,7 +52,7 @@ class Log:
 
     def __init__(self, path: Path, key: ThreadKey, *, timeout: float) -> None:
         self.path = path
-        self._name = str(path)
+        self._name = os.fsencode(path)  # needs no encoding at each look
         self.key = key
         self.guard = Lock()
         self.closed = False
@@ -127,13 +135,15 @@ class Log:
         while True:
             if self._fd < 0 and not self._open(create=create):
                 return False
-            if not try_lock(self._fd, shared=False):
-                lock(self._fd, timeout=self._timeout)
+            fd, index = self._fd, self.index
+            if not try_lock(fd, False):
+                lock(fd, timeout=self._timeout)
             try:
                 found = os.lstat(self._name)
                 if self._identity == (found.st_dev, found.st_ino):
-                    if not self._is_settled(found.st_size):
-                        self._settle(found.st_size)
+                    size = found.st_size
+                    if size != index.size or not size or not _ends(fd, size, index.check):
+                        self._settle(size)
                     return True
             except FileNotFoundError:
                 pass
@@ -141,13 +151,6 @@ class Log:
                 self.give_back()
                 raise
             self.release()
-
-    def _is_settled(self, size: int) -> bool:
-        """Whether the index is that of the file, whose lock is held: so many bytes, ending so."""
-        index = self.index
-        if size != index.size or not size:
-            return False
-        return files.read_at(self._fd, CHECK, size - CHECK_END) == index.check
 
     def _settle(self, size: int) -> None:
         """Make the index that of the file, whose lock is held."""
@@ -160,37 +163,48 @@ class Log:
         if self._fd >= 0:
             unlock(self._fd)
 
-    def append(self, commit: CommitShape, header: HeaderShape | None = None) -> None:
+    def append(self, commit: CommitShape) -> None:
         """Write a commit, after the header if the file is new; durable on return.
 
         The lock is held.
         """
         index = self.index
-        size, check, first = index.size, index.check, b""
+        if index.header is None:
+            self._begin(commit)
+            return
         commit.runs_at = index.runs_at
-        if header:
-            first, check = frame(encode(header), check)
+        data, check = frame(encode(commit), index.check)
+        self._write(data)
+        index.absorb(commit, len(data), check)
+
+    def _begin(self, commit: CommitShape) -> None:
+        """Write the header and the first commit."""
+        header = HeaderShape(FORMAT, self.key.tenant, self.key.thread, new_log_id())
+        first, check = frame(encode(header), ROOT_CHECK)
         data, last = frame(encode(commit), check)
+        self._write(first + data)
+        self.index.begin(header, len(first), check)
+        self.index.absorb(commit, len(data), last)
+
+    def _write(self, data: bytes) -> None:
+        fd = self._fd
         try:
-            files.append(self._fd, first + data)
+            files.append(fd, data)
         except OSError:
-            self._take_back(size)
+            self._take_back()
             raise
         try:
-            files.sync(self._fd)
+            files.sync(fd)
             if not self._names_are_safe:
                 self._sync_names()
         except OSError:
             self.poisoned = True
-            self._take_back(size)
+            self._take_back()
             raise
-        if header:
-            index.begin(header, len(first), check)
-        index.absorb(commit, len(data), last)
 
-    def _take_back(self, size: int) -> None:
+    def _take_back(self) -> None:
         try:
-            os.ftruncate(self._fd, size)
+            os.ftruncate(self._fd, self.index.size)
         except OSError:
             self.poisoned = True
 
@@ -223,6 +237,16 @@ class Log:
         self._identity = _NOWHERE
         self._names_are_safe = False
         self.index = Index()
+
+
+def _ends(fd: int, size: int, check: bytes) -> bool:
+    """Whether a file of ``size`` bytes ends in a line with this check."""
+    return files.read_some(fd, CHECK, size - CHECK_END) == check
+
+
+def new_log_id() -> str:
+    """What tells a log from every other."""
+    return os.urandom(8).hex()
 
 
 def _framed(header: HeaderShape, commits: Iterable[CommitShape]) -> Generator[bytes, None, None]:

@@ -6,7 +6,6 @@ the checkpoints that stay, one in a line, then the results that the head still h
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 
 import msgspec.structs
@@ -14,7 +13,7 @@ from msgspec import Raw
 
 from milecastle.model.checkpoint import Entry
 from milecastle.stores.jsonl.batches import commit_of
-from milecastle.stores.jsonl.log import Log
+from milecastle.stores.jsonl.log import Log, new_log_id
 from milecastle.stores.jsonl.reading import each_record, each_result
 from milecastle.stores.jsonl.shapes import (
     CommitShape,
@@ -25,7 +24,7 @@ from milecastle.stores.jsonl.shapes import (
 )
 from milecastle.stores.jsonl.times import to_moment
 
-__all__ = ["drop_all", "drop_below", "new_log_id"]
+__all__ = ["drop_all", "drop_below"]
 
 
 def drop_below(log: Log, header: HeaderShape, cut: int, changed: Mapping[int, Entry]) -> None:
@@ -83,8 +82,3 @@ def drop_all(log: Log, header: HeaderShape, *, now: int) -> None:
         ),
         (),
     )
-
-
-def new_log_id() -> str:
-    """What tells a log from every other."""
-    return os.urandom(8).hex()

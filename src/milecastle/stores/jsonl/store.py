@@ -39,9 +39,9 @@ from milecastle.stores.jsonl.log import Log
 from milecastle.stores.jsonl.names import file_name
 from milecastle.stores.jsonl.pool import LogPool, unavailable
 from milecastle.stores.jsonl.repair import repair_file
-from milecastle.stores.jsonl.rewriting import drop_all, drop_below, new_log_id
+from milecastle.stores.jsonl.rewriting import drop_all, drop_below
 from milecastle.stores.jsonl.runs import RunFolder
-from milecastle.stores.jsonl.shapes import FORMAT, HeaderShape, entry_of
+from milecastle.stores.jsonl.shapes import entry_of
 
 __all__ = ["JsonlStore"]
 
@@ -87,7 +87,12 @@ class JsonlStore:
             if not log.take():
                 self._begin(log, batch)
             try:
-                self._append(log, batch)
+                check_fence(batch, log.index.head)
+                commit = shape_of(batch, log.index)
+                if commit is not None:
+                    log.append(commit)
+                    if commit.runs or commit.failures:
+                        self._project(batch)
             finally:
                 log.give_back()
         except OSError as error:
@@ -105,25 +110,12 @@ class JsonlStore:
             files.make_folder(folder)
         log.take(create=True)
 
-    def _append(self, log: Log, batch: Batch) -> None:
-        index, key = log.index, batch.key
-        check_fence(batch, index.head)
-        commit = shape_of(batch, index)
-        if commit is None:
-            return
-        header = None
-        if index.header is None:
-            header = HeaderShape(FORMAT, key.tenant, key.thread, new_log_id())
-        log.append(commit, header)
-        if batch.runs or batch.failure:
-            with suppress(OSError):  # the commit stands; `write_runs` makes these anew
-                self._project(batch)
-
     def _project(self, batch: Batch) -> None:
-        for run in batch.runs:
-            self._runs.write(run)
-        if batch.failure is not None:
-            self._runs.write_failure(batch.key, batch.failure)
+        with suppress(OSError):  # the commit stands; `write_runs` makes these anew
+            for run in batch.runs:
+                self._runs.write(run)
+            if batch.failure is not None:
+                self._runs.write_failure(batch.key, batch.failure)
 
     # -- reading
 

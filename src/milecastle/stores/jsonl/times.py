@@ -22,7 +22,7 @@ def to_moment(microseconds: int) -> Moment:
     """The time as it stands in a file."""
     seconds, rest = divmod(microseconds, 1_000_000)
     start = _second(seconds)
-    return microseconds if start is None else f"{start}.{rest:06d}Z"
+    return microseconds if start is None else f"{start}.{str(1_000_000 + rest)[1:]}Z"
 
 
 @lru_cache(maxsize=64)
