@@ -223,12 +223,32 @@ def test_the_names_are_synced_with_the_first_append(
         sync_folder(folder)
 
     monkeypatch.setattr(files, "sync_folder", noting)
-    store = JsonlStore(tmp_path)
-    threads = tmp_path / "threads"
+    root = tmp_path / "made" / "anew"
+    store = JsonlStore(root)
+    threads = root / "threads"
     writer = Writer()
     writer.append(store)
-    assert synced == [threads / "tenant", threads, tmp_path]
+    made = [tmp_path, tmp_path / "made"]
+    assert synced == [*made, threads / "tenant", threads, root, root.parent]
+    synced.clear()
     writer.append(store)
-    assert len(synced) == 3
-    writer.append(JsonlStore(tmp_path))
-    assert len(synced) == 6
+    assert synced == []
+    writer.append(JsonlStore(root))
+    assert synced == [threads / "tenant", threads, root, root.parent]
+
+
+def test_a_folder_above_the_root_that_may_not_be_read_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_folder = files.sync_folder
+
+    def refusing(folder: Path) -> None:
+        if folder == tmp_path:
+            raise PermissionError(errno.EACCES, "not yours")
+        sync_folder(folder)
+
+    (tmp_path / "root").mkdir()
+    monkeypatch.setattr(files, "sync_folder", refusing)
+    store, writer = JsonlStore(tmp_path / "root"), Writer()
+    writer.append(store)
+    assert store.read(writer.key) is not None

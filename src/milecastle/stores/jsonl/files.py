@@ -19,6 +19,7 @@ __all__ = [
     "append",
     "check_folder",
     "make_folder",
+    "make_root",
     "open_log",
     "put",
     "read_at",
@@ -128,6 +129,14 @@ def check_folder(folder: Path) -> bool:
     if not stat.S_ISDIR(mode):
         raise NotADirectoryError(f"{folder} is not a folder; links are not followed")
     return True
+
+
+def make_root(root: Path) -> None:
+    """Make the folder and those above it unless they are there; the names of new ones are safe."""
+    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
 
 
 def make_folder(folder: Path) -> None:

@@ -210,8 +210,11 @@ class Log:
 
     def _sync_names(self) -> None:
         tenant = self.path.parent
-        for folder in (tenant, tenant.parent, tenant.parent.parent):
+        root = tenant.parent.parent
+        for folder in (tenant, tenant.parent, root):
             files.sync_folder(folder)
+        with suppress(PermissionError):  # then somebody else made the root
+            files.sync_folder(root.parent)
         self._names_are_safe = True
 
     def replace(self, header: HeaderShape, commits: Iterable[CommitShape]) -> None:

@@ -105,7 +105,7 @@ class JsonlStore:
     def _begin(self, log: Log, batch: Batch) -> None:
         """Make the thread's file, unless the batch cannot be a thread's first."""
         check_fence(batch, 0)
-        self._root.mkdir(parents=True, exist_ok=True)
+        files.make_root(self._root)
         for folder in (log.path.parent.parent, log.path.parent):
             files.make_folder(folder)
         log.take(create=True)
