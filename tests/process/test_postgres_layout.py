@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import pytest
 from psycopg import sql
 
-from milecastle.model.checkpoint import HOLDING, SNAPSHOT
+from milecastle.model.checkpoint import HOLDING, SNAPSHOT, Source
 from milecastle.model.ids import IdMaker
+from milecastle.ports.store import Batch
+from milecastle.stores.memory import MemoryStore
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.ids import id_from, id_to, origin_from, origin_to
 from milecastle.stores.postgres.sources import HELD, SOURCES
 from milecastle.testing.contract_reading import check_reads
-from milecastle.testing.entries import Writer, a_key, a_run, make_id
+from milecastle.testing.entries import Writer, a_key, a_result, a_run, an_entry, make_id
 from tests.postgres_cluster import (
     fresh_store,
     needs_postgres,
@@ -79,6 +81,80 @@ def test_what_a_run_has_in_common_is_kept_once(store: PostgresStore) -> None:
     assert [bool(origin) for origin in column(store, "origin")] == [True] + [False] * 4
     assert [bool(parent) for parent in column(store, "parent")] == [True] + [False] * 4
     check_reads(store, writer)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_several_entries_say_what_differs_from_the_one_before(
+    store: PostgresStore, together: bool
+) -> None:
+    """Another run, a fork off the head, entries that hold: in one batch as if one by one."""
+    writer = Writer().begin(store, 2)
+    head = writer.entries[2].id
+    entries = (
+        an_entry(3, source="takeover", parent_id=head),
+        an_entry(4, source="interrupt"),
+        an_entry(5, parent_id=head, run_id=make_id(7)),
+        an_entry(6, source="sleep", run_id=make_id(7)),
+        an_entry(7, source="answer", run_id=make_id(7)),
+    )
+    for batch in [entries] if together else [(entry,) for entry in entries]:
+        store.commit(Batch(key=writer.key, head=batch[0].seq - 1, entries=batch))
+    assert list(store.entries(writer.key))[2:] == list(entries)
+    assert column(store, "held") == [0, 0, 1, 2, 0, 1, 2]
+    parents = [bool(parent) for parent in column(store, "parent")]
+    assert parents == [True, False, False, False, True, False, False]
+    if together:
+        assert column(store, "told") == [1, 1, 3, 3, 5, 5, 5]
+        told = [bool(origin) for origin in column(store, "origin")]
+        assert told == [True, False, True, False, True, False, False]
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 1)])
+@pytest.mark.parametrize("starts", [(1, 2, 3), (5, 5, 5), (5, 1, 5)])
+def test_of_several_records_in_a_batch_the_newest_is_in_the_index(
+    store: PostgresStore, order: tuple[int, ...], starts: tuple[int, ...]
+) -> None:
+    """By start, and of equal starts the greater id; an older record later changes nothing."""
+    writer = Writer()
+    runs = [a_run(writer.key, number, started_at=starts[number - 1]) for number in order]
+    store.commit(writer.batch(runs=tuple(runs)))
+    assert [info.run_id for info in store.threads(writer.key.tenant)] == [make_id(3)]
+    store.commit(writer.batch(runs=(a_run(writer.key, 4, started_at=0),)))
+    assert [info.run_id for info in store.threads(writer.key.tenant)] == [make_id(3)]
+
+
+@pytest.mark.parametrize("held_before", [False, True])
+@pytest.mark.parametrize(
+    "sources",
+    [
+        (),
+        ("step",),
+        ("takeover",),
+        ("takeover", "interrupt"),
+        ("interrupt", "step"),
+        ("step", "interrupt", "answer"),
+    ],
+)
+def test_results_go_and_stay_with_a_batch_of_several_entries(
+    store: PostgresStore, sources: tuple[Source, ...], held_before: bool
+) -> None:
+    """As on the memory store."""
+    memory = MemoryStore()
+    found: list[set[str]] = []
+    for each in (store, memory):
+        writer = Writer().begin(each)
+        each.commit(writer.batch(results=(a_result(1, "early"),)))
+        if held_before:
+            writer.append(each, source="takeover", runs=(a_run(writer.key, 2),))
+        entries = [an_entry(writer.head + 1 + n, source=s) for n, s in enumerate(sources)]
+        given = (a_result(writer.head + len(entries), "late"),)
+        each.commit(writer.batch(*entries, results=given, runs=(a_run(writer.key, 3),)))
+        chain = each.read(writer.key)
+        assert chain is not None
+        found.append({result.task for result in chain.results})
+    assert found[0] == found[1]
+    rows = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema_of(store), "results"))
+    assert the_cluster().execute(rows) == [(len(found[1]),)]
 
 
 def test_who_did_not_write_the_entry_before_says_everything_again(store: PostgresStore) -> None:
@@ -176,20 +252,3 @@ def test_a_session_that_forgot_its_statements_is_replaced(store: PostgresStore) 
     check_reads(store, writer)
     (another,) = pool_of(store).idle
     assert another is not lease
-
-
-def test_sleeping_runs_that_are_due_are_found_through_their_index(store: PostgresStore) -> None:
-    for number in range(1, 6):
-        status = "sleeping" if number % 2 else "running"
-        key = a_key(f"{number}")
-        run = a_run(key, number, status=status, wake_at=number * 10)
-        store.commit(Writer(key).batch(runs=(run,)))
-    table = sql.Identifier(schema_of(store), "runs")
-    query = sql.SQL(
-        "SELECT thread FROM {} WHERE status = 'sleeping' AND wake_at <= 30 ORDER BY wake_at"
-    ).format(table)
-    assert the_cluster().execute(query) == [("1",), ("3",)]
-    with the_cluster().connect() as connection:
-        connection.execute("SET enable_seqscan = off")
-        plan = connection.execute(sql.SQL("EXPLAIN {}").format(query)).fetchall()
-    assert "runs_asleep" in str(plan)

@@ -319,6 +319,8 @@ def look_at_threads(store: PostgresStore, writer: Writer) -> object:
         ("entries", "origin", b"nonsense", look_at_entries),
         ("runs", "status", "nonsense", look_at_runs),
         ("runs", "metadata", "nonsense", look_at_runs),
+        ("runs", "graph", None, look_at_runs),
+        ("runs", "started_at", None, look_at_runs),
         ("threads", "status", "nonsense", look_at_threads),
     ],
 )

@@ -1,4 +1,4 @@
-"""Entries, records, failures and results out of rows.
+"""Entries, records and results out of rows.
 
 Reading is strict: a value that no writer of ours could have stored is ``Corrupted``, with the
 column and never with the value.
@@ -13,7 +13,6 @@ import msgspec
 
 from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import Entry, Kind, Source, TaskResult
-from milecastle.model.failure import Failure, FailureClass
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Mode, RunRecord, RunStatus, ThreadInfo
 from milecastle.stores.postgres.ids import NO_ID, id_from, origin_from
@@ -26,7 +25,6 @@ __all__ = [
     "Parameters",
     "Row",
     "entries_from",
-    "failure_from",
     "info_from",
     "key_parameters",
     "result_from",
@@ -45,7 +43,6 @@ _KINDS = frozenset(get_args(Kind))
 _SOURCES: dict[int, Source] = {code: source for source, code in SOURCES.items()}
 _MODES = frozenset(get_args(Mode))
 _STATUSES = frozenset(get_args(RunStatus))
-_CLASSES = frozenset(get_args(FailureClass))
 _METADATA = msgspec.json.Decoder(dict[str, str])
 
 
@@ -102,6 +99,8 @@ def result_from(row: Row) -> TaskResult:
 
 def run_from(key: ThreadKey, row: Row) -> RunRecord:
     """A record as it was committed, with a dict of its own."""
+    if None in (*row[:6], row[7], *row[9:11]):
+        raise _damaged("runs")
     try:
         metadata = _METADATA.decode(row[10])
     except msgspec.DecodeError:
@@ -120,22 +119,6 @@ def run_from(key: ThreadKey, row: Row) -> RunRecord:
         input_digest=unescape(row[9]),
         metadata={unescape(name): unescape(value) for name, value in metadata.items()},
         wake_at=row[11],
-    )
-
-
-def failure_from(row: Row) -> Failure:
-    """A failure as it was committed."""
-    return Failure(
-        run_id=unescape(row[0]),
-        failure_class=_known(row[1], _CLASSES, "failures.failure_class"),
-        resumable=row[2],
-        error_type=unescape(row[3]),
-        message=unescape(row[4]),
-        traceback=names_from(row[5]),
-        causes=names_from(row[6]),
-        attempt=row[7],
-        time=row[8],
-        node=None if row[9] is None else unescape(row[9]),
     )
 
 

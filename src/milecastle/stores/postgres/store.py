@@ -24,6 +24,7 @@ from milecastle.ports.store import Batch, Chain
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import Address, parse
 from milecastle.stores.postgres.committing import Commits, conflict
+from milecastle.stores.postgres.failures import failure_from
 from milecastle.stores.postgres.ids import id_to, time_of
 from milecastle.stores.postgres.migrating import LATEST, check_server, connect, update, version_of
 from milecastle.stores.postgres.pool import Pool
@@ -51,7 +52,7 @@ class PostgresStore:
     """
 
     blocking = True
-    rollup_after = 128
+    rollup_after = 512
 
     def __init__(self, url: str) -> None:
         address = parse(url)
@@ -146,7 +147,7 @@ class PostgresStore:
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
         """The failure of one run, or ``None``."""
         found = self._read(self._sql.failure, key, run_id=escape(run_id))
-        return rows.failure_from(found[0]) if found else None
+        return failure_from(run_id, found[0][0]) if found else None
 
     def threads(
         self,

@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 
 from milecastle.model.checkpoint import Entry, TaskResult
-from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import arrays
 from milecastle.stores.postgres.arrays import bools, byteas, int2s, int4s, int8s, texts
 from milecastle.stores.postgres.direct import Values
+from milecastle.stores.postgres.failures import failure_to
 from milecastle.stores.postgres.ids import NO_ID, id_to, origin_to
-from milecastle.stores.postgres.sources import SOURCES
+from milecastle.stores.postgres.sources import HELD, SOURCES
 from milecastle.stores.postgres.text import escape, names_to
 
 __all__ = [
@@ -57,9 +57,9 @@ APPEND = (*_KEY, *_ENTRY, arrays.BOOL)
 APPEND_MANY = (*_KEYS, *_ENTRIES, arrays.BOOLS)
 KEEP_RESULTS = (*_KEY, *_RESULTS)
 COMMIT = (
-    *(*_KEYS, arrays.INT4S),
-    *(arrays.INT4S, *_ENTRIES),
-    *(arrays.JSONB, arrays.JSONB),
+    *(*_KEYS, arrays.INT4S, arrays.INT4S),
+    *(arrays.INT4S, arrays.INT4S, arrays.INT4S, arrays.INT4S, *_ENTRIES),
+    arrays.JSONB,
     *(arrays.INT4S, arrays.TEXTS, arrays.BYTEAS),
     *(arrays.INT4S, *_RESULTS),
 )
@@ -116,7 +116,10 @@ def append_values(batch: Batch, same: bool) -> Values:
 
 def append_many_values(batches: Sequence[Batch], same: Sequence[bool]) -> Values:
     """A step of each of some threads, for ``append_many.sql``."""
-    return [*_keys(batches), *_entries([batch.entries[0] for batch in batches]), bools(same)]
+    entries = [batch.entries[0] for batch in batches]
+    parents = [_parent(entry) for entry in entries]
+    origins = [origin_to(entry.run_id, entry.fingerprint) for entry in entries]
+    return [*_keys(batches), *_entries(entries, parents, origins), bools(same)]
 
 
 def keep_results_values(batch: Batch) -> Values:
@@ -134,19 +137,22 @@ def commit_values(batches: Sequence[Batch]) -> Values:
     results = [
         (number, result) for number, batch in numbered for result in _last_of_each(batch.results)
     ]
+    placed = [_placed(batch.entries) for batch in batches]
+    each = [place for places in placed for place in places]
     return [
         *_keys(batches),
-        int4s([len(batch.entries) for batch in batches]),
-        int4s([number for number, batch in numbered for _ in batch.entries]),
-        *_entries([entry for batch in batches for entry in batch.entries]),
-        _json(_runs(numbered)),
-        _json(
-            [
-                _failure_to(number, batch.failure)
-                for number, batch in numbered
-                if batch.failure is not None
-            ]
+        int4s([len(places) for places in placed]),
+        int4s([places[-1].held if places else 0 for places in placed]),
+        int4s([number for number, places in enumerate(placed, 1) for _ in places]),
+        int4s([place.place for place in each]),
+        int4s([place.held for place in each]),
+        int4s([place.told for place in each]),
+        *_entries(
+            [entry for batch in batches for entry in batch.entries],
+            [place.parent for place in each],
+            [place.origin for place in each],
         ),
+        _json([run for number, batch in numbered for run in _runs(number, batch)]),
         int4s([number for number, _, _ in manifests]),
         texts([escape(fingerprint).encode() for _, fingerprint, _ in manifests]),
         byteas([body for _, _, body in manifests]),
@@ -165,8 +171,48 @@ def _keys(batches: Sequence[Batch]) -> Values:
     ]
 
 
-def _entries(entries: Sequence[Entry]) -> Values:
-    no_id = NO_ID
+def _parent(entry: Entry) -> bytes:
+    return NO_ID if entry.parent_id is None else id_to(entry.parent_id)
+
+
+class _Place(msgspec.Struct, frozen=True, gc=False):
+    """An entry among those of its batch: what it has of those before it.
+
+    ``held``: how many up to this one leave the thread in its step. ``told``: which one tells its
+    origin. ``parent`` and ``origin`` are empty if they are those of the entry before.
+    """
+
+    place: int
+    held: int
+    told: int
+    parent: bytes
+    origin: bytes
+
+
+def _placed(entries: Sequence[Entry]) -> list[_Place]:
+    places: list[_Place] = []
+    id_before = origin_before = b""
+    held = told = 0
+    for place, entry in enumerate(entries, 1):
+        parent, origin = _parent(entry), origin_to(entry.run_id, entry.fingerprint)
+        held = held + 1 if SOURCES[entry.source] >= HELD else 0
+        told = told if origin == origin_before else entry.seq
+        places.append(
+            _Place(
+                place,
+                held,
+                told,
+                b"" if parent == id_before else parent,
+                b"" if origin == origin_before else origin,
+            )
+        )
+        id_before, origin_before = id_to(entry.id), origin
+    return places
+
+
+def _entries(
+    entries: Sequence[Entry], parents: Sequence[bytes], origins: Sequence[bytes]
+) -> Values:
     return [
         int2s([entry.kind for entry in entries]),
         int4s([entry.step for entry in entries]),
@@ -175,13 +221,8 @@ def _entries(entries: Sequence[Entry]) -> Values:
         int8s([entry.created_at for entry in entries]),
         int2s([SOURCES[entry.source] for entry in entries]),
         byteas([id_to(entry.id) for entry in entries]),
-        byteas(
-            [
-                no_id if parent_id is None else id_to(parent_id)
-                for parent_id in [entry.parent_id for entry in entries]
-            ]
-        ),
-        byteas([origin_to(entry.run_id, entry.fingerprint) for entry in entries]),
+        byteas(parents),
+        byteas(origins),
         texts([_names(entry.nodes) for entry in entries]),
         texts([_names(entry.next) for entry in entries]),
         texts([_names(entry.route) for entry in entries]),
@@ -214,16 +255,24 @@ def _names(names: tuple[str, ...]) -> bytes:
     return names_to(names).encode()
 
 
-def _runs(numbered: Iterable[tuple[int, Batch]]) -> list[dict[str, Any]]:
-    """The newest record of each run of each batch."""
-    newest = {(number, run.run_id): run for number, batch in numbered for run in batch.runs}
-    return [_run_to(number, run) for (number, _), run in newest.items()]
+def _runs(number: int, batch: Batch) -> Iterable[dict[str, Any]]:
+    """The newest record of each run of a batch, and the failure beside its run."""
+    records = {run.run_id: _run_to(run) for run in batch.runs}
+    if batch.runs:
+        newest = max(batch.runs, key=lambda run: (run.started_at, escape(run.run_id)))
+        records[newest.run_id]["newest"] = True
+    if batch.failure is not None:
+        run_id = batch.failure.run_id
+        record = records.setdefault(run_id, {"run_id": escape(run_id)})
+        record["failure"] = failure_to(batch.failure)
+    for record in records.values():
+        record["batch"] = number
+    return records.values()
 
 
-def _run_to(number: int, run: RunRecord) -> dict[str, Any]:
+def _run_to(run: RunRecord) -> dict[str, Any]:
     metadata = {escape(name): escape(value) for name, value in run.metadata.items()}
     return {
-        "batch": number,
         "run_id": escape(run.run_id),
         "graph": escape(run.graph),
         "fingerprint": escape(run.fingerprint),
@@ -236,22 +285,6 @@ def _run_to(number: int, run: RunRecord) -> dict[str, Any]:
         "input_digest": escape(run.input_digest),
         "metadata": msgspec.json.encode(metadata).decode(),
         "wake_at": run.wake_at,
-    }
-
-
-def _failure_to(number: int, failure: Failure) -> dict[str, Any]:
-    return {
-        "batch": number,
-        "run_id": escape(failure.run_id),
-        "failure_class": failure.failure_class,
-        "resumable": failure.resumable,
-        "error_type": escape(failure.error_type),
-        "message": escape(failure.message),
-        "traceback": names_to(failure.traceback),
-        "causes": names_to(failure.causes),
-        "attempt": failure.attempt,
-        "time": failure.time,
-        "node": _optional(failure.node),
     }
 
 

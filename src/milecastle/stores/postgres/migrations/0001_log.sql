@@ -59,42 +59,25 @@ CREATE TABLE {schema}.threads (
 CREATE INDEX threads_by_status ON {schema}.threads (tenant, status, thread)
     WHERE run_id IS NOT NULL;
 
+-- A run and its failure, if it has one, as JSON. All that belongs to the record is null while only
+-- the failure is there.
 CREATE TABLE {schema}.runs (
-    started_at bigint NOT NULL,
+    started_at bigint,
     ended_at bigint,
     wake_at bigint,
-    retry_count bigint NOT NULL,
+    retry_count bigint,
     shard smallint NOT NULL,
     tenant text COLLATE "C" NOT NULL,
     thread text COLLATE "C" NOT NULL,
     run_id text COLLATE "C" NOT NULL,
-    graph text COLLATE "C" NOT NULL,
-    fingerprint text COLLATE "C" NOT NULL,
-    mode text COLLATE "C" NOT NULL,
-    status text COLLATE "C" NOT NULL,
+    graph text COLLATE "C",
+    fingerprint text COLLATE "C",
+    mode text COLLATE "C",
+    status text COLLATE "C",
     previous_run_id text COLLATE "C",
-    input_digest text COLLATE "C" NOT NULL,
-    metadata text COLLATE "C" NOT NULL,
-    PRIMARY KEY (shard, tenant, thread, run_id)
-);
-CREATE INDEX runs_by_start ON {schema}.runs (shard, tenant, thread, started_at, run_id);
--- Sleeping runs that are due: who wakes them reads this from its beginning.
-CREATE INDEX runs_asleep ON {schema}.runs (wake_at) WHERE status = 'sleeping';
-
-CREATE TABLE {schema}.failures (
-    attempt bigint NOT NULL,
-    time bigint NOT NULL,
-    shard smallint NOT NULL,
-    resumable boolean NOT NULL,
-    tenant text COLLATE "C" NOT NULL,
-    thread text COLLATE "C" NOT NULL,
-    run_id text COLLATE "C" NOT NULL,
-    failure_class text COLLATE "C" NOT NULL,
-    error_type text COLLATE "C" NOT NULL,
-    message text COLLATE "C" NOT NULL,
-    traceback text COLLATE "C" NOT NULL,
-    causes text COLLATE "C" NOT NULL,
-    node text COLLATE "C",
+    input_digest text COLLATE "C",
+    metadata text COLLATE "C",
+    failure text COLLATE "C",
     PRIMARY KEY (shard, tenant, thread, run_id)
 );
 

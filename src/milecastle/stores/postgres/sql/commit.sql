@@ -7,20 +7,20 @@
 -- that hardly any batch meets, and join what is left in loops.
 --
 -- Parameters by number and in binary. Of each batch: shard 1, tenant 2, thread 3, head 4, count of
--- entries 5. Of each entry: batch 6, then as in append.sql kind 7, step 8, base_seq 9, roll_seq 10,
--- created_at 11, source 12, id 13, parent 14, origin 15, nodes 16, next 17, route 18, note 19,
--- payload 20. Runs 21 and failures 22 as JSON. Of each manifest: batch 23, fingerprint 24, body 25.
--- Of each result: batch 26, digest 27, seq 28, task 29, payload 30.
-WITH batch AS (
-    SELECT *
-    FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY
-        AS batch (shard, tenant, thread, head, count, number)
-), head AS (
+-- entries 5, how many of them hold in a row at its end 6. Of each entry: batch 7, place in it 8, how
+-- many hold in a row up to here 9, told 10; then as in append.sql kind 11, step 12, base_seq 13,
+-- roll_seq 14, created_at 15, source 16, id 17, parent 18, origin 19, nodes 20, next 21, route 22,
+-- note 23, payload 24. Parent and origin are empty where the entry before in the batch has them.
+-- Runs 25 as JSON, with their failures; one of which only a failure is given has no status.
+-- Of each manifest: batch 26, fingerprint 27, body 28.
+-- Of each result: batch 29, digest 30, seq 31, task 32, payload 33.
+WITH head AS (
     SELECT
-        batch.*, coalesce(last.seq, 0) AS seq, last.id, coalesce(last.held, 0) AS held,
-        coalesce(last.told, 0) AS told
-    FROM batch LEFT JOIN LATERAL (
-        SELECT seq, id, held, told
+        batch.*, coalesce(last.seq, 0) AS seq, last.id, coalesce(last.held, 0) AS held_before
+    FROM unnest($1, $2, $3, $4, $5, $6) WITH ORDINALITY
+        AS batch (shard, tenant, thread, head, count, held, number)
+    LEFT JOIN LATERAL (
+        SELECT seq, id, held
         FROM {schema}.entries
         WHERE shard = batch.shard AND tenant = batch.tenant AND thread = batch.thread
         ORDER BY seq DESC
@@ -28,15 +28,11 @@ WITH batch AS (
     ) AS last ON true
     WHERE CASE WHEN coalesce(last.seq, 0) & 4294967295 = batch.head THEN true ELSE false END
 ), given_run AS (
-    SELECT * FROM jsonb_to_recordset($21) AS run (
-        batch bigint, run_id text, graph text, fingerprint text, mode text, status text,
-        retry_count bigint, previous_run_id text, started_at bigint, ended_at bigint,
-        input_digest text, metadata text, wake_at bigint
+    SELECT * FROM jsonb_to_recordset($25) AS run (
+        batch bigint, newest boolean, run_id text, graph text, fingerprint text, mode text,
+        status text, retry_count bigint, previous_run_id text, started_at bigint,
+        ended_at bigint, input_digest text, metadata text, wake_at bigint, failure text
     )
-), newest_run AS (
-    SELECT DISTINCT ON (batch) *
-    FROM given_run
-    ORDER BY batch, started_at DESC, run_id COLLATE "C" DESC
 ), gate AS (
     INSERT INTO {schema}.threads AS known (
         tenant, thread, fence, run_id, status, graph, started_at, ended_at
@@ -44,7 +40,7 @@ WITH batch AS (
     SELECT
         head.tenant, head.thread, head.seq + head.count,
         run.run_id, run.status, run.graph, run.started_at, run.ended_at
-    FROM head LEFT JOIN newest_run AS run ON run.batch = head.number
+    FROM head LEFT JOIN given_run AS run ON run.batch = head.number AND run.newest
     ORDER BY head.number
     ON CONFLICT (tenant, thread) DO UPDATE SET
         fence = excluded.fence,
@@ -66,123 +62,72 @@ WITH batch AS (
     RETURNING tenant, thread
 ), passed AS (
     SELECT head.* FROM gate JOIN head USING (tenant, thread)
-), placed AS (
-    SELECT given.*, row_number() OVER (PARTITION BY batch ORDER BY given.ordinality) AS place
-    FROM unnest(
-        $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20
-    ) WITH ORDINALITY AS given (
-        batch, kind, step, base_seq, roll_seq, created_at, source, id, parent, origin, nodes,
-        next, route, note, payload, ordinality
-    )
-), followed AS (
-    SELECT
-        placed.*,
-        coalesce(lag(placed.id) OVER log, passed.id) AS id_before,
-        lag(placed.origin) OVER log AS origin_before
-    FROM placed JOIN passed ON passed.number = placed.batch
-    WINDOW log AS (PARTITION BY placed.batch ORDER BY placed.place)
-), new_entry AS (
-    SELECT
-        followed.*, passed.shard, passed.tenant, passed.thread,
-        passed.seq + followed.place AS seq,
-        coalesce(
-            passed.head + max(followed.place) FILTER (
-                WHERE followed.origin IS DISTINCT FROM followed.origin_before
-            ) OVER log,
-            passed.told
-        ) AS told,
-        followed.place - coalesce(
-            max(followed.place) FILTER (WHERE followed.source < 8) OVER log, -passed.held
-        ) AS held
-    FROM followed JOIN passed ON passed.number = followed.batch
-    WINDOW log AS (PARTITION BY followed.batch ORDER BY followed.place)
 ), kept_entry AS (
     INSERT INTO {schema}.entries (
         shard, tenant, thread, seq, kind, step, base_seq, roll_seq, created_at, source,
         held, told, id, parent, origin, nodes, next, route, note, payload
     )
     SELECT
-        shard, tenant, thread, seq, kind, step, base_seq, roll_seq, created_at, source,
-        held, told, id,
-        CASE WHEN parent = id_before THEN '' ELSE parent END,
-        CASE WHEN origin = origin_before THEN '' ELSE origin END,
-        nodes, next, route, note, payload
-    FROM new_entry
-    ORDER BY batch, place
+        passed.shard, passed.tenant, passed.thread, passed.seq + given.place, given.kind,
+        given.step, given.base_seq, given.roll_seq, given.created_at, given.source,
+        given.held + CASE WHEN given.held = given.place THEN passed.held_before ELSE 0 END,
+        given.told, given.id,
+        CASE WHEN given.place = 1 AND given.parent = passed.id THEN '' ELSE given.parent END,
+        given.origin, given.nodes, given.next, given.route, given.note, given.payload
+    FROM unnest(
+        $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24
+    ) AS given (
+        batch, place, held, told, kind, step, base_seq, roll_seq, created_at, source, id, parent,
+        origin, nodes, next, route, note, payload
+    ) JOIN passed ON passed.number = given.batch
+    ORDER BY given.batch, given.place
 ), kept_run AS (
-    INSERT INTO {schema}.runs (
+    INSERT INTO {schema}.runs AS known (
         shard, tenant, thread, run_id, graph, fingerprint, mode, status, retry_count,
-        previous_run_id, started_at, ended_at, input_digest, metadata, wake_at
+        previous_run_id, started_at, ended_at, input_digest, metadata, wake_at, failure
     )
     SELECT
         passed.shard, passed.tenant, passed.thread, run.run_id, run.graph, run.fingerprint,
         run.mode, run.status, run.retry_count, run.previous_run_id, run.started_at, run.ended_at,
-        run.input_digest, run.metadata, run.wake_at
+        run.input_digest, run.metadata, run.wake_at, run.failure
     FROM given_run AS run JOIN passed ON passed.number = run.batch
-    ORDER BY passed.number, run.run_id COLLATE "C"
     ON CONFLICT (shard, tenant, thread, run_id) DO UPDATE SET
-        graph = excluded.graph,
-        fingerprint = excluded.fingerprint,
-        mode = excluded.mode,
-        status = excluded.status,
-        retry_count = excluded.retry_count,
-        previous_run_id = excluded.previous_run_id,
-        started_at = excluded.started_at,
-        ended_at = excluded.ended_at,
-        input_digest = excluded.input_digest,
-        metadata = excluded.metadata,
-        wake_at = excluded.wake_at
-), kept_failure AS (
-    INSERT INTO {schema}.failures (
-        shard, tenant, thread, run_id, failure_class, resumable, error_type, message, traceback,
-        causes, attempt, time, node
-    )
-    SELECT
-        passed.shard, passed.tenant, passed.thread, failure.run_id, failure.failure_class,
-        failure.resumable, failure.error_type, failure.message, failure.traceback,
-        failure.causes, failure.attempt, failure.time, failure.node
-    FROM jsonb_to_recordset($22) AS failure (
-        batch bigint, run_id text, failure_class text, resumable boolean, error_type text,
-        message text, traceback text, causes text, attempt bigint, time bigint, node text
-    ) JOIN passed ON passed.number = failure.batch
-    ON CONFLICT (shard, tenant, thread, run_id) DO UPDATE SET
-        failure_class = excluded.failure_class,
-        resumable = excluded.resumable,
-        error_type = excluded.error_type,
-        message = excluded.message,
-        traceback = excluded.traceback,
-        causes = excluded.causes,
-        attempt = excluded.attempt,
-        time = excluded.time,
-        node = excluded.node
+        graph = coalesce(excluded.graph, known.graph),
+        fingerprint = coalesce(excluded.fingerprint, known.fingerprint),
+        mode = coalesce(excluded.mode, known.mode),
+        status = coalesce(excluded.status, known.status),
+        retry_count = coalesce(excluded.retry_count, known.retry_count),
+        previous_run_id = CASE
+            WHEN excluded.status IS NULL THEN known.previous_run_id ELSE excluded.previous_run_id
+        END,
+        started_at = coalesce(excluded.started_at, known.started_at),
+        ended_at = CASE
+            WHEN excluded.status IS NULL THEN known.ended_at ELSE excluded.ended_at
+        END,
+        input_digest = coalesce(excluded.input_digest, known.input_digest),
+        metadata = coalesce(excluded.metadata, known.metadata),
+        wake_at = CASE WHEN excluded.status IS NULL THEN known.wake_at ELSE excluded.wake_at END,
+        failure = coalesce(excluded.failure, known.failure)
 ), kept_manifest AS (
     INSERT INTO {schema}.manifests (tenant, fingerprint, manifest)
     SELECT passed.tenant, given.fingerprint, given.manifest
-    FROM unnest($23, $24, $25) AS given (batch, fingerprint, manifest)
+    FROM unnest($26, $27, $28) AS given (batch, fingerprint, manifest)
     JOIN passed ON passed.number = given.batch
-    WHERE NOT EXISTS (
-        SELECT FROM {schema}.manifests AS known
-        WHERE known.tenant = passed.tenant AND known.fingerprint = given.fingerprint
-    )
     ORDER BY passed.tenant, given.fingerprint
     ON CONFLICT (tenant, fingerprint) DO NOTHING
-), settled AS (
-    SELECT shard, tenant, thread, max(seq - held) AS seq
-    FROM new_entry
-    GROUP BY shard, tenant, thread
-    UNION ALL
-    SELECT shard, tenant, thread, seq - held FROM passed WHERE count = 0
 ), spent_result AS (
     DELETE FROM {schema}.results AS result
-    USING settled
-    WHERE result.shard = settled.shard AND result.tenant = settled.tenant
-        AND result.thread = settled.thread AND result.seq < settled.seq
+    USING passed
+    WHERE result.shard = passed.shard AND result.tenant = passed.tenant
+        AND result.thread = passed.thread
+        AND result.seq < passed.seq + passed.count - passed.held
+            - CASE WHEN passed.held = passed.count THEN passed.held_before ELSE 0 END
 ), kept_result AS (
     INSERT INTO {schema}.results (shard, tenant, thread, seq, digest, given, task, payload)
     SELECT
         passed.shard, passed.tenant, passed.thread, passed.seq + passed.count, result.digest,
         result.given, result.task, result.payload
-    FROM unnest($26, $27, $28, $29, $30) AS result (batch, digest, given, task, payload)
+    FROM unnest($29, $30, $31, $32, $33) AS result (batch, digest, given, task, payload)
     JOIN passed ON passed.number = result.batch
     ON CONFLICT (shard, tenant, thread, seq, digest) DO UPDATE SET
         given = excluded.given,

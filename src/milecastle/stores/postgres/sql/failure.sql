@@ -1,4 +1,4 @@
-SELECT
-    run_id, failure_class, resumable, error_type, message, traceback, causes, attempt, time, node
-FROM {schema}.failures
+SELECT failure
+FROM {schema}.runs
 WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s AND run_id = %(run_id)s
+    AND failure IS NOT NULL

@@ -3,21 +3,18 @@
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.migrations TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    {schema}.entries, {schema}.threads, {schema}.runs, {schema}.failures, {schema}.results,
-    {schema}.manifests
+    {schema}.entries, {schema}.threads, {schema}.runs, {schema}.results, {schema}.manifests
 TO {role};
 
 ALTER TABLE {schema}.entries ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.threads ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.runs ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
-ALTER TABLE {schema}.failures ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.results ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.manifests ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
 DROP POLICY IF EXISTS tenants ON {schema}.entries;
 DROP POLICY IF EXISTS tenants ON {schema}.threads;
 DROP POLICY IF EXISTS tenants ON {schema}.runs;
-DROP POLICY IF EXISTS tenants ON {schema}.failures;
 DROP POLICY IF EXISTS tenants ON {schema}.results;
 DROP POLICY IF EXISTS tenants ON {schema}.manifests;
 CREATE POLICY tenants ON {schema}.entries
@@ -25,8 +22,6 @@ CREATE POLICY tenants ON {schema}.entries
 CREATE POLICY tenants ON {schema}.threads
     USING (tenant = current_setting('milecastle.tenant', true));
 CREATE POLICY tenants ON {schema}.runs
-    USING (tenant = current_setting('milecastle.tenant', true));
-CREATE POLICY tenants ON {schema}.failures
     USING (tenant = current_setting('milecastle.tenant', true));
 CREATE POLICY tenants ON {schema}.results
     USING (tenant = current_setting('milecastle.tenant', true));

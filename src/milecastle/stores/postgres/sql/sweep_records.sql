@@ -16,10 +16,6 @@ WITH buried AS (
     USING buried
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
     RETURNING 1
-), failure AS (
-    DELETE FROM {schema}.failures
-    USING buried
-    WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
 ), result AS (
     DELETE FROM {schema}.results
     USING buried
