@@ -62,7 +62,7 @@ class Size:
     rounds: int = 12
     peer_rounds: int = 4
     runs: int = 200
-    group_steps: int = 100
+    group_steps: int = 200
     peer_group_steps: int = 20
     group_rounds: int = 8
 

@@ -217,6 +217,9 @@ class Commits:
         Whoever writes groups takes threads in the same order, lest two wait for each other.
         """
         apart = self._pool.address.rls
+        if not apart and len({batch.key for batch in batches}) == len(batches):
+            yield "", sorted(batches, key=_by_thread)
+            return
         waves: list[dict[str, list[Batch]]] = []
         turns: dict[ThreadKey, int] = {}
         for batch in batches:

@@ -108,7 +108,7 @@ def append_values(batch: Batch, same: bool) -> Values:
         _names(entry.nodes),
         _names(entry.next),
         _names(entry.route),
-        escape(entry.note).encode(),
+        escape(entry.note).encode() if entry.note else b"",
         entry.payload,
         b"\1" if same else b"\0",
     ]
@@ -226,7 +226,7 @@ def _entries(
         texts([_names(entry.nodes) for entry in entries]),
         texts([_names(entry.next) for entry in entries]),
         texts([_names(entry.route) for entry in entries]),
-        texts([escape(entry.note).encode() for entry in entries]),
+        texts([escape(entry.note).encode() if entry.note else b"" for entry in entries]),
         byteas([entry.payload for entry in entries]),
     ]
 
