@@ -1,6 +1,7 @@
 -- The seq of a checkpoint, by the time that its id tells. Entries stand in the order of their
 -- times unless a clock went back, so halving finds the place, and only what stands near it is
--- looked at. Nothing found here says nothing: see locate_anywhere.sql.
+-- looked at. Nothing found here says nothing: see locate_anywhere.sql. OFFSET keeps a planner
+-- without statistics from looking for each middle among all entries.
 WITH RECURSIVE head AS (
     SELECT seq, seq - (seq & 4294967295) AS life
     FROM {schema}.entries
@@ -21,11 +22,14 @@ WITH RECURSIVE head AS (
     SELECT
         CASE WHEN middle.created_at < %(time)s THEN middle.seq + 1 ELSE halves.low END,
         CASE WHEN middle.created_at < %(time)s THEN halves.high ELSE middle.seq END
-    FROM halves, {schema}.entries AS middle
+    FROM halves, LATERAL (
+        SELECT entry.seq, entry.created_at
+        FROM {schema}.entries AS entry
+        WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s
+            AND entry.thread = %(thread)s AND entry.seq = (halves.low + halves.high) / 2
+        OFFSET 0
+    ) AS middle
     WHERE halves.high > halves.low
-        AND middle.shard = %(shard)s AND middle.tenant = %(tenant)s
-        AND middle.thread = %(thread)s
-        AND middle.seq = (halves.low + halves.high) / 2
 )
 SELECT entry.seq & 4294967295
 FROM {schema}.entries AS entry

@@ -1,6 +1,8 @@
 -- Puts snapshots in the place of entries and drops some of what is below the cut, the newest
 -- first: what is left at any moment has its chain below it. The first entry that stays is told
 -- what it had from those below: its parent, its run and its fingerprint.
+--
+-- What is touched is chosen first, into arrays, as in sweep_entries.sql.
 WITH head AS (
     SELECT seq, seq - (seq & 4294967295) AS life, roll_seq
     FROM {schema}.entries
@@ -47,21 +49,21 @@ WITH head AS (
         END
     FROM passed, given
     WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
+        AND entry.seq = ANY (ARRAY(SELECT passed.life + given.seq FROM passed, given))
         AND entry.seq = passed.life + given.seq
         AND entry.seq > passed.life
-), chosen AS (
-    SELECT entry.seq
-    FROM passed, {schema}.entries AS entry
-    WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
-        AND entry.seq > passed.life
-        AND entry.seq < passed.life + %(cut)s::bigint
-    ORDER BY entry.seq DESC
-    LIMIT %(limit)s
 ), gone AS (
-    DELETE FROM {schema}.entries AS entry
-    USING chosen
-    WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
-        AND entry.seq = chosen.seq
+    DELETE FROM {schema}.entries
+    WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+        AND seq = ANY (ARRAY(
+            SELECT seq
+            FROM {schema}.entries
+            WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+                AND seq > (SELECT life FROM passed)
+                AND seq < (SELECT life FROM passed) + %(cut)s::bigint
+            ORDER BY seq DESC
+            LIMIT %(limit)s
+        ))
     RETURNING 1
 )
 SELECT life, (SELECT count(*) FROM gone) FROM passed
