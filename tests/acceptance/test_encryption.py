@@ -43,7 +43,7 @@ from tests.every_store import EVERY_KIND, Stores
 MARKER = "amber-room-4711"
 OLD, NEW = b"o" * 32, b"n" * 32
 KEY = ThreadKey("default", "t")
-MANY = ExecutionOptions(max_steps=1000)
+MANY = ExecutionOptions(max_steps=1100)
 
 
 class Trip(TypedDict):
@@ -127,7 +127,8 @@ class TestEveryStore:
 
     def test_a_long_thread_is_pruned(self, stores: Stores, kind: str) -> None:
         store, keyring = stores.open(kind), ring(stores.open(kind, "keys"))
-        app = trip(store, keyring, steps=300)
+        steps = 2 * (store.rollup_after or 0) + 40
+        app = trip(store, keyring, steps=steps)
         app.invoke({"n": 0, "log": []}, "t", options=MANY)
         before = {known.seq: app.state("t", known.seq).state for known in app.history("t")}
         checkpoints = CheckpointStore(store, encryption=keyring)
@@ -139,7 +140,7 @@ class TestEveryStore:
         }
         report = checkpoints.apply_retention("default", Retention(keep_last=1))
         assert report.threads == 1
-        assert app.state("t").state == {"n": 300, "log": [*walked(300), "at rest"]}
+        assert app.state("t").state == {"n": steps, "log": [*walked(steps), "at rest"]}
 
     @pytest.mark.parametrize("other", ["memory", "jsonl", "sqlite"])
     def test_a_copy_reads_the_same_and_goes_with_the_key(
