@@ -60,6 +60,7 @@ class Drive:
         self._committer = _committer_of(host.store)
         self._executor: ThreadPoolExecutor | None = None
         self._tasks = LoopTasks(self._run)
+        self._outside: RunTask | None = None
         self._write = host.commit
         self._thread = get_ident()
         host.commit = self._commit_from_node
@@ -86,7 +87,7 @@ class Drive:
         outcome: Any = None
         error: BaseException | None = None
         turns = 0
-        outside = current_task.get(None)
+        self._outside = current_task.get(None)
         try:
             while True:
                 try:
@@ -96,8 +97,8 @@ class Drive:
                     return
                 outcome = error = None
                 if isinstance(effect, Emit):
-                    if (event := host.tell(effect.event)) is not None:
-                        yield event
+                    for wanted in self._tell([effect.event]):
+                        yield wanted
                     continue
                 turns += 1
                 try:
@@ -110,12 +111,12 @@ class Drive:
                     elif isinstance(effect, AwaitTasks):
                         end = host.as_monotonic(effect.until)
                         while (outcome := await self._wait(end)) is None:
-                            for wanted in self._told():
+                            for wanted in self._tell(tasks.take_events()):
                                 yield wanted
                     else:
                         outcome = await self._perform(effect)
                     if tasks.has_events:
-                        for wanted in self._told():
+                        for wanted in self._tell(tasks.take_events()):
                             yield wanted
                 except GeneratorExit:
                     raise
@@ -125,15 +126,17 @@ class Drive:
             await self._stop()
             raise
         finally:
-            current_task.set(outside)
+            current_task.set(self._outside)
             await self._tasks.close()
             if self._executor is not None:
                 self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _told(self) -> list[Event]:
-        """Tell what nodes emitted; what of it the host wants to see."""
-        told = map(self._host.tell, self._tasks.take_events())
-        return [event for event in told if event is not None]
+    def _tell(self, events: list[Event]) -> list[Event]:
+        """Tell events; those that the host wants to see. Who reads them is not in the node."""
+        wanted = [event for event in map(self._host.tell, events) if event is not None]
+        if wanted:
+            current_task.set(self._outside)
+        return wanted
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:

@@ -43,7 +43,7 @@ def drive(effects: Generator[Effect, Any, Ending], host: Host) -> Generator[Even
     crew = _Crew(host)
     outside = current_task.get(None)
     try:
-        return (yield from _perform_all(effects, host, crew))
+        return (yield from _perform_all(effects, host, crew, outside))
     except GeneratorExit:
         last, error = last_effects(effects), None
         while (effect := advance(last, error)) is not None:
@@ -55,8 +55,9 @@ def drive(effects: Generator[Effect, Any, Ending], host: Host) -> Generator[Even
 
 
 def _perform_all(
-    effects: Generator[Effect, Any, Ending], host: Host, crew: _Crew
+    effects: Generator[Effect, Any, Ending], host: Host, crew: _Crew, outside: RunTask | None
 ) -> Generator[Event, None, Ending]:
+    """``outside`` is the task that whoever reads the events is part of, if it is of any."""
     outcome: Any = None
     error: BaseException | None = None
     set_task = current_task.set
@@ -82,6 +83,7 @@ def _perform_all(
                 host.commit(effect.batch)
                 continue
             if type(effect) is not Emit:
+                set_task(outside)
                 outcome = (
                     (yield from crew.wait(effect.until))
                     if isinstance(effect, AwaitTasks)
@@ -95,6 +97,7 @@ def _perform_all(
             continue
         event = host.tell(effect.event)
         if event is not None:
+            set_task(outside)
             yield event
 
 

@@ -405,3 +405,25 @@ def test_a_subgraph_is_left_in_order_as_well(call: Caller, store: Store) -> None
     assert statuses == {"cancelled"}
     assert call.resume(app)["log"] == ["first", "chatted", "last"]
     assert calls.count("first") == 1
+
+
+# ---- who reads is not in the node
+
+
+def test_who_reads_a_stream_is_outside_of_the_nodes_that_ran() -> None:
+    app = line(MemoryStore(), says("a"), says("b"))
+    for _ in app.stream({"n": 0}, "t"):
+        with pytest.raises(InvalidRequest, match="inside a node"):
+            interrupt("who?")
+
+
+def test_who_reads_a_stream_on_a_loop_is_outside_of_the_nodes_that_ran() -> None:
+    async def on_loop(state: Any) -> dict[str, Any]:
+        return {"log": ["a"]}
+
+    async def read() -> None:
+        async for _ in line(MemoryStore(), on_loop, on_loop).astream({"n": 0}, "t"):
+            with pytest.raises(InvalidRequest, match="inside a node"):
+                interrupt("who?")
+
+    asyncio.run(read())
