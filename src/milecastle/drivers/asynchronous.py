@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from threading import get_ident
@@ -57,7 +57,10 @@ class Drive:
         self._ending: Ending | None = None
         self._effects = effects
         self._host = host
-        self._committer = _committer_of(host.store)
+        committer = _committer_of(host.store)
+        self._commit: Callable[[Batch], Coroutine[Any, Any, None]] = (
+            self._commit_alone if committer is None else committer.commit
+        )
         self._executor: ThreadPoolExecutor | None = None
         self._tasks = LoopTasks(self._run)
         self._outside: RunTask | None = None
@@ -83,7 +86,6 @@ class Drive:
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events that the host wants to see. Closing it ends the run at its last commit."""
         effects, host, tasks = self._effects, self._host, self._tasks
-        commit = self._commit if self._committer is None else self._committer.commit
         outcome: Any = None
         error: BaseException | None = None
         turns = 0
@@ -105,7 +107,7 @@ class Drive:
                     if turns % _TURNS == 0:
                         await asyncio.sleep(0)
                     if type(effect) is Commit:
-                        await commit(effect.batch)
+                        await self._commit(effect.batch)
                     elif type(effect) is RunTask and effect.node.is_async and not host.watching:
                         outcome = await call_task(effect)
                     elif isinstance(effect, AwaitTasks):
@@ -182,11 +184,8 @@ class Drive:
             )
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
-    async def _commit(self, batch: Batch) -> None:
-        """Write a batch. A cancellation waits until the outcome is known."""
-        if self._committer is not None:
-            await self._committer.commit(batch)
-            return
+    async def _commit_alone(self, batch: Batch) -> None:
+        """Write a batch by itself. A cancellation waits until the outcome is known."""
         store = self._host.store
         if store is None or not store.blocking:
             self._write(batch)

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 from time import monotonic
 from typing import Final
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
@@ -64,7 +64,6 @@ class Committer:
         self._group = group
         self._room = room
         self.forget()
-        _all.add(self)
 
     def forget(self) -> None:
         """Start afresh: a forked child has the queue but not the thread."""
@@ -172,7 +171,6 @@ def _settle(settled: list[tuple[_Waiter, StoreError | None]]) -> None:
             waiter.future.set_exception(outcome)
 
 
-_all: WeakSet[Committer] = WeakSet()
 _committers: WeakKeyDictionary[GroupStore, Committer] = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -187,7 +185,7 @@ def committer_for(store: GroupStore) -> Committer:
 
 
 def _forget_in_child() -> None:
-    for committer in list(_all):
+    for committer in list(_committers.values()):
         committer.forget()
 
 

@@ -171,7 +171,7 @@ def test_no_batch_is_forgotten_while_the_thread_goes_to_rest(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_does_not_wait_for_the_thread_of_its_parent() -> None:
     store = SlowStore(0.2)
-    committer = Committer(store)
+    committer = committer_for(store)
     before, after = first_batches(2)
 
     async def fork_while_it_writes() -> int:
