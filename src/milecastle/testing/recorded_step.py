@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from milecastle.app.application import App
@@ -45,7 +46,7 @@ def run_step(
             raise InvalidRequest(f"node '{name}' is a subgraph: test the nodes inside of it")
         task = RunTask(node, schema.present(before), desk, task_id(name), config)
         desk.context(task)
-        returned = _call(task)
+        returned = copy_context().run(_call, task)
         updates.append((name, read_outcome(schema, name, returned, before).update))
     values = dict(before)
     apply_updates(schema, values, updates, None)

@@ -58,3 +58,9 @@ def test_a_subgraph_is_tested_from_inside() -> None:
     app = app_of(child=app_of(count=count))
     with pytest.raises(InvalidRequest, match="is a subgraph"):
         run_step(app, ["child"], {})
+
+
+def test_who_runs_a_step_is_outside_of_its_nodes() -> None:
+    run_step(app_of(ask=ask), ["ask"], {"log": []}, answers={"ask/0": "this"})
+    with pytest.raises(InvalidRequest, match="inside a node"):
+        interrupt("who?")
