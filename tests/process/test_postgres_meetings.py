@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from threading import Thread
+from typing import cast
 
 import msgspec.structs
 import psycopg
@@ -100,6 +101,23 @@ def test_an_entry_of_who_was_overtaken_is_refused(store: PostgresStore) -> None:
         late = Waiting(lambda: store.commit(writer.batch(writer.plan())))
     assert isinstance(ends_with(late), Conflict)
     assert store.locate(writer.key, make_id(99)) == 3
+
+
+def test_who_waits_with_a_group_lets_the_other_threads_of_its_process_go_on() -> None:
+    """The server waits for a transaction that only another thread can end."""
+    url = the_cluster().url_of(new_schema(), options="-c lock_timeout=5s")
+    with closing(PostgresStore(url)) as store:
+        contested, other = (Writer(a_key(name)).begin(store, 2) for name in ("contested", "other"))
+        payload = b"x" * 20_000_000
+        late = [
+            contested.batch(contested.plan()),
+            other.batch(results=(a_result(2, "large", payload=payload),)),
+        ]
+        with committing(store, contested.batch(contested.plan(id=make_id(99)))):
+            waiting = Waiting(lambda: store.commit_many(late))
+        refused, kept = cast(list[object], ends_with(waiting))
+        assert isinstance(refused, Conflict)
+        assert kept is None
 
 
 def test_a_deletion_waits_for_an_entry_that_is_on_its_way(store: PostgresStore) -> None:

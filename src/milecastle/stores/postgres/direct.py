@@ -4,11 +4,17 @@ psycopg's cursors find out the type of each value, which costs as much as a writ
 statement has its types with it. It is prepared on a connection when it is first used there, unless
 a pooler forbids that; then its text goes along each time. While it waits for the server, libpq does
 not look at signals: Ctrl-C takes effect when the answer is there, or the connection times out.
+
+Other threads go on meanwhile. For a single statement psycopg sees to that. It does not for the
+results of a pipeline: whoever asked for one too early would stop the process, and for ever if the
+server in turn waits for a transaction of another thread. So they are waited for here.
 """
 
 from __future__ import annotations
 
+import selectors
 from collections.abc import Sequence
+from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +33,8 @@ _WRITTEN: Final = int(ExecStatus.COMMAND_OK)
 _ROWS: Final = int(ExecStatus.TUPLES_OK)
 _SYNCED: Final = int(ExecStatus.PIPELINE_SYNC)
 _SKIPPED: Final = int(ExecStatus.PIPELINE_ABORTED)
+_Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
+"""For one socket and one wait: the one that needs no file of its own, where there is one."""
 
 
 class Direct(msgspec.Struct, frozen=True, eq=False):
@@ -115,6 +123,7 @@ class Lease:
         results: list[PGresult] = []
         ended = 0
         while ended < 2:  # two in a row without a result: the connection is gone
+            self._await_result()
             result = self.pgconn.get_result()
             if result is None:
                 ended += 1
@@ -125,3 +134,12 @@ class Lease:
             if result.status != _SKIPPED:
                 results.append(result)
         raise psycopg.OperationalError("the connection was lost")
+
+    def _await_result(self) -> None:
+        """Send what is not sent yet, and wait until a result can be had at once."""
+        pgconn = self.pgconn
+        while (unsent := pgconn.flush()) or pgconn.is_busy():
+            with _Selector() as selector:
+                selector.register(pgconn.socket, EVENT_READ | (EVENT_WRITE if unsent else 0))
+                selector.select()
+            pgconn.consume_input()
