@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -278,6 +280,34 @@ def test_a_postgresql_server_that_may_lose_commits_is_refused() -> None:
     with pytest.raises(StoreError, match="synchronous_commit is off"):
         open_store(careless)
     open_store(f"{careless}&synchronous_commit=off").close()
+
+
+# -- many runs of one process --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_runs_in_many_threads_and_on_a_loop_do_not_disturb_each_other(
+    kind: str, stores: Stores
+) -> None:
+    """They share transactions where the store can do that; nobody notices."""
+    app = loop(stores.open(kind), 20)
+    options = ExecutionOptions(max_steps=20)
+
+    async def on_a_loop() -> list[Any]:
+        calls = (app.ainvoke({"n": 0}, f"run {number}", options=options) for number in range(12))
+        return await asyncio.gather(*calls)
+
+    with ThreadPoolExecutor(13) as pool:
+        beside = pool.submit(asyncio.run, on_a_loop())
+        threads = [
+            pool.submit(app.invoke, {"n": 0}, f"thread {number}", options=options)
+            for number in range(12)
+        ]
+        results = [each.result() for each in threads] + beside.result()
+    log = [f"step {number}" for number in range(20)]
+    assert all(result.state == {"n": 20, "log": log} for result in results)
+    names = [f"{way} {number}" for way in ("thread", "run") for number in range(12)]
+    assert all(len(states_of(app, name)) == 21 for name in names)
 
 
 # -- S10 -----------------------------------------------------------------------------------

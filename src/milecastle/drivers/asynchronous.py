@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from threading import get_ident
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 from milecastle.drivers.calling import call_task
-from milecastle.drivers.committer import Committer, committer_for
 from milecastle.drivers.host import Host
+from milecastle.drivers.loop_commits import commits_of
 from milecastle.drivers.loop_tasks import LoopTasks
 from milecastle.drivers.own_thread import call_in_own_thread
 from milecastle.drivers.stopping import advance, last_effects
@@ -39,7 +39,7 @@ from milecastle.engine.effects import (
 from milecastle.engine.plan import Ending
 from milecastle.errors import InvalidRequest
 from milecastle.model.event import Event
-from milecastle.ports.store import Batch, GroupStore, Store
+from milecastle.ports.store import Batch
 
 __all__ = ["Drive"]
 
@@ -57,9 +57,8 @@ class Drive:
         self._ending: Ending | None = None
         self._effects = effects
         self._host = host
-        committer = _committer_of(host.store)
         self._commit: Callable[[Batch], Coroutine[Any, Any, None]] = (
-            self._commit_alone if committer is None else committer.commit
+            self._commit_alone if host.committer is None else commits_of(host.committer).commit
         )
         self._executor: ThreadPoolExecutor | None = None
         self._tasks = LoopTasks(self._run)
@@ -256,10 +255,3 @@ class Drive:
         except Exception as raised:
             return raised
         return None
-
-
-def _committer_of(store: Store | None) -> Committer | None:
-    """The committer of a store that may wait and can write groups."""
-    if store is None or not store.blocking or not hasattr(store, "commit_many"):
-        return None  # isinstance() of a protocol is slow
-    return committer_for(cast("GroupStore", store))

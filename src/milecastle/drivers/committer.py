@@ -1,33 +1,38 @@
 """Group commit: many runs of one process share transactions.
 
-One thread per store takes whatever batches are waiting and hands them to ``commit_many`` at once.
-While it writes, others gather; so the busier it is, the larger the groups. Rules:
+A thread that finds a free place writes its batch itself; a store has as many places as it can write
+batches side by side. Whoever comes then, and every run on an event loop, waits in a queue: one
+thread per store takes what is there and hands it to ``commit_many`` at once. While it writes,
+others gather; so the busier it is, the larger the groups, and a single run pays next to nothing.
+Rules:
 
 - Each waiter learns its own outcome. A conflict fails one batch; anything else that the store
   raises fails every batch of the group.
-- Nobody waits for ever: if the thread dies, the waiters are told; a forked child starts afresh.
+- Nobody waits for ever: whatever the store raises, the waiters are told; a forked child starts
+  afresh.
 - The queue is bounded: who finds it full waits for room.
 - Writing and computing take place side by side: if the thread was idle for longer than a write
   takes, because every run was computing, it leaves half of what then comes for its next turn.
+
+Event loops have their own way to wait: ``loop_commits.py``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
-from time import monotonic
-from typing import Final
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
+from typing import Final, cast
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
 from milecastle.errors import StoreError, Unavailable
-from milecastle.ports.store import Batch, GroupStore
+from milecastle.ports.store import Batch, GroupStore, Store
 
-__all__ = ["Committer", "committer_for", "share_of"]
+__all__ = ["PAUSE", "Bell", "Committer", "Waiter", "committer_of", "share_of"]
 
 GROUP: Final = 256
 """The most batches that are written at once."""
@@ -35,65 +40,92 @@ GROUP: Final = 256
 ROOM: Final = 4096
 """The most batches that may wait."""
 
+PAUSE: Final = 0.001
+"""For how many seconds who finds the queue full waits before it looks again."""
+
 _FEW: Final = 16
 """So many batches are never divided."""
 
 _IDLE: Final = 2.0
 """After so many seconds without work the thread ends; the next batch starts another."""
 
-_PAUSE: Final = 0.001
 
-
-class _Waiter(msgspec.Struct, eq=False):
-    """Who waits for a batch. ``future`` is replaced if the wait for it was cancelled."""
+class Waiter(msgspec.Struct, eq=False):
+    """Who waits for a batch. ``bell`` is called once with all of a group that have it in common."""
 
     batch: Batch
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[None]
+    bell: Bell
+    outcome: StoreError | None = None
+
+
+Bell = Callable[[Sequence[Waiter]], None]
+
+
+class _ThreadWaiter(Waiter):
+    """A thread that waits until ``told`` is free."""
+
+    told: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
 
 class Committer:
     """Writes the batches of many runs to one store.
 
-    ``_resting`` is set before the thread looks at the queue for the last time: whoever adds to it
-    afterwards sees that the thread must be woken.
+    The last of the places is the one that groups are written from. ``_resting`` is set before the
+    thread looks at the queue for the last time: whoever adds to it afterwards sees that the thread
+    must be woken.
     """
 
     def __init__(self, store: GroupStore, *, group: int = GROUP, room: int = ROOM) -> None:
         self._store = ref(store)
+        self._writers = store.writers
         self._group = group
         self._room = room
         self.forget()
 
     def forget(self) -> None:
         """Start afresh: a forked child has the queue but not the thread."""
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[Waiter] = deque()
+        self._places = [threading.Lock() for _ in range(self._writers)]
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._resting = True
         self._quickest = float("inf")
 
-    async def commit(self, batch: Batch) -> None:
-        """Write a batch together with what else is waiting; raises what became of it.
+    def commit(self, batch: Batch) -> None:
+        """Write a batch, from any thread but that of a loop; raises what became of it."""
+        for place in self._places:
+            if place.acquire(blocking=False):
+                try:
+                    self._open().commit(batch)
+                finally:
+                    place.release()
+                return
+        self._commit_with_others(batch)
 
-        A cancellation waits until the outcome is known.
-        """
-        waiting = self._waiting
-        while len(waiting) >= self._room:  # noqa: ASYNC110 - a thread makes the room
-            await asyncio.sleep(_PAUSE)
-        loop = asyncio.get_running_loop()
-        waiter = _Waiter(batch, loop, loop.create_future())
-        waiting.append(waiter)
+    def _commit_with_others(self, batch: Batch) -> None:
+        while self.is_full:
+            sleep(PAUSE)
+        waiter = _ThreadWaiter(batch, _free_all)
+        waiter.told.acquire()
+        self.add(waiter)
+        try:
+            waiter.told.acquire()
+        except BaseException:  # Ctrl-C: it takes effect once the outcome is known
+            waiter.told.acquire()
+            raise
+        if waiter.outcome is not None:
+            raise waiter.outcome
+
+    @property
+    def is_full(self) -> bool:
+        """Whether who would add a waiter has to come back later."""
+        return len(self._waiting) >= self._room
+
+    def add(self, waiter: Waiter) -> None:
+        """Have a batch written with what else is waiting."""
+        self._waiting.append(waiter)
         if self._resting:
             self._wake()
-        try:
-            await waiter.future
-        except asyncio.CancelledError:
-            if waiter.future.cancelled():
-                waiter.future = loop.create_future()
-                await asyncio.wait([waiter.future])
-                waiter.future.exception()  # taken note of: the run is being cancelled anyway
-            raise
 
     def _wake(self) -> None:
         with self._changed:
@@ -106,39 +138,47 @@ class Committer:
             self._changed.notify()
 
     def _work(self) -> None:
-        while group := self._next_group():
-            began = monotonic()
-            try:
-                outcomes = self._commit_many([waiter.batch for waiter in group])
-            except StoreError as error:
-                outcomes = [error] * len(group)
-            except BaseException as error:
-                refused = Unavailable(f"the store failed with {type(error).__name__}: {error}")
-                refused.__cause__ = error
-                outcomes = [refused] * len(group)
-            self._quickest = min(self._quickest, monotonic() - began)
+        while (idle := self._wait()) is not None:
+            with self._places[-1]:
+                group = self._next_group(idle)
+                began = monotonic()
+                outcomes = self._outcomes([waiter.batch for waiter in group])
+                self._quickest = min(self._quickest, monotonic() - began)
             _tell(group, outcomes)
 
-    def _commit_many(self, batches: list[Batch]) -> Sequence[StoreError | None]:
+    def _wait(self) -> float | None:
+        """For how long there was nothing; ``None``, and the thread gone, if nothing came."""
+        if self._waiting:
+            return 0.0
+        began = monotonic()
+        with self._changed:
+            self._resting = True
+            if not self._waiting and not self._changed.wait(_IDLE) and not self._waiting:
+                self._thread = None
+                return None
+            self._resting = False
+        return monotonic() - began
+
+    def _next_group(self, idle: float) -> list[Waiter]:
+        waiting = self._waiting
+        count = share_of(len(waiting), idle=idle, quickest=self._quickest)
+        return [waiting.popleft() for _ in range(min(count, self._group))]
+
+    def _outcomes(self, batches: list[Batch]) -> Sequence[StoreError | None]:
+        try:
+            return self._open().commit_many(batches)
+        except StoreError as error:
+            return [error] * len(batches)
+        except BaseException as error:
+            refused = Unavailable(f"the store failed with {type(error).__name__}: {error}")
+            refused.__cause__ = error
+            return [refused] * len(batches)
+
+    def _open(self) -> GroupStore:
         store = self._store()
         if store is None:
             raise Unavailable("the store is gone")
-        return store.commit_many(batches)
-
-    def _next_group(self) -> list[_Waiter]:
-        """What is to be written next; empty, and the thread gone, if nothing came for a while."""
-        waiting, idle = self._waiting, 0.0
-        if not waiting:
-            began = monotonic()
-            with self._changed:
-                self._resting = True
-                if not waiting and not self._changed.wait(_IDLE) and not waiting:
-                    self._thread = None
-                    return []
-                self._resting = False
-            idle = monotonic() - began
-        count = share_of(len(waiting), idle=idle, quickest=self._quickest)
-        return [waiting.popleft() for _ in range(min(count, self._group))]
+        return store
 
 
 def share_of(waiting: int, *, idle: float, quickest: float) -> int:
@@ -149,38 +189,34 @@ def share_of(waiting: int, *, idle: float, quickest: float) -> int:
     return (waiting + 1) // 2 if waiting > _FEW and idle > quickest else waiting
 
 
-def _tell(group: Sequence[_Waiter], outcomes: Sequence[StoreError | None]) -> None:
-    """Wake the waiters, each loop once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiter, StoreError | None]]] = {}
+def _tell(group: Sequence[Waiter], outcomes: Sequence[StoreError | None]) -> None:
+    """Tell the waiters what became of their batches, and ring each bell once."""
+    by_bell: dict[Bell, list[Waiter]] = {}
     for waiter, outcome in zip(group, outcomes, strict=True):
-        by_loop.setdefault(waiter.loop, []).append((waiter, outcome))
-    for loop, settled in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_settle, settled)
-        except RuntimeError:
-            continue  # that loop was closed; nobody waits there any more
+        waiter.outcome = outcome
+        by_bell.setdefault(waiter.bell, []).append(waiter)
+    for bell, told in by_bell.items():
+        bell(told)
 
 
-def _settle(settled: list[tuple[_Waiter, StoreError | None]]) -> None:
-    for waiter, outcome in settled:
-        if waiter.future.done():
-            continue
-        if outcome is None:
-            waiter.future.set_result(None)
-        else:
-            waiter.future.set_exception(outcome)
+def _free_all(waiters: Sequence[Waiter]) -> None:
+    for waiter in waiters:
+        cast("_ThreadWaiter", waiter).told.release()
 
 
 _committers: WeakKeyDictionary[GroupStore, Committer] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def committer_for(store: GroupStore) -> Committer:
-    """The committer of this store; all runs of the process share it."""
+def committer_of(store: Store) -> Committer | None:
+    """The committer that all runs of the process share, if the store may wait and writes groups."""
+    if not store.blocking or not hasattr(store, "commit_many"):
+        return None  # isinstance() of a protocol is slow
+    group_store = cast("GroupStore", store)
     with _lock:
-        committer = _committers.get(store)
+        committer = _committers.get(group_store)
         if committer is None:
-            committer = _committers[store] = Committer(store)
+            committer = _committers[group_store] = Committer(group_store)
         return committer
 
 

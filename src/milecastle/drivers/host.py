@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from milecastle.drivers.committer import Committer, committer_of
 from milecastle.engine.effects import Begin, Commit, Emit, Stopped
 from milecastle.errors import InvalidRequest, RunCancelled, RunError, RunTimeout
 from milecastle.model.event import Event
@@ -25,7 +26,7 @@ class Host:
     """The surroundings of one run. ``watching`` is false when nothing can stop it.
 
     To nodes it is the ``Services``; drivers put their own ways of emitting and recording in.
-    ``begin`` looks up the thread of a subgraph.
+    ``begin`` looks up the thread of a subgraph. ``committer`` is there if the store writes groups.
     """
 
     def __init__(
@@ -42,7 +43,8 @@ class Host:
     ) -> None:
         self.clock = clock
         self.store = store
-        self.commit: Callable[[Batch], None] = store.commit if store is not None else _no_store
+        self.committer = committer_of(store) if store is not None else None
+        self.commit: Callable[[Batch], None] = _commit_of(store, self.committer)
         self.acommit: Callable[[Batch], Coroutine[Any, Any, None]] = self._acommit
         self.emit: Callable[[Event], object] = self.tell
         self.aemit: Callable[[Event], Coroutine[Any, Any, None]] = self._aemit
@@ -115,6 +117,12 @@ class Host:
         if until is None:
             return None
         return monotonic() + (until - self.clock.now()) / 1_000_000
+
+
+def _commit_of(store: Store | None, committer: Committer | None) -> Callable[[Batch], None]:
+    if committer is not None:
+        return committer.commit
+    return store.commit if store is not None else _no_store
 
 
 def _no_store(batch: Batch) -> None:

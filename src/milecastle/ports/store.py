@@ -197,6 +197,11 @@ class Store(Protocol):
 class GroupStore(Store, Protocol):
     """A store that can write the batches of many threads in one transaction."""
 
+    @property
+    def writers(self) -> int:
+        """How many calls of ``commit`` go on side by side; with more than that a group pays."""
+        ...
+
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Commit each batch as ``commit`` would, all in one transaction; the outcome of each.
 

@@ -9,10 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from milecastle.drivers.committer import Committer, committer_for, share_of
+from milecastle.drivers.committer import Committer, committer_of, share_of
+from milecastle.drivers.loop_commits import commits_of
 from milecastle.errors import Conflict, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
@@ -25,11 +27,16 @@ class SlowStore(MemoryStore):
 
     blocking = True
 
-    def __init__(self, seconds: float = 0.01) -> None:
+    def __init__(self, seconds: float = 0.01, writers: int = 1) -> None:
         super().__init__()
+        self.writers = writers
         self.seconds = seconds
         self.groups: list[int] = []
         self.fault: Exception | None = None
+
+    def commit(self, batch: Batch) -> None:
+        time.sleep(self.seconds)
+        super().commit(batch)
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         time.sleep(self.seconds)
@@ -40,7 +47,7 @@ class SlowStore(MemoryStore):
 
     def _outcome(self, batch: Batch) -> StoreError | None:
         try:
-            self.commit(batch)
+            super().commit(batch)
         except Conflict as conflict:
             return conflict
         return None
@@ -56,7 +63,8 @@ def first_batches(count: int) -> list[Batch]:
 
 
 async def commit_all(committer: Committer, batches: list[Batch]) -> list[BaseException | None]:
-    return await asyncio.gather(*map(committer.commit, batches), return_exceptions=True)
+    commits = commits_of(committer)
+    return await asyncio.gather(*map(commits.commit, batches), return_exceptions=True)
 
 
 def test_many_batches_share_few_transactions() -> None:
@@ -97,7 +105,7 @@ def test_a_cancelled_writer_waits_until_the_outcome_is_known() -> None:
     [batch] = first_batches(1)
 
     async def cancel_soon() -> bool:
-        task = asyncio.create_task(Committer(store).commit(batch))
+        task = asyncio.create_task(commits_of(Committer(store)).commit(batch))
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -121,8 +129,9 @@ def test_the_thread_ends_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyP
 
 def test_all_runs_of_a_process_share_the_committer_of_a_store() -> None:
     store, other = SlowStore(), SlowStore()
-    assert committer_for(store) is committer_for(store)
-    assert committer_for(store) is not committer_for(other)
+    assert committer_of(store) is committer_of(store)
+    assert committer_of(store) is not committer_of(other)
+    assert committer_of(MemoryStore()) is None
 
 
 def test_a_store_that_is_gone_is_unavailable() -> None:
@@ -157,7 +166,7 @@ def test_no_batch_is_forgotten_while_the_thread_goes_to_rest(
 
     async def one_after_the_other() -> None:
         for number, batch in enumerate(first_batches(1_000)):
-            await asyncio.wait_for(committer.commit(batch), 10)
+            await asyncio.wait_for(commits_of(committer).commit(batch), 10)
             if number % 3 == 0:
                 await asyncio.sleep(0.0001)
 
@@ -171,11 +180,12 @@ def test_no_batch_is_forgotten_while_the_thread_goes_to_rest(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_does_not_wait_for_the_thread_of_its_parent() -> None:
     store = SlowStore(0.2)
-    committer = committer_for(store)
+    committer = committer_of(store)
+    assert committer is not None
     before, after = first_batches(2)
 
     async def fork_while_it_writes() -> int:
-        writing = asyncio.create_task(committer.commit(before))
+        writing = asyncio.create_task(commits_of(committer).commit(before))
         await asyncio.sleep(0.05)
         child = os.fork()
         if not child:
@@ -192,7 +202,76 @@ def _commits_alone(committer: Committer, batch: Batch) -> int:
     asyncio.events._set_running_loop(None)  # the loop is the parent's
     signal.alarm(5)
     try:
-        asyncio.run(committer.commit(batch))
+        [outcome] = asyncio.run(commit_all(committer, [batch]))
     except BaseException:
         return 1
-    return 0
+    return 0 if outcome is None else 1
+
+
+# ---- threads
+
+
+def commit_in_threads(committer: Committer, batches: list[Batch]) -> list[BaseException | None]:
+    """What became of batches that as many threads write at the same time."""
+    with ThreadPoolExecutor(len(batches)) as pool:
+        futures = [pool.submit(committer.commit, batch) for batch in batches]
+        return [future.exception(timeout=30) for future in futures]
+
+
+def test_a_thread_that_is_alone_writes_by_itself() -> None:
+    store = SlowStore()
+    committer = Committer(store)
+    batch = first_batch("alone")
+    committer.commit(batch)
+    assert store.read(batch.key) is not None
+    with pytest.raises(Conflict):
+        committer.commit(batch)
+    assert store.groups == []
+
+
+def test_many_threads_share_few_transactions() -> None:
+    store = SlowStore(0.02)
+    batches = first_batches(32)
+    assert commit_in_threads(Committer(store), batches) == [None] * 32
+    assert all(store.read(batch.key) for batch in batches)
+    assert len(store.groups) < 16
+
+
+def test_as_many_threads_as_the_store_can_serve_write_by_themselves() -> None:
+    store = SlowStore(0.2, writers=4)
+    assert commit_in_threads(Committer(store), first_batches(4)) == [None] * 4
+    assert store.groups == []
+    assert commit_in_threads(Committer(store), first_batches(9)[4:]) == [None] * 5
+    assert store.groups == [1]
+
+
+def test_a_conflict_of_one_thread_fails_it_alone() -> None:
+    store = SlowStore(0.02)
+    batches = first_batches(8)
+    outcomes = commit_in_threads(Committer(store), [*batches, *batches])
+    assert outcomes.count(None) == 8
+    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 8
+
+
+def test_threads_and_loops_wait_in_one_queue_and_nobody_for_ever() -> None:
+    store = SlowStore(0.001)
+    committer = Committer(store, group=5, room=8)
+    threads, runs = first_batches(60)[:30], first_batches(60)[30:]
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            beside = pool.submit(asyncio.run, commit_all(committer, runs))
+            assert commit_in_threads(committer, threads) == [None] * 30
+            assert beside.result(timeout=30) == [None] * 30
+    finally:
+        sys.setswitchinterval(switch)
+    assert max(store.groups) <= 5
+
+
+def test_any_other_error_reaches_every_thread_of_the_group() -> None:
+    store = SlowStore(0.02)
+    store.fault = Unavailable("the disk is gone")
+    outcomes = commit_in_threads(Committer(store), first_batches(9))
+    assert outcomes.count(None) == 1, "the first one wrote by itself"
+    assert sum(isinstance(outcome, Unavailable) for outcome in outcomes) == 8

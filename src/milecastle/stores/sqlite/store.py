@@ -53,6 +53,7 @@ class SqliteStore:
 
     blocking = True
     rollup_after = 128
+    writers = 1
 
     def __init__(
         self, path: str | Path, *, synchronous: Synchronous = "full", timeout: float = 30.0

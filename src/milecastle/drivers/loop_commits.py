@@ -1,0 +1,79 @@
+"""Commits from an event loop: a run waits for its batch without stopping the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+from weakref import WeakKeyDictionary, ref
+
+from milecastle.drivers.committer import PAUSE, Committer, Waiter
+from milecastle.ports.store import Batch
+
+__all__ = ["LoopCommits", "commits_of"]
+
+
+class _LoopWaiter(Waiter, kw_only=True):
+    """A run. ``future`` is replaced if the wait for it was cancelled."""
+
+    future: asyncio.Future[None]
+
+
+class LoopCommits:
+    """The way of one event loop to one committer, and its bell: a group wakes the loop once."""
+
+    def __init__(self, committer: Committer, loop: asyncio.AbstractEventLoop) -> None:
+        self._committer = committer
+        self._loop = ref(loop)
+
+    async def commit(self, batch: Batch) -> None:
+        """Write a batch together with what else is waiting; raises what became of it.
+
+        A cancellation waits until the outcome is known.
+        """
+        committer = self._committer
+        while committer.is_full:  # noqa: ASYNC110 - a thread makes the room
+            await asyncio.sleep(PAUSE)
+        loop = asyncio.get_running_loop()
+        waiter = _LoopWaiter(batch, self, future=loop.create_future())
+        committer.add(waiter)
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            if waiter.future.cancelled():
+                waiter.future = loop.create_future()
+                await asyncio.wait([waiter.future])
+            raise
+        if waiter.outcome is not None:
+            raise waiter.outcome
+
+    def __call__(self, told: Sequence[Waiter]) -> None:
+        """Wake runs of this loop; from the thread that wrote."""
+        loop = self._loop()
+        if loop is None:
+            return
+        try:
+            loop.call_soon_threadsafe(_settle, told)
+        except RuntimeError:
+            return  # it was closed; nobody waits there any more
+
+
+def _settle(told: Sequence[Waiter]) -> None:
+    for waiter in told:
+        future = cast("_LoopWaiter", waiter).future
+        if not future.done():
+            future.set_result(None)
+
+
+_commits: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Committer, LoopCommits]]
+_commits = WeakKeyDictionary()
+
+
+def commits_of(committer: Committer) -> LoopCommits:
+    """The way of the running loop to this committer; all its runs share it."""
+    loop = asyncio.get_running_loop()
+    own = _commits.setdefault(loop, {})
+    found = own.get(committer)
+    if found is None:
+        found = own[committer] = LoopCommits(committer, loop)
+    return found
