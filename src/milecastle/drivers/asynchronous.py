@@ -57,16 +57,13 @@ class Drive:
         self._ending: Ending | None = None
         self._effects = effects
         self._host = host
-        self._commit: Callable[[Batch], Coroutine[Any, Any, None]] = (
-            self._commit_alone if host.committer is None else commits_of(host.committer).commit
-        )
+        self._commit: Callable[[Batch], Coroutine[Any, Any, None]] = self._commit_alone
         self._executor: ThreadPoolExecutor | None = None
         self._tasks = LoopTasks(self._run)
         self._outside: RunTask | None = None
         self._write = host.commit
         self._thread = get_ident()
         host.commit = self._commit_from_node
-        host.acommit = self._commit
         host.emit = self._tasks.emit
         host.aemit = self._tasks.aemit
 
@@ -88,6 +85,9 @@ class Drive:
         outcome: Any = None
         error: BaseException | None = None
         turns = 0
+        if host.committer is not None:
+            self._commit = commits_of(host.committer).commit
+        host.acommit = self._commit
         self._outside = current_task.get(None)
         try:
             while True:
