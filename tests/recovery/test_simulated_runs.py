@@ -26,7 +26,10 @@ PARTS = 8
 PATIENCE = 300
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+UNTRACED = [pytest.param(part, marks=pytest.mark.no_cover) for part in range(1, PARTS)]
+
+
+@pytest.mark.parametrize("part", [0, *UNTRACED])
 def test_no_seed_breaks_a_promise(part: int) -> None:
     size = SEEDS // PARTS
     happened, violations = simulate_all(range(part * size, (part + 1) * size))
