@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -308,6 +309,40 @@ def test_runs_in_many_threads_and_on_a_loop_do_not_disturb_each_other(
     assert all(result.state == {"n": 20, "log": log} for result in results)
     names = [f"{way} {number}" for way in ("thread", "run") for number in range(12)]
     assert all(len(states_of(app, name)) == 21 for name in names)
+
+
+@pytest.mark.requirement("S9", api="CheckpointStore.erase")
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_run_of_a_thread_that_was_erased_and_begun_anew_is_refused(
+    kind: str, stores: Stores
+) -> None:
+    """Also if the new thread has come exactly as far as the old one had."""
+    store = stores.open(kind)
+    inside, go_on = Event(), Event()
+    graph: StateGraph[Trip] = StateGraph(Trip)
+
+    @graph.node
+    def leave(state: Trip) -> dict[str, Any]:
+        return {"log": [f"left with {state['n']}"]}
+
+    @graph.node
+    def wait(state: Trip) -> dict[str, Any]:
+        inside.set()
+        assert go_on.wait(30)
+        return {"log": [f"waited with {state['n']}"]}
+
+    graph.add_edges(START, "leave", "wait", END)
+    app = graph.compile(store=store)
+    with ThreadPoolExecutor(1) as pool:
+        old = pool.submit(app.invoke, {"n": 1}, "t")
+        assert inside.wait(30)
+        CheckpointStore(store).erase("default", ["t"])
+        new = graph.compile(store=store, interrupt_before=["wait"])
+        new.invoke({"n": 2}, "t")
+        go_on.set()
+        with pytest.raises(Conflict):
+            old.result()
+    assert new.resume("t").state == {"n": 2, "log": ["left with 2", "waited with 2"]}
 
 
 # -- S10 -----------------------------------------------------------------------------------

@@ -62,6 +62,24 @@ def test_a_conflict_fails_one_batch_and_leaves_no_trace(store: GroupStore) -> No
         assert [entry.seq for entry in store.history(writer.key)] == [1]
 
 
+def test_writers_of_threads_that_were_begun_anew_are_refused(store: GroupStore) -> None:
+    keys = [ThreadKey("tenant", f"thread-{number}") for number in range(4)]
+    old = [Writer(key).begin(store, 3) for key in keys]
+    for key in keys[:3]:
+        store.delete(key)
+    new = [Writer(key, 2).begin(store, 3) for key in keys[:3]]
+    late = [
+        old[0].batch(old[0].plan()),
+        old[1].batch(results=(a_result(3),)),
+        old[2].batch(old[2].plan(), runs=(old[2].run,)),
+        old[3].batch(old[3].plan()),
+    ]
+    outcomes = store.commit_many(late)
+    assert [type(outcome) for outcome in outcomes] == [Conflict, Conflict, Conflict, type(None)]
+    for writer in new:
+        check_reads(store, writer)
+
+
 def test_batches_of_one_thread_are_taken_in_turn(store: GroupStore) -> None:
     writer = Writer(ThreadKey("tenant", "thread"))
     outcomes = store.commit_many([next_batch(writer) for _ in range(10)])

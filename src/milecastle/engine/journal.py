@@ -106,6 +106,7 @@ class Journal:
         entry = position.entry
         self._parent_id = entry.id if entry else None
         self._continues = entry is not None and entry.seq == head
+        self._head_id = self._parent_id if self._continues else None
         self._base_seq = entry.base_seq if entry else 0
         self._roll_seq = entry.roll_seq if entry else 0
         self._tail = list(position.tail)
@@ -175,11 +176,12 @@ class Journal:
         batch = Batch(
             key=self.record.key,
             head=head,
+            head_id=self._head_id,
             entries=(entry,),
             runs=self._unwritten,
             manifest=self._manifest,
         )
-        self._parent_id = entry.id
+        self._parent_id = self._head_id = entry.id
         self._unwritten = ()
         self._manifest = None
         return batch
@@ -222,13 +224,14 @@ class Journal:
 
     def rows(self, results: tuple[TaskResult, ...]) -> Batch:
         """The batch that keeps these results and nothing else; may be called from any thread."""
-        return Batch(key=self.record.key, head=self._head, results=results)
+        return Batch(key=self.record.key, head=self._head, head_id=self._head_id, results=results)
 
     def close(self, failure: Failure | None = None) -> Batch:
         """The batch that records what became of the run without a new entry."""
         batch = Batch(
             key=self.record.key,
             head=self._head,
+            head_id=self._head_id,
             runs=self._unwritten,
             failure=failure,
             manifest=self._manifest,

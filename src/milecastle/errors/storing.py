@@ -22,9 +22,15 @@ class Conflict(StoreError):
     code = "MC401"
 
     def __init__(self, *, tenant: str, thread: str, expected: int, head: int) -> None:
+        happened = (
+            f"was deleted and begun anew: its head is seq {head} again, but not the one that this "
+            "writer knew"
+            if expected == head + 1
+            else f"moved on: this writer wanted seq {expected} and the head is already {head}"
+        )
         super().__init__(
-            f"thread '{thread}' moved on: this writer wanted seq {expected} and the head is "
-            f"already {head}; another run owns the thread, so read it again before writing"
+            f"thread '{thread}' {happened}; "
+            "another run owns the thread, so read it again before writing"
         )
         self.tenant = tenant
         self.thread = thread

@@ -4,7 +4,8 @@ Rules that every store keeps, and that ``milecastle.testing.StoreContract`` chec
 
 1. The key is the fence. A batch whose entries are ``head + 1``, ``head + 2`` and so on is
    appended whole; any other is refused with ``Conflict`` and leaves no trace. Never a gap, never
-   a lost update.
+   a lost update. A thread that was deleted and begun anew may have a head of the same seq again:
+   whoever names the id of the head that it knows is refused there.
 2. A batch is atomic: entries, task results, run records, failure and manifest, or nothing.
 3. When ``commit`` returns, the batch is durable. When it raises anything but ``Conflict``, the
    outcome is unknown until read.
@@ -45,13 +46,15 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that one commit writes to one thread.
 
     ``head`` is the seq that the writer believes to be the newest; the first entry, if there is
-    one, is ``head + 1``. A batch without entries is held to the same fence.
+    one, is ``head + 1``. A batch without entries is held to the same fence. ``head_id`` is the id
+    of the entry there, if the writer knows it.
     ``results`` are written under the head that the batch leaves; a step has one for each task.
     ``manifest`` is given with its fingerprint the first time that a run uses it.
     """
 
     key: ThreadKey
     head: int
+    head_id: str | None = None
     entries: tuple[Entry, ...] = ()
     results: tuple[TaskResult, ...] = ()
     runs: tuple[RunRecord, ...] = ()

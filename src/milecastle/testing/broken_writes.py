@@ -51,6 +51,16 @@ class AcceptsAnyBeginning(
         self.force(batch) if batch.key not in self._logs else super().commit(batch)
 
 
+class MeetsOldWriters(
+    BrokenStore, caught_by=("test_a_writer_of_a_thread_that_was_begun_anew_is_refused",)
+):
+    """Takes a head of the same seq for the same head."""
+
+    def commit(self, batch: Batch) -> None:
+        """Compare seqs only."""
+        super().commit(msgspec.structs.replace(batch, head_id=None))
+
+
 class TrustsTheHead(
     BrokenStore,
     caught_by=("test_an_entry_that_is_not_above_the_head_is_refused",),

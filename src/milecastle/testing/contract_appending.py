@@ -6,8 +6,10 @@ import msgspec.structs
 import pytest
 
 from milecastle.errors import Conflict
+from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.ports.store import Batch, Store
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
+from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import (
     Writer,
     a_failure,
@@ -105,6 +107,20 @@ class AppendingClauses(ContractHooks):
             self._refuse(store, Batch(key=writer.key, head=head, runs=(ended,)))
             self._refuse(store, Batch(key=writer.key, head=head, results=(a_result(head),)))
         self._refuse(store, Batch(key=a_key("another"), head=1, runs=(ended,)))
+
+    def test_a_writer_of_a_thread_that_was_begun_anew_is_refused(self, store: Store) -> None:
+        """Rules 1 and 10: the head has the same seq as before, and is another one."""
+        old = Writer(number=1).begin(store, 3)
+        assert store.delete(old.key)
+        new = Writer(old.key, 2).begin(store, 3)
+        failed = msgspec.structs.replace(old.run, status="failed", ended_at=9)
+        self._refuse(store, old.batch(old.plan()))
+        self._refuse(store, old.batch(old.plan(SNAPSHOT)))
+        self._refuse(store, old.batch(old.plan(), runs=(failed,)))
+        self._refuse(store, old.batch(results=(a_result(3),)))
+        self._refuse(store, old.batch(runs=(failed,), failure=a_failure(failed.run_id)))
+        new.append(store)
+        check_reads(store, new)
 
     def test_a_batch_without_entries_is_kept_at_the_head(self, store: Store) -> None:
         """Rule 1: it does not move the head."""

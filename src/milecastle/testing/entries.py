@@ -225,7 +225,9 @@ class Writer:
 
     def batch(self, *entries: Entry, **parts: Any) -> Batch:
         """A batch of these entries, on top of the head that this writer knows."""
-        return Batch(key=self.key, head=self.head, entries=entries, **parts)
+        head_id = self.entries[self.head].id if self.head else None
+        known: dict[str, Any] = {"key": self.key, "head": self.head, "head_id": head_id}
+        return Batch(entries=entries, **{**known, **parts})
 
     def append(self, store: Store, kind: Kind = DELTA, **parts: Any) -> Entry:
         """Commit the next entry. ``parts`` are those of a batch, or fields of the entry."""

@@ -22,10 +22,13 @@ from milecastle.stores.jsonl.times import to_moment
 __all__ = ["check_fence", "commit_of", "conflict", "shape_of"]
 
 
-def check_fence(batch: Batch, head: int) -> None:
-    """Raise ``Conflict`` unless the batch's entries come right above ``head``."""
+def check_fence(batch: Batch, index: Index) -> None:
+    """Raise ``Conflict`` unless the batch's entries come right above the head."""
+    head = index.head
     if batch.head != head:
         raise conflict(batch.key, batch.head + 1, head)
+    if batch.head_id is not None and not index.is_head(batch.head_id):
+        raise conflict(batch.key, head + 1, head)
     expected = head
     for entry in batch.entries:
         expected += 1

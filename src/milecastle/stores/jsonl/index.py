@@ -112,6 +112,10 @@ class Index:
         found = self.cuts[bisect_left(self.cuts, first) : bisect_right(self.cuts, last)]
         return found.tolist()[::-1]
 
+    def is_head(self, id: str) -> bool:
+        """Whether the head has this id."""
+        return bool(self._ids) and self._ids[-1] == hash(id)
+
     def candidates(self, id: str) -> Iterator[int]:
         """The seqs that may have this id, oldest first."""
         sought, place = hash(id), 0

@@ -34,6 +34,7 @@ from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.store import Batch, Chain
 from milecastle.stores.jsonl import files, reading
 from milecastle.stores.jsonl.batches import check_fence, conflict, shape_of
+from milecastle.stores.jsonl.index import Index
 from milecastle.stores.jsonl.listing import SUFFIX, info_of, keys_in
 from milecastle.stores.jsonl.log import Log
 from milecastle.stores.jsonl.names import file_name
@@ -87,7 +88,7 @@ class JsonlStore:
             if not log.take():
                 self._begin(log, batch)
             try:
-                check_fence(batch, log.index.head)
+                check_fence(batch, log.index)
                 commit = shape_of(batch, log.index)
                 if commit is not None:
                     log.append(commit)
@@ -104,7 +105,7 @@ class JsonlStore:
 
     def _begin(self, log: Log, batch: Batch) -> None:
         """Make the thread's file, unless the batch cannot be a thread's first."""
-        check_fence(batch, 0)
+        check_fence(batch, Index())
         files.make_root(self._root)
         for folder in (log.path.parent.parent, log.path.parent):
             files.make_folder(folder)

@@ -71,6 +71,8 @@ class MemoryStore:
             head = log.entries[-1].seq if log and log.entries else 0
             if batch.head != head:
                 raise _conflict(batch.key, batch.head + 1, head)
+            if log and head and batch.head_id not in (None, log.entries[-1].id):
+                raise _conflict(batch.key, head + 1, head)
             for entry in batch.entries:
                 head += 1
                 if entry.seq != head:

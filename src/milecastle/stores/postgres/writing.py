@@ -53,15 +53,16 @@ _ENTRIES = (
 )
 _RESULTS = (arrays.BYTEAS, arrays.INT8S, arrays.TEXTS, arrays.BYTEAS)
 
-APPEND = (*_KEY, *_ENTRY, arrays.BOOL)
-APPEND_MANY = (*_KEYS, *_ENTRIES, arrays.BOOLS)
-KEEP_RESULTS = (*_KEY, *_RESULTS)
+APPEND = (*_KEY, *_ENTRY, arrays.BOOL, arrays.BYTEA)
+APPEND_MANY = (*_KEYS, *_ENTRIES, arrays.BOOLS, arrays.BYTEAS)
+KEEP_RESULTS = (*_KEY, *_RESULTS, arrays.BYTEA)
 COMMIT = (
     *(*_KEYS, arrays.INT4S, arrays.INT4S),
     *(arrays.INT4S, arrays.INT4S, arrays.INT4S, arrays.INT4S, *_ENTRIES),
     arrays.JSONB,
     *(arrays.INT4S, arrays.TEXTS, arrays.BYTEAS),
     *(arrays.INT4S, *_RESULTS),
+    arrays.BYTEAS,
 )
 """The types of the parameters of the statements of these names."""
 
@@ -111,6 +112,7 @@ def append_values(batch: Batch, same: bool) -> Values:
         escape(entry.note).encode() if entry.note else b"",
         entry.payload,
         b"\1" if same else b"\0",
+        _head_id(batch),
     ]
 
 
@@ -119,13 +121,18 @@ def append_many_values(batches: Sequence[Batch], same: Sequence[bool]) -> Values
     entries = [batch.entries[0] for batch in batches]
     parents = [_parent(entry) for entry in entries]
     origins = [origin_to(entry.run_id, entry.fingerprint) for entry in entries]
-    return [*_keys(batches), *_entries(entries, parents, origins), bools(same)]
+    return [
+        *_keys(batches),
+        *_entries(entries, parents, origins),
+        bools(same),
+        byteas([_head_id(batch) for batch in batches]),
+    ]
 
 
 def keep_results_values(batch: Batch) -> Values:
     """Results, for ``keep_results.sql``."""
     kept = _last_of_each(batch.results)
-    return [*_key(batch.key), _INT8(batch.head), *_results(kept)]
+    return [*_key(batch.key), _INT8(batch.head), *_results(kept), _head_id(batch)]
 
 
 def commit_values(batches: Sequence[Batch]) -> Values:
@@ -158,6 +165,7 @@ def commit_values(batches: Sequence[Batch]) -> Values:
         byteas([body for _, _, body in manifests]),
         int4s([number for number, _ in results]),
         *_results([result for _, result in results]),
+        byteas([_head_id(batch) for batch in batches]),
     ]
 
 
@@ -169,6 +177,11 @@ def _keys(batches: Sequence[Batch]) -> Values:
         texts(threads),
         int8s([batch.head for batch in batches]),
     ]
+
+
+def _head_id(batch: Batch) -> bytes:
+    """The id of the head that the writer knows; no id has no bytes."""
+    return b"" if batch.head_id is None else id_to(batch.head_id)
 
 
 def _parent(entry: Entry) -> bytes:

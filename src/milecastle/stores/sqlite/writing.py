@@ -69,6 +69,7 @@ def step_row(batch: Batch, known: Known) -> Row | None:
     if (
         last is None
         or entry.parent_id != last[0]
+        or batch.head_id not in (None, last[0])
         or number is None
         or entry.seq != batch.head + 1
         or not 1 < entry.seq < SPAN
@@ -190,6 +191,8 @@ def _check_fence(batch: Batch, head: Entry | None) -> None:
     if batch.head != newest:
         raise conflict(batch.key, batch.head + 1, newest)
     before = head.id if head else None
+    if batch.head_id not in (None, before):
+        raise conflict(batch.key, newest + 1, newest)
     for seq, entry in enumerate(batch.entries, newest + 1):
         if entry.seq != seq or (entry.kind != SNAPSHOT and entry.parent_id != before):
             raise conflict(batch.key, entry.seq, newest)

@@ -4,7 +4,8 @@
 --
 -- Parameters by number and in binary: shard 1, tenant 2, thread 3, head 4, kind 5, step 6,
 -- base_seq 7, roll_seq 8, created_at 9, source 10, id 11, parent 12, origin 13, nodes 14, next 15,
--- route 16, note 17, payload 18; 19 whether the parent, if that is the head, has this origin.
+-- route 16, note 17, payload 18; 19 whether the parent, if that is the head, has this origin; the
+-- id of the head 20, empty if the writer does not know it.
 INSERT INTO {schema}.entries (
     shard, tenant, thread, seq, kind, step, base_seq, roll_seq, created_at, source,
     held, told, id, parent, origin, nodes, next, route, note, payload
@@ -24,4 +25,4 @@ FROM (
     ORDER BY seq DESC
     LIMIT 1
 ) AS head
-WHERE head.seq & 4294967295 = $4
+WHERE head.seq & 4294967295 = $4 AND ($20 = '' OR head.id = $20)

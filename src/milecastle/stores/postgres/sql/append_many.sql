@@ -17,10 +17,10 @@ SELECT
     given.nodes, given.next, given.route, given.note, given.payload
 FROM unnest(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-    $19
+    $19, $20
 ) AS given (
     shard, tenant, thread, head, kind, step, base_seq, roll_seq, created_at, source, id, parent,
-    origin, nodes, next, route, note, payload, same
+    origin, nodes, next, route, note, payload, same, head_id
 ), LATERAL (
     SELECT seq, id, held, told
     FROM {schema}.entries
@@ -30,5 +30,6 @@ FROM unnest(
     LIMIT 1
 ) AS head
 WHERE head.seq & 4294967295 = given.head
+    AND (given.head_id = '' OR head.id = given.head_id)
 ON CONFLICT (shard, tenant, thread, seq) DO NOTHING
 RETURNING tenant, thread

@@ -14,11 +14,12 @@
 -- Runs 25 as JSON, with their failures; one of which only a failure is given has no status.
 -- Of each manifest: batch 26, fingerprint 27, body 28.
 -- Of each result: batch 29, digest 30, seq 31, task 32, payload 33.
+-- Of each batch again: the id of the head 34, empty if the writer does not know it.
 WITH head AS (
     SELECT
         batch.*, coalesce(last.seq, 0) AS seq, last.id, coalesce(last.held, 0) AS held_before
-    FROM unnest($1, $2, $3, $4, $5, $6) WITH ORDINALITY
-        AS batch (shard, tenant, thread, head, count, held, number)
+    FROM unnest($1, $2, $3, $4, $5, $6, $34) WITH ORDINALITY
+        AS batch (shard, tenant, thread, head, count, held, head_id, number)
     LEFT JOIN LATERAL (
         SELECT seq, id, held
         FROM {schema}.entries
@@ -26,7 +27,11 @@ WITH head AS (
         ORDER BY seq DESC
         LIMIT 1
     ) AS last ON true
-    WHERE CASE WHEN coalesce(last.seq, 0) & 4294967295 = batch.head THEN true ELSE false END
+    WHERE CASE
+        WHEN coalesce(last.seq, 0) & 4294967295 = batch.head
+            AND (batch.head_id = '' OR batch.head_id = last.id) THEN true
+        ELSE false
+    END
 ), given_run AS (
     SELECT * FROM jsonb_to_recordset($25) AS run (
         batch bigint, newest boolean, run_id text, graph text, fingerprint text, mode text,

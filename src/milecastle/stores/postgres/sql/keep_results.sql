@@ -2,9 +2,9 @@
 -- lock on the head only makes a deletion wait for them, so that it leaves none behind.
 --
 -- Parameters by number and in binary: shard 1, tenant 2, thread 3, head 4; of each result: digest
--- 5, seq 6, task 7, payload 8.
+-- 5, seq 6, task 7, payload 8; the id of the head 9, empty if the writer does not know it.
 WITH head AS (
-    SELECT seq, held
+    SELECT seq, held, id
     FROM {schema}.entries
     WHERE shard = $1 AND tenant = $2 AND thread = $3
         AND seq = (
@@ -14,7 +14,7 @@ WITH head AS (
         )
     FOR KEY SHARE
 ), passed AS (
-    SELECT seq, held FROM head WHERE seq & 4294967295 = $4
+    SELECT seq, held FROM head WHERE seq & 4294967295 = $4 AND ($9 = '' OR id = $9)
 ), spent_result AS (
     DELETE FROM {schema}.results AS result
     USING passed
