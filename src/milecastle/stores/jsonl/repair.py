@@ -2,13 +2,16 @@
 
 A copy of the whole file is kept, then the torn line is cut off. No whole line is ever dropped:
 one that lacks nothing but its newline is given it, and a log that is damaged is left alone.
+The copy stays until its thread is deleted.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.jsonl import files
@@ -16,7 +19,30 @@ from milecastle.stores.jsonl.lines import ROOT_CHECK, BrokenLine, lines
 from milecastle.stores.jsonl.locking import lock, unlock
 from milecastle.stores.jsonl.opening import broken, open_header
 
-__all__ = ["repair_file"]
+__all__ = ["copies_of", "repair_file"]
+
+_MARK: Final = ".torn-"
+_STAMP: Final = "%Y%m%dT%H%M%S%fZ"
+_COPY: Final = re.compile(r"(.+)\.torn-[0-9]{8}T[0-9]{12}Z")
+_HALF: Final = re.compile(r"\.(.+)\.torn-[0-9]{8}T[0-9]{12}Z\.tmp")
+
+
+def copies_of(path: Path) -> list[Path]:
+    """The copies that were kept of a thread's file, and those that were never finished.
+
+    A stamp has capital letters and ends the name, which that of no thread's file does.
+    """
+    if not files.check_folder(path.parent):
+        return []
+    with os.scandir(path.parent) as found:
+        names = [entry.name for entry in found if _MARK in entry.name]
+    return [path.with_name(name) for name in names if _copied(name) == path.name]
+
+
+def _copied(name: str) -> str | None:
+    """The name of the file that the one of this name is a copy of."""
+    found = _COPY.fullmatch(name) or _HALF.fullmatch(name)
+    return found and found[1]
 
 
 def repair_file(path: Path, key: ThreadKey | None = None, *, timeout: float = 10.0) -> Path | None:
@@ -59,8 +85,7 @@ def _repair(path: Path, fd: int, key: ThreadKey | None) -> Path | None:
 
 
 def _keep_copy(path: Path, fd: int, size: int) -> Path:
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    copy = path.with_name(f"{path.name}.torn-{stamp}")
+    copy = path.with_name(f"{path.name}{_MARK}{datetime.now(UTC).strftime(_STAMP)}")
     chunk = 1 << 20
     files.put(copy, (files.read_at(fd, chunk, offset) for offset in range(0, size, chunk)))
     return copy

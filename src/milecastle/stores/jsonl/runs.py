@@ -3,12 +3,13 @@
 They say again, for people and for tools, what the thread's log holds: the log is the truth, and
 ``JsonlStore.write_runs`` makes them anew from it. Each file appears at once. That of a run that
 ended is durable; those of a run that goes on are not waited for. An error in writing one does not
-undo a commit that is safe already.
+undo a commit that is safe already. When a thread is deleted they go before its log.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -51,23 +52,55 @@ class RunFolder:
         """Write why a run did not end well."""
         self._put(key, failure.run_id, _FAILURE, FailureShape.of(failure), durable=True)
 
-    def remove(self, key: ThreadKey, run_id: str) -> None:
-        """Remove what was written of a run of this thread."""
-        folder = self.folder_of(key, run_id)
-        if files.check_folder(self._folder) and files.check_folder(folder):
-            shutil.rmtree(folder)
+    def remove(self, key: ThreadKey, run_ids: Iterable[str], *, search: bool) -> None:
+        """Remove, durably, what was written of these runs of a thread.
+
+        With ``search`` every folder is looked at, and those of further runs go too. One that
+        holds anything else is a file run's: a workspace may lie in the same place.
+        """
+        if not files.check_folder(self._folder):
+            return
+        found = {place for run_id in run_ids for place in self._written(key, run_id)}
+        if search:
+            found.update(self._search(key))
+        self._remove(found, self._folder / f".{_digest(key.tenant, key.thread)}.gone")
+
+    def _remove(self, found: Collection[Path], gone: Path) -> None:
+        """Remove the folders, each at once; in ``gone`` is what an earlier call did not finish.
+
+        Who dies between two files would leave one that does not say any more whose it is.
+        """
+        unfinished = files.check_folder(gone)
+        if unfinished:
+            shutil.rmtree(gone)
+        if found:
+            gone.mkdir()
+            for folder in found:
+                folder.replace(gone / folder.name)
+            shutil.rmtree(gone)
+        if found or unfinished:
+            files.sync_folder(self._folder)
+
+    def _written(self, key: ThreadKey, run_id: str) -> Iterator[Path]:
+        """Where a run was written: at both places, if the other thread was deleted meanwhile."""
+        for folder in self._places(key, run_id):
+            if files.check_folder(folder) and _may_be(key, folder):
+                yield folder
+
+    def _search(self, key: ThreadKey) -> Iterator[Path]:
+        for folder in self._folder.iterdir():
+            if _owner_of(folder) == (key.tenant, key.thread) and _holds_nothing_else(folder):
+                yield folder
 
     def folder_of(self, key: ThreadKey, run_id: str) -> Path:
         """Where a run is written; beside it, if another thread has a run of the same id."""
+        folder, beside = self._places(key, run_id)
+        return folder if _may_be(key, folder) else beside
+
+    def _places(self, key: ThreadKey, run_id: str) -> tuple[Path, Path]:
         folder = self._folder / file_name(run_id)
-        try:
-            owner = _read_owner((folder / _RUN).read_bytes())
-        except (OSError, ValueError):
-            return folder
-        if (owner.tenant, owner.thread) == (key.tenant, key.thread):
-            return folder
-        digest = blake2b(f"{key.tenant}\0{key.thread}\0{run_id}".encode(), digest_size=10)
-        return folder.with_name(f"{folder.name[:160]}-{digest.hexdigest()}")
+        digest = _digest(key.tenant, key.thread, run_id)
+        return folder, folder.with_name(f"{folder.name[:160]}-{digest}")
 
     def _put(
         self,
@@ -87,3 +120,30 @@ class RunFolder:
         files.put(folder / name, [text], durable=durable)
         if durable:
             files.sync_folder(self._folder)
+
+
+def _owner_of(folder: Path) -> tuple[str, str] | None:
+    """Tenant and thread of the run that a folder has; ``None`` if nothing in it says so."""
+    for name in (_RUN, _FAILURE):
+        try:
+            owner = _read_owner((folder / name).read_bytes())
+        except (OSError, ValueError):
+            continue
+        return owner.tenant, owner.thread
+    return None
+
+
+def _may_be(key: ThreadKey, folder: Path) -> bool:
+    """Whether nothing says that a folder is another thread's."""
+    return _owner_of(folder) in (None, (key.tenant, key.thread))
+
+
+def _holds_nothing_else(folder: Path) -> bool:
+    """Whether there is nothing but what is written here; a link is not looked through."""
+    return not folder.is_symlink() and all(
+        path.name in (_RUN, _FAILURE) or path.name.startswith(".") for path in folder.iterdir()
+    )
+
+
+def _digest(*names: str) -> str:
+    return blake2b("\0".join(names).encode(), digest_size=10).hexdigest()

@@ -14,7 +14,8 @@ Rules:
 - A torn last line and damage are told apart, and both are ``Corrupted``; ``repair`` mends the
   first. A list of threads warns of either (``listing``).
 - File names follow ``names``, and whose file it is stands in its first line.
-- Deleting leaves the header of an empty log. Pruning puts a shorter file in place of the log.
+- Deleting leaves the header of an empty log, and puts it there last: as long as anything else
+  is left of a thread, its log says so. Pruning puts a shorter file in place of the log.
 - At most ``open_files`` logs are open; the one that was not used for longest is closed.
 """
 
@@ -39,7 +40,7 @@ from milecastle.stores.jsonl.listing import SUFFIX, info_of, keys_in
 from milecastle.stores.jsonl.log import Log
 from milecastle.stores.jsonl.names import file_name
 from milecastle.stores.jsonl.pool import LogPool, unavailable
-from milecastle.stores.jsonl.repair import repair_file
+from milecastle.stores.jsonl.repair import copies_of, repair_file
 from milecastle.stores.jsonl.rewriting import drop_all, drop_below
 from milecastle.stores.jsonl.runs import RunFolder
 from milecastle.stores.jsonl.shapes import entry_of
@@ -215,17 +216,34 @@ class JsonlStore:
     # -- removing
 
     def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
-        """Remove the thread, with ``head`` only if that is still its head; a tombstone stays."""
+        """Remove the thread, with ``head`` only if that is still its head; a tombstone stays.
+
+        Copies that repairs kept go too. Who was interrupted calls it again.
+        """
         with self._pool.writing(key) as log:
             index = log.index
             if head is not None and head != index.head:
                 raise conflict(key, head, index.head)
+            self._sweep(log)
             if index.header is None or index.count == 1:
                 return False
             drop_all(log, index.header, now=time_ns() // 1000)
-            for run_id in index.runs:
-                self._runs.remove(key, run_id)
             return index.holds_thread
+
+    def _sweep(self, log: Log) -> None:
+        """Remove, durably, what there is of a thread beside its log, whose lock is held.
+
+        A log that is empty or was repaired does not name every run that it had: they are
+        searched for, and so the copies, which say that it was repaired, go last.
+        """
+        index = log.index
+        copies = copies_of(log.path)
+        search = bool(copies) or index.count == 1
+        self._runs.remove(log.key, {*index.runs, *index.failures}, search=search)
+        for copy in copies:
+            copy.unlink()
+        if copies:
+            files.sync_folder(log.path.parent)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``."""
@@ -279,7 +297,7 @@ class JsonlStore:
 
     def write_runs(self, key: ThreadKey) -> int:
         """Make the files of the thread's runs anew from its log; how many runs it has."""
-        with self._pool.reading(key) as log:
+        with self._pool.writing(key) as log:  # or they could outlive a deletion
             for run_id in log.index.runs:
                 run, failure = reading.run_of(log, run_id), reading.failure_of(log, run_id)
                 if run is not None:
