@@ -85,10 +85,7 @@ class Drive:
         outcome: Any = None
         error: BaseException | None = None
         turns = 0
-        if host.committer is not None:
-            self._commit = commits_of(host.committer).commit
-        host.acommit = self._commit
-        self._outside = current_task.get(None)
+        self._enter()
         try:
             while True:
                 try:
@@ -131,6 +128,13 @@ class Drive:
             await self._tasks.close()
             if self._executor is not None:
                 self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _enter(self) -> None:
+        """Take note of the loop that runs this, and of the task that it is a part of."""
+        if self._host.committer is not None:
+            self._commit = commits_of(self._host.committer).commit
+        self._host.acommit = self._commit
+        self._outside = current_task.get(None)
 
     def _tell(self, events: list[Event]) -> list[Event]:
         """Tell events; those that the host wants to see. Who reads them is not in the node."""
