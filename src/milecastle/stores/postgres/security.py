@@ -18,6 +18,8 @@ from milecastle.stores.postgres.translating import translate
 
 __all__ = ["check_protection", "secure"]
 
+_WHAT_TO_DO = "open the store as another role, or revoke that one from it"
+
 
 def secure(url: str, *, role: str) -> None:
     """Turn row-level security on for the tables of a URL, and let ``role`` use them.
@@ -35,26 +37,33 @@ def secure(url: str, *, role: str) -> None:
 
 def check_protection(connection: Connection, schema: str, *, wanted: bool) -> None:
     """Refuse a role that row-level security does not hold, or that it holds unawares."""
-    tables = connection.execute(file_text("protection").encode(), {"name": schema}).fetchall()
-    if not wanted:
-        if any(active for *_, active in tables):
+    with connection.transaction():
+        connection.execute(file_text("plain_names").encode())
+        tables = connection.execute(file_text("protection").encode(), {"name": schema}).fetchall()
+    for table, active, exempt, owner, guarded in tables:
+        if wanted:
+            _check_table(table, exempt, owner, complete=bool(active and guarded))
+        elif active:
             raise StoreError(
                 f"row-level security is on in schema '{schema}': open the store with ?rls=on"
             )
-        return
-    for table, forced, owned, guarded, exempt, active in tables:
-        if exempt:
-            raise StoreError(
-                "this role bypasses row-level security (superuser or BYPASSRLS): "
-                "open the store as another one"
-            )
-        if owned:
-            raise StoreError(
-                f"this role owns table '{table}' and could turn row-level security off: "
-                "open the store as another one"
-            )
-        if not (forced and guarded and active):
-            raise StoreError(
-                f"row-level security is not complete on table '{table}': "
-                "run milecastle.stores.postgres.secure(url, role=...) as the owner"
-            )
+
+
+def _check_table(table: str, exempt: str | None, owner: str | None, *, complete: bool) -> None:
+    """``exempt`` and ``owner`` are roles that this session is, or may become."""
+    if exempt is not None:
+        raise StoreError(
+            f"role '{exempt}' bypasses row-level security (superuser or BYPASSRLS), and who opens "
+            f"this store is that role or may become it: {_WHAT_TO_DO}"
+        )
+    if owner is not None:
+        raise StoreError(
+            f"role '{owner}' owns table '{table}' and could turn row-level security off, and who "
+            f"opens this store is that role or may become it: {_WHAT_TO_DO}"
+        )
+    if not complete:
+        raise StoreError(
+            f"row-level security is not complete on table '{table}', or has policies that are not "
+            "milecastle's: run milecastle.stores.postgres.secure(url, role=...) as the owner, and "
+            "drop all policies but 'tenants'"
+        )
