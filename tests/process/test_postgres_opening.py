@@ -17,9 +17,9 @@ from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.direct import Lease
+from milecastle.stores.postgres.direct import Direct, Lease
 from milecastle.stores.postgres.pool import Pool
-from milecastle.stores.postgres.statements import file_text
+from milecastle.stores.postgres.statements import Statements, file_text
 from milecastle.testing import race_in_threads
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key, a_result
@@ -159,6 +159,31 @@ def test_nothing_is_kept_in_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.delete(writer.key)
     assert len(forgotten) > 25
     store.close()
+
+
+def test_a_statement_of_another_schema_is_never_run_in_its_place() -> None:
+    """A pooler that follows no statements puts two stores onto one session of the server."""
+    stores = [PostgresStore(the_cluster().url_of(new_schema())) for _ in range(2)]
+    writers = [Writer(a_key(), number).begin(store, 3) for number, store in enumerate(stores, 1)]
+    first, second = (pool_of(store).idle[-1] for store in stores)
+    own, second.pgconn = second.pgconn, first.pgconn
+    append = Statements(schema_of(stores[1])).append
+    with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+        second.write(append, [b""] * len(append.types))
+    second.pgconn = own
+    for writer, store in zip(writers, stores, strict=True):
+        check_reads(store, writer)
+        store.close()
+
+
+def test_the_name_of_a_statement_tells_schema_text_and_types() -> None:
+    one, other = Statements("one"), Statements("other")
+    direct = [one.append, one.append_many, one.commit, one.keep_results]
+    direct += [other.append, other.append_many, other.commit, other.keep_results]
+    direct += [Direct.of("append", one.append.text, [*one.append.types, 25])]
+    assert len({statement.name for statement in direct}) == len(direct)
+    assert max(len(statement.name) for statement in direct) <= 63
+    assert Statements("one").append.name == one.append.name
 
 
 def test_a_step_is_one_statement_and_no_transaction_block(store: PostgresStore) -> None:

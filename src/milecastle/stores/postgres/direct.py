@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Sequence
+from hashlib import blake2b
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, Final
 
@@ -48,7 +49,10 @@ class Direct(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, name: str, text: bytes, types: Sequence[int]) -> Direct:
         """A statement all of whose parameters are binary."""
-        return cls(f"milecastle_{name}".encode(), text, tuple(types), (_BINARY,) * len(types))
+        # A pooler may hand over a session in which another schema's was prepared, or a release's.
+        digest = blake2b(text + repr(list(types)).encode(), digest_size=8).hexdigest()
+        full = f"milecastle_{name}_{digest}".encode()
+        return cls(full, text, tuple(types), (_BINARY,) * len(types))
 
 
 Write = tuple[Direct, Values]
