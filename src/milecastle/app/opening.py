@@ -2,6 +2,8 @@
 
 A scheme that is not registered is looked for among the entry points of installed packages, group
 ``milecastle.stores``. Nothing else is ever imported for a URL.
+
+What is wrong with a URL is told without repeating it: a password may stand anywhere in one.
 """
 
 from __future__ import annotations
@@ -33,14 +35,17 @@ def _sqlite(url: str) -> Store:
     path = unquote(place[1:])
     if not path or not place.startswith("/"):
         raise InvalidRequest(
-            f"'{url}' names no file: write sqlite:///relative.db or sqlite:////absolute.db"
+            "this sqlite:// URL names no file: write sqlite:///relative.db or "
+            "sqlite:////absolute.db"
         )
+    if path == ":memory:":
+        raise InvalidRequest("SQLite keeps a file here: memory:// ends with its process")
     options = dict(parse_qsl(query, keep_blank_values=True))
     synchronous = options.pop("synchronous", "full")
     if options:
-        raise InvalidRequest(f"'{url}' has unknown options: {', '.join(sorted(options))}")
+        raise InvalidRequest("this sqlite:// URL has an unknown option; known is synchronous")
     if synchronous not in ("full", "normal"):
-        raise InvalidRequest(f"synchronous is 'full' or 'normal', not '{synchronous}'")
+        raise InvalidRequest("synchronous is 'full' or 'normal'")
     return SqliteStore(path, synchronous="normal" if synchronous == "normal" else "full")
 
 
@@ -55,7 +60,8 @@ def _file(url: str) -> Store:
     path = unquote(place)
     if not path or query:
         raise InvalidRequest(
-            f"'{url}' names no folder: write file:///absolute/dir or file://relative/dir"
+            "this file:// URL names no folder, or has options: write file:///absolute/dir or "
+            "file://relative/dir"
         )
     return JsonlStore(path[1:] if re.match("/[A-Za-z]:", path) else path)
 
@@ -95,10 +101,18 @@ def find_store(url: str) -> Store:
     if factory is None:
         known = ", ".join(f"{name}://" for name in sorted(_factories))
         raise InvalidRequest(
-            f"no store is registered for '{scheme}'; known are {known}; register_store(name, "
+            f"no store is registered for {_named(url)}; known are {known}; register_store(name, "
             f"factory) adds one, as does a package with an entry point in the group '{_GROUP}'"
         )
     return factory(url)
+
+
+def _named(url: str) -> str:
+    """The scheme of a URL, if it has one that can be nothing else."""
+    import re
+
+    found = re.match("([A-Za-z][A-Za-z0-9+.-]*)://", url)
+    return f"'{found[1]}'" if found else "what was given, which is no URL and no registered name"
 
 
 def _from_packages(scheme: str) -> StoreFactory | None:

@@ -3,6 +3,8 @@
 ``postgresql://user@host/db?schema=milecastle&prepare=off``. Whatever is not ours is PostgreSQL's:
 several hosts, TLS, timeouts. Unless the URL says otherwise, connections go to a server that takes
 writes, and notice a server that is gone.
+
+No error repeats a URL or a part of one: where it is malformed, any part may be the password.
 """
 
 from __future__ import annotations
@@ -19,6 +21,11 @@ from milecastle.errors import InvalidRequest
 __all__ = ["Address", "parse"]
 
 _LONGEST_NAME = 63
+_TOLD = ("host", "port", "user", "dbname")
+_FORM = (
+    "write postgresql://user:password@host:port/database?option=value, and within a part of it "
+    "% as %25, @ as %40, : as %3A, / as %2F, ? as %3F, [ as %5B"
+)
 _DEFAULTS: dict[str, Any] = {
     "application_name": "milecastle",
     "client_encoding": "UTF8",
@@ -51,6 +58,13 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
     synchronous_commit: bool = True
 
+    def masked(self, said: str) -> str:
+        """What libpq said, without what it may quote of the URL beyond the names of places."""
+        for name, value in self.connect.items():
+            if isinstance(value, str) and name not in _TOLD:
+                said = said.replace(f'"{value}"', '"..."').replace(repr(value), "'...'")
+        return said
+
 
 def parse(url: str) -> Address:
     """Take a URL apart; ``InvalidRequest`` says what is wrong with it."""
@@ -62,11 +76,12 @@ def parse(url: str) -> Address:
             options[name] = value
         else:
             rest.append((name, value))
-    start += "?" + urlencode(rest, quote_via=quote) if rest else ""
-    try:
-        given = conninfo_to_dict(start)
-    except psycopg.ProgrammingError as error:
-        raise InvalidRequest(f"this is not a PostgreSQL URL: {error}") from None
+    given = _given(start, rest)
+    if given is None:
+        raise InvalidRequest(
+            "this is not a PostgreSQL URL, or it has an option that neither PostgreSQL nor "
+            f"milecastle ({', '.join(_READERS)}) knows: {_FORM}"
+        )
     read = {name: _READERS[name](name, value) for name, value in options.items()}
     address = Address(connect={**_DEFAULTS, **given}, **read)
     if not 1 <= address.min_size <= address.max_size:
@@ -74,16 +89,30 @@ def parse(url: str) -> Address:
     return address
 
 
+def _given(start: str, options: list[tuple[str, str]]) -> dict[str, Any] | None:
+    """What libpq makes of a URL; ``None`` if that is nothing, or hardly what was meant."""
+    authority, _, path = start.partition("://")[2].partition("/")
+    if "\0" in start or "@" in path or authority.count("@") > 1:
+        return None
+    try:
+        query = "?" + urlencode(options, quote_via=quote) if options else ""
+        given = conninfo_to_dict(start + query)
+    except (psycopg.ProgrammingError, UnicodeEncodeError):
+        return None
+    ports = [port for port in str(given.get("port", "")).split(",") if port]
+    return given if all(len(port) < 6 and port.isdecimal() for port in ports) else None
+
+
 def _switch(name: str, value: str) -> bool:
     known = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
     if value.lower() not in known:
-        raise InvalidRequest(f"{name} must be on or off, not '{value}'")
+        raise InvalidRequest(f"{name} must be on or off")
     return known[value.lower()]
 
 
 def _count(name: str, value: str) -> int:
     if not value.isdecimal():
-        raise InvalidRequest(f"{name} must be a whole number, not '{value}'")
+        raise InvalidRequest(f"{name} must be a whole number")
     return int(value)
 
 
@@ -93,7 +122,7 @@ def _seconds(name: str, value: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < float("inf"):
-        raise InvalidRequest(f"{name} must be a number of seconds, not '{value}'")
+        raise InvalidRequest(f"{name} must be a number of seconds")
     return seconds
 
 

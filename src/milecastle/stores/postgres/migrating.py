@@ -83,8 +83,9 @@ def connect(address: Address) -> Connection:
     try:
         return psycopg.connect(**address.connect, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        said = str(error).partition("\n")[0]
-        raise Unavailable(f"PostgreSQL could not be reached: {said}") from None
+        said = address.masked(str(error)).partition("\n")[0]
+    # Raised out here, it does not carry along the driver's error, which may quote the URL.
+    raise Unavailable(f"PostgreSQL could not be reached: {said}")
 
 
 def _body(schema: str, above: int) -> str:
