@@ -7,9 +7,10 @@ meets the child of another branch.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
-from milecastle.errors import InvalidRequest
+from milecastle.errors import Conflict, InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.store import Store
@@ -62,11 +63,26 @@ def children_of(store: Store, key: ThreadKey) -> Iterator[ThreadInfo]:
 
 
 def delete_with_children(store: Store, key: ThreadKey, *, head: int | None = None) -> bool:
-    """Remove a thread and those of its subgraphs."""
+    """Remove a thread and those of its subgraphs.
+
+    With ``head``, only if that is still its head; otherwise ``Conflict``, and all stay. Then those
+    of its subgraphs stay that are written to meanwhile: a thread of this name began anew.
+    """
+    if head is None:
+        was_there = store.delete(key)
+        for child in list(children_of(store, key)):
+            store.delete(child.key)
+        return was_there
+    heads = {child.key: _head(store, child.key) for child in children_of(store, key)}
     was_there = store.delete(key, head=head)
-    for child in list(children_of(store, key)):
-        store.delete(child.key)
+    for child_key, seen in heads.items():
+        with suppress(Conflict):
+            store.delete(child_key, head=seen)
     return was_there
+
+
+def _head(store: Store, key: ThreadKey) -> int:
+    return next((entry.seq for entry in store.history(key, limit=1)), 0)
 
 
 def own_threads(

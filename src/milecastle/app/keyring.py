@@ -5,14 +5,16 @@ Rules:
 - The keys of threads are kept in a store of any kind, wrapped by a key of the keyring, one
   thread of the reserved tenant ``milecastle.keys`` for each; names are hashed.
 - The first writer of a thread makes its key. The fence of the store of keys sees to it that
-  there is one only.
+  there is one only. Who begins a thread whose key is there already gives the key a new life, so
+  that nobody erases it on behalf of the thread that was there before.
 - The threads of subgraphs share the key of the thread that they belong to, and go with it.
 - Keys are not cached: once one is erased, the next call of any process finds it gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from milecastle.app.checkpoints import CheckpointStore
@@ -28,10 +30,13 @@ if TYPE_CHECKING:
 
     from milecastle.codec.encryption import KeyWrapper, ThreadSealer, WrappedKey
 
+    _Stored = Checkpoint[dict[str, object]]
+
 __all__ = ["Keyring"]
 
 _TENANT: Final = "milecastle.keys"
 _KEY_BYTES: Final = 32
+_LIFE_BYTES: Final = 8
 _PAGE: Final = 1000
 
 
@@ -75,8 +80,8 @@ class Keyring:
 
         address = _address(key)
         found = self._keys.get_latest(address)
-        while found is None and new:
-            found = self._make(address)
+        if new and (found is None or not is_child(key)):
+            found = self._begin(address, found)
         thread_key = self._wrapper.unwrap(_wrapped(found), address.thread) if found else None
         return ThreadSealer(key, thread_key)
 
@@ -86,6 +91,21 @@ class Keyring:
         A thread of a subgraph has none of its own.
         """
         return not is_child(key) and self._keys.delete_thread(_address(key))
+
+    def eraser(self, key: ThreadKey) -> Callable[[], bool]:
+        """Erases the key of a thread, unless a thread of that name begins after this call."""
+        address = _address(key)
+        seen = None if is_child(key) else self._keys.get_latest(address)
+
+        def erase() -> bool:
+            while seen and (found := self._keys.get_latest(address)):
+                if _life(found) != _life(seen):
+                    break
+                with suppress(Conflict):  # a rotation, or a thread that begins: look again
+                    return self._keys.store.delete(address, head=found.seq)
+            return False
+
+        return erase
 
     def rotate(self) -> int:
         """Wrap the keys of all threads with the current key; how many were not yet.
@@ -103,15 +123,23 @@ class Keyring:
         """Release the store of keys."""
         self._keys.close()
 
-    def _make(self, address: ThreadKey) -> Checkpoint[dict[str, object]] | None:
-        """A key for a thread that has none, or the one that somebody else made meanwhile."""
+    def _begin(self, address: ThreadKey, found: _Stored | None) -> _Stored:
+        """The key of a thread that begins, made or with a new life, by us or by somebody else."""
+        from os import urandom
+
         from milecastle.codec.encryption import new_thread_key
 
-        wrapped = self._wrapper.wrap(new_thread_key(), address.thread)
-        try:
-            return self._keys.put(address, _state(wrapped), head=0)
-        except Conflict:
-            return self._keys.get_latest(address)
+        while True:
+            wrapped = (
+                _wrapped(found) if found else self._wrapper.wrap(new_thread_key(), address.thread)
+            )
+            state = _state(wrapped, urandom(_LIFE_BYTES))
+            try:
+                return self._keys.put(address, state, head=found.seq if found else 0)
+            except Conflict:
+                before, found = found, self._keys.get_latest(address)
+            if found and not (before and _life(before) == _life(found)):
+                return found
 
     def _rewrap(self, address: ThreadKey) -> int:
         while (found := self._keys.get_latest(address)) is not None:
@@ -121,7 +149,7 @@ class Keyring:
                 if is_old:
                     secret = self._wrapper.unwrap(wrapped, address.thread)
                     again = self._wrapper.wrap(secret, address.thread)
-                    self._keys.put(address, _state(again), head=found.seq)
+                    self._keys.put(address, _state(again, _life(found)), head=found.seq)
                 self._keys.prune(address, keep_last=1)
             except Conflict:  # another rotation, or an erasure: look again
                 continue
@@ -177,11 +205,15 @@ def _address(key: ThreadKey) -> ThreadKey:
     return ThreadKey(_TENANT, hashlib.sha256(name.encode()).hexdigest())
 
 
-def _state(wrapped: WrappedKey) -> dict[str, object]:
-    return {"key_id": wrapped[0], "wrapped": wrapped[1]}
+def _state(wrapped: WrappedKey, life: object) -> dict[str, object]:
+    return {"key_id": wrapped[0], "wrapped": wrapped[1], "life": life}
 
 
-def _wrapped(found: Checkpoint[dict[str, object]]) -> WrappedKey:
+def _life(found: _Stored) -> object:
+    return found.state.get("life")
+
+
+def _wrapped(found: _Stored) -> WrappedKey:
     match found.state:
         case {"key_id": str(key_id), "wrapped": bytes(wrapped)}:
             return key_id, wrapped

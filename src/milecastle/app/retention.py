@@ -5,9 +5,16 @@ Rules:
 - A checkpoint goes only if every rule that is given lets it go.
 - A thread goes whole only by age alone, and only when its newest run ended: who waits for an
   answer, sleeps or runs keeps at least the head, and whatever its writer still rests on.
-- The threads of its subgraphs go with it, and never before it: it may need them to go on.
-- A thread that is written to meanwhile is tried again, and then left for the next time.
-- The key of an encrypted thread goes before the thread, as in an erasure.
+- It goes only if its head is still the one that was seen before anything else was looked at. A
+  run, an update and a fork begin with an entry, so that nothing acknowledged goes unseen.
+- The threads of its subgraphs go with it, and never before it: it may need them to go on. Only
+  its runs write to them, so that its fence is theirs; each goes at the head that it had before
+  the thread went, or stays, and is then an orphan for the next time.
+- A thread that is written to meanwhile stays: its pruning is tried again, and then both are left
+  for the next time.
+- The key of an encrypted thread goes once the thread is gone, never before: a key is all that is
+  left of a sweep that died in between, and an erasure of that name takes it. A thread that begins
+  anew under the name keeps the key (``Keyring.eraser``).
 """
 
 from __future__ import annotations
@@ -60,7 +67,7 @@ class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
     """What went, or with ``dry_run`` what would go.
 
     ``threads`` were looked at; ``pruned`` of them lost ``dropped`` checkpoints; ``deleted`` went
-    whole, with their subgraphs. ``busy`` were written to all the time: they come next time.
+    whole, with their subgraphs. ``busy`` were written to meanwhile: they come next time.
     """
 
     threads: int
@@ -122,10 +129,9 @@ class _Sweep:
         if is_child(key) and root_of(key) == self._gone:
             return
         self._threads += 1
-        if self._is_over(key):
-            self._gone = key
-            if self._dry_run or self._delete(key):
-                self._deleted.append(key.thread)
+        head = self._find_end(key)
+        if head is not None:
+            self._let_go(key, head)
             return
         dropped = self._prune_patiently(key)
         if dropped is None:
@@ -144,23 +150,36 @@ class _Sweep:
             dry_run=self._dry_run,
         )
 
-    def _is_over(self, key: ThreadKey) -> bool:
-        """Whether a thread goes whole: its newest run ended, and nothing happened since."""
+    def _find_end(self, key: ThreadKey) -> int | None:
+        """The head of a thread that goes whole: its newest run ended, and nothing happened since.
+
+        The head is read first: whatever is written from then on moves it.
+        """
         if self._limit is None or self._keep_last is not None:
-            return False
+            return None
+        newest = next(iter(self._store.history(key, limit=1)), None)
         runs = self._store.runs(key, limit=1)
         if not runs or TRANSITIONS[runs[0].status]:
-            return False
+            return None
         if is_child(key) and self._store.runs(root_of(key), limit=1):
-            return False
-        newest = next(iter(self._store.history(key, limit=1)), None)
+            return None
         times = runs[0].started_at, runs[0].ended_at or 0, newest.created_at if newest else 0
-        return max(times) < self._limit
+        return (newest.seq if newest else 0) if max(times) < self._limit else None
 
-    def _delete(self, key: ThreadKey) -> bool:
-        if self._encryption is not None:
-            self._encryption.erase(key)
-        return delete_with_children(self._store, key)
+    def _let_go(self, key: ThreadKey, head: int) -> None:
+        if not self._dry_run:
+            erase = self._encryption.eraser(key) if self._encryption else None
+            try:
+                if not delete_with_children(self._store, key, head=head):
+                    return
+            except Conflict as conflict:
+                if conflict.head:  # without a head, somebody else deleted it
+                    self._busy.append(key.thread)
+                return
+            if erase:
+                erase()
+        self._gone = key
+        self._deleted.append(key.thread)
 
     def _prune_patiently(self, key: ThreadKey) -> int | None:
         """Prune a thread beside its writers; ``None`` if they left no gap for it."""
