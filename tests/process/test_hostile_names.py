@@ -11,16 +11,22 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import msgspec.structs
 import pytest
 
 from milecastle import END, START, InvalidRequest, MilecastleError, StateGraph
 from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunStatus
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
-from milecastle.testing.entries import Writer, a_failure, a_result
+from milecastle.testing.broken_lists import (
+    LimitsFromTheEnd,
+    LimitsWithinAWord,
+    StumblesOverTheStatus,
+)
+from milecastle.testing.entries import Writer, a_failure, a_result, a_run
 from tests.every_store import EVERY_KIND, Stores
 
 TEXT = 2
@@ -161,6 +167,55 @@ def test_a_store_that_changes_names_is_caught() -> None:
         if verdict(store, name, number) != verdict(memory, name, number)
     ]
     assert found == ["cafe\u0301"]
+
+
+LIMITS = (
+    0, 1, 2, 3, 4, -1, -2, -3, 2**31 - 1, 2**31, -(2**31) - 1, 2**32, 2**63 - 1, 2**63,
+    -(2**63) - 1, 2**64, 2**70, -(2**70), 10**40, -(10**40),
+)  # fmt: skip
+
+
+def wrongly_listed(store: Store) -> Iterator[str]:
+    """Lists that are not what a limit or a status means, of three threads with three runs each."""
+    keys = [ThreadKey("limits", name) for name in "abc"]
+    for number, key in enumerate(keys):
+        writer = Writer(key, 10 * number + 1).begin(store, 3)
+        runs = tuple(a_run(key, 10 * number + place, status="failed") for place in (2, 3))
+        store.commit(writer.batch(runs=runs))
+    everything = _listed(store, keys[1], None)
+    if [len(found) for found in everything] != [3, 3, 3, 3, 3]:
+        yield "without a limit"
+    for limit in LIMITS:
+        if _listed(store, keys[1], limit) != [found[: max(0, limit)] for found in everything]:
+            yield f"limit {limit}"
+    for status in names():
+        if _listed(store, keys[1], None, status)[-1] != []:
+            yield f"status {status!a}"
+
+
+def _listed(store: Store, key: ThreadKey, limit: int | None, status: str = "failed") -> list[Any]:
+    wanted = cast("RunStatus", status)
+    try:
+        return [
+            list(store.history(key, limit=limit)),
+            list(store.entries(key, limit=limit)),
+            list(store.runs(key, limit=limit)),
+            list(store.threads(key.tenant, limit=limit)),
+            list(store.threads(key.tenant, limit=limit, status=wanted)),
+        ]
+    except MilecastleError as error:
+        return [type(error)]
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_any_limit_and_any_status_mean_the_same_on_every_store(stores: Stores, kind: str) -> None:
+    assert list(wrongly_listed(stores.open(kind))) == []
+
+
+def test_stores_that_stumble_over_limits_and_statuses_are_caught() -> None:
+    assert "limit -1" in set(wrongly_listed(LimitsFromTheEnd()))
+    assert "limit 9223372036854775808" in set(wrongly_listed(LimitsWithinAWord()))
+    assert "status '\\ud800'" in set(wrongly_listed(StumblesOverTheStatus()))
 
 
 class Bag(TypedDict):

@@ -19,7 +19,8 @@ Rules that every store keeps, and that ``milecastle.testing.StoreContract`` chec
    replaces the earlier. They outlast entries whose source is in ``HOLDING`` (takeover, interrupt,
    answer, sleep); any other entry ends them.
 9. Lists have one order on every store: histories and runs newest first, text by code point. A
-   limit counts what is left after every other condition.
+   limit counts what is left after every other condition; one below 0 is 0, and none is too great.
+   What cannot be there is not found, and is no error: a status that no run has lists nothing.
 10. Deleting removes all of a thread and nothing of any other.
 11. Pruning changes no state that is still there. A writer that goes on from the head that it
     knows, with the pointers that it knows, is read back right.
@@ -156,7 +157,7 @@ class Store(Protocol):
     ) -> Sequence[ThreadInfo]:
         """The tenant's threads that have a run, by thread id, from above ``after`` if given.
 
-        ``status`` is that of a thread's newest run.
+        ``status`` is that of a thread's newest run; any other text lists nothing.
         """
         ...
 

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import msgspec.structs
 
-from milecastle.errors import Unavailable
+from milecastle.errors import Corrupted, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry
 from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.store import Batch, Chain
 from milecastle.testing.broken_store import BrokenStore
+
+ANY_LIMIT = "test_a_limit_may_be_any_number"
 
 
 class ListsOldestFirst(
@@ -225,6 +227,45 @@ class LimitsBeforeItFilters(BrokenStore, caught_by=("test_threads_are_limited_af
         """Take a page, and filter it."""
         found = super().threads(tenant, limit=limit, after=after)
         return [info for info in found if status is None or info.status == status]
+
+
+class LimitsFromTheEnd(BrokenStore, caught_by=(ANY_LIMIT,)):
+    """Leaves as many out as a limit is below 0."""
+
+    def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
+        """Cut a list as Python does."""
+        return super().runs(key)[:limit]
+
+
+class LimitsWithinAWord(BrokenStore, caught_by=(ANY_LIMIT,)):
+    """Counts in 64 bits."""
+
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Refuse what is more."""
+        if limit is not None and limit.bit_length() > 63:
+            raise StoreError("out of range")
+        return super().entries(key, after=after, limit=limit)
+
+
+class StumblesOverTheStatus(
+    BrokenStore, caught_by=("test_a_status_that_no_run_has_lists_nothing",)
+):
+    """Hands it to a database as it is."""
+
+    def threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Take text that cannot be kept for damage."""
+        if status and any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in status):
+            raise Corrupted("a text that was never written", place="threads")
+        return super().threads(tenant, status=status, limit=limit, after=after)
 
 
 class ListsAfterAgain(BrokenStore, caught_by=("test_threads_are_paged",), seen_by_model=True):

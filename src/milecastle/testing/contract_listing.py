@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import cast
 
 import msgspec.structs
 
@@ -171,6 +172,25 @@ class ListingClauses(ContractHooks):
         assert self._threads(store, limit=2, status="failed") == ["1", "4"]
         assert self._threads(store, limit=2, status="failed", after="1") == ["4", "7"]
 
+    def test_a_limit_may_be_any_number(self, store: Store) -> None:
+        """Rule 9: one below 0 is 0, and none is too great."""
+        self._ten_threads(store)
+        writer = Writer(a_key("long")).begin(store, 5)
+        for number in range(2, 5):
+            store.commit(writer.batch(runs=(a_run(writer.key, number),)))
+        everything = self._counts(store, writer, None)
+        assert everything == [5, 5, 4, 11, 3]
+        for limit in (-1, -3, -(2**31), -(2**63) - 1, -(2**70)):
+            assert self._counts(store, writer, limit) == [0] * 5
+        for limit in (2**31, 2**32, 2**63 - 1, 2**63, 2**64, 2**70):
+            assert self._counts(store, writer, limit) == everything
+
+    def test_a_status_that_no_run_has_lists_nothing(self, store: Store) -> None:
+        """Rule 9: whatever its text is; nothing is folded or cut off."""
+        self._ten_threads(store)
+        for text in ("", "nonsense", "FAILED", "failed ", "failed\0", "fail%", "\0", "\ud800"):
+            assert self._threads(store, status=cast("RunStatus", text)) == [], ascii(text)
+
     def test_threads_are_paged(self, store: Store) -> None:
         """Rule 9: ``after`` is not listed again, and need not be there."""
         self._ten_threads(store)
@@ -203,6 +223,16 @@ class ListingClauses(ContractHooks):
     ) -> list[str]:
         found = store.threads("tenant", status=status, limit=limit, after=after)
         return [info.key.thread for info in found]
+
+    def _counts(self, store: Store, writer: Writer, limit: int | None) -> list[int]:
+        """How much is listed in each way that has a limit."""
+        return [
+            len(list(store.history(writer.key, limit=limit))),
+            len(store.entries(writer.key, limit=limit)),
+            len(store.runs(writer.key, limit=limit)),
+            len(self._threads(store, limit=limit)),
+            len(self._threads(store, limit=limit, status="failed")),
+        ]
 
     def _ten_threads(self, store: Store) -> None:
         """Fill threads "0" to "9": running, failed, interrupted, running and so on."""

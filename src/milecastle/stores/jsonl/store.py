@@ -171,7 +171,8 @@ class JsonlStore:
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
         with self._pool.reading(key) as log:
-            found = (reading.run_of(log, run_id) for run_id in log.index.newest_runs()[:limit])
+            count = None if limit is None else max(0, limit)
+            found = (reading.run_of(log, run_id) for run_id in log.index.newest_runs()[:count])
             return [run for run in found if run is not None]
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:

@@ -135,13 +135,13 @@ class MemoryStore:
             if log is None or not log.entries:
                 return []
             first = max(0, after + 1 - log.entries[0].seq)
-            return log.entries[first : None if limit is None else first + limit]
+            return log.entries[first : None if limit is None else first + max(0, limit)]
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
         with self._lock:
             log = self._log(key)
-            return [_own(run) for run in _newest_first(log)[:limit]] if log else []
+            return [_own(run) for run in _newest_first(log)[: _count(limit)]] if log else []
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
         """One run, or ``None``."""
@@ -174,7 +174,7 @@ class MemoryStore:
             )
             logs = [self._logs[key] for key in keys if self._logs[key].runs]
             found = [ThreadInfo.of(_newest_first(log)[0]) for log in logs]
-        return [info for info in found if status is None or info.status == status][:limit]
+        return [info for info in found if status in (None, info.status)][: _count(limit)]
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
         """A stored manifest, or ``None``."""
@@ -225,6 +225,10 @@ class MemoryStore:
     def _check_open(self) -> None:
         if self._closed:
             raise Unavailable("the memory store was closed")
+
+
+def _count(limit: int | None) -> int | None:
+    return None if limit is None else max(0, limit)
 
 
 def _conflict(key: ThreadKey, expected: int, head: int) -> Conflict:

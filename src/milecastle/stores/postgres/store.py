@@ -139,7 +139,7 @@ class PostgresStore:
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
-        found = self._read(self._sql.runs, key, limit=limit)
+        found = self._read(self._sql.runs, key, limit=_count(limit))
         return [rows.run_from(key, row) for row in found]
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
@@ -162,7 +162,7 @@ class PostgresStore:
     ) -> Sequence[ThreadInfo]:
         """The tenant's threads by thread id."""
         self._pool.check_open()
-        if not is_plain(tenant):
+        if not is_plain(tenant) or not is_plain(status or ""):
             return []
         lowest, skipped = thread_bounds(after)
         query = self._sql.threads if status is None else self._sql.threads_by_status
@@ -171,7 +171,7 @@ class PostgresStore:
             "status": status,
             "from": lowest,
             "after": skipped,
-            "limit": limit,
+            "limit": _count(limit),
         }
         found = self._retry(query, parameters, tenant)
         return [rows.info_from(tenant, row) for row in found]
@@ -297,6 +297,11 @@ def _prepare(address: Address) -> None:
 
 def _within(seq: int) -> int:
     return max(0, min(seq, _FURTHEST))
+
+
+def _count(limit: int | None) -> int | None:
+    """A limit that the database can take."""
+    return None if limit is None else _within(limit)
 
 
 def _from_newest_snapshot(entries: list[Entry]) -> tuple[Entry, ...]:

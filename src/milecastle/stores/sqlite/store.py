@@ -193,7 +193,8 @@ class SqliteStore:
         count = _NO_LIMIT if limit is None else max(0, min(limit, _NO_LIMIT))
         with self._connections.reading() as cursor:
             view = View(cursor, self.path)
-            found = view.threads(_possible(tenant), status, _least_above(after), count)
+            wanted = None if status is None else _possible(status)
+            found = view.threads(_possible(tenant), wanted, _least_above(after), count)
             return [_info(view, thread) for thread in found]
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
@@ -237,13 +238,13 @@ class SqliteStore:
         self._known[key] = known
 
 
-def _possible(tenant: str) -> str:
-    """The tenant, or a name that none has in place of one that cannot be."""
+def _possible(name: str) -> str:
+    """The name, or one that nothing has in place of one that cannot be."""
     try:
-        tenant.encode()
+        name.encode()
     except UnicodeEncodeError:
         return ""
-    return tenant
+    return name
 
 
 def _least_above(after: str | None) -> str:
