@@ -8,8 +8,9 @@ Rules:
 
 - Each waiter learns its own outcome. A conflict fails one batch; anything else that the store
   raises fails every batch of the group.
-- Nobody waits for ever: whatever the store raises, the waiters are told; a forked child starts
-  afresh.
+- Nobody waits for ever: whatever the store does, the waiters are told; where no thread can be
+  started, each writes for itself; a forked child starts afresh.
+- Who is interrupted before its batch is taken takes it back; later it first learns the outcome.
 - The queue is bounded: who finds it full waits for room.
 - Writing and computing take place side by side: if the thread was idle for longer than a write
   takes, because every run was computing, it leaves half of what then comes for its next turn.
@@ -23,6 +24,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from time import monotonic, sleep
 from typing import Final, cast
 from weakref import WeakKeyDictionary, ref
@@ -51,20 +53,24 @@ _IDLE: Final = 2.0
 
 
 class Waiter(msgspec.Struct, eq=False):
-    """Who waits for a batch. ``bell`` is called once with all of a group that have it in common."""
+    """Who waits for a batch. ``bell`` is called once with all of a group that have it in common.
+
+    It sets ``told``; from then on ``outcome`` is what became of the batch.
+    """
 
     batch: Batch
     bell: Bell
     outcome: StoreError | None = None
+    told: bool = False
 
 
 Bell = Callable[[Sequence[Waiter]], None]
 
 
 class _ThreadWaiter(Waiter):
-    """A thread that waits until ``told`` is free."""
+    """A thread that waits at a gate."""
 
-    told: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    gate: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
 
 class Committer:
@@ -88,6 +94,7 @@ class Committer:
         self._places = [threading.Lock() for _ in range(self._writers)]
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._writing: set[int] = set()
         self._resting = True
         self._quickest = float("inf")
 
@@ -96,25 +103,44 @@ class Committer:
         for place in self._places:
             if place.acquire(blocking=False):
                 try:
-                    self._open().commit(batch)
+                    self._write_here(batch)
                 finally:
                     place.release()
                 return
         self._commit_with_others(batch)
 
+    def _write_here(self, batch: Batch) -> None:
+        self._writing.add(get_ident())
+        try:
+            self._open().commit(batch)
+        finally:
+            self._writing.discard(get_ident())
+
     def _commit_with_others(self, batch: Batch) -> None:
+        if get_ident() in self._writing:  # a stream that the collector closes while this one writes
+            raise Unavailable("another commit of this thread is under way")
         while self.is_full:
             sleep(PAUSE)
-        waiter = _ThreadWaiter(batch, _free_all)
-        waiter.told.acquire()
-        self.add(waiter)
+        waiter = _ThreadWaiter(batch, _open_gates)
+        waiter.gate.acquire()
         try:
-            waiter.told.acquire()
-        except BaseException:  # Ctrl-C: it takes effect once the outcome is known
-            waiter.told.acquire()
+            self.add(waiter)
+        except Unavailable:  # no thread: whoever is left in the queue is written by its own
+            if self.take_back(waiter):
+                self._commit_in_turn(batch)
+                return
+        try:
+            waiter.gate.acquire()
+        except BaseException:  # Ctrl-C
+            if not self.take_back(waiter) and not waiter.told:
+                waiter.gate.acquire()
             raise
         if waiter.outcome is not None:
             raise waiter.outcome
+
+    def _commit_in_turn(self, batch: Batch) -> None:
+        with self._places[-1]:
+            self._write_here(batch)
 
     @property
     def is_full(self) -> bool:
@@ -122,19 +148,31 @@ class Committer:
         return len(self._waiting) >= self._room
 
     def add(self, waiter: Waiter) -> None:
-        """Have a batch written with what else is waiting."""
+        """Have a batch written with what else is waiting; ``Unavailable`` if nobody can write."""
         self._waiting.append(waiter)
         if self._resting:
             self._wake()
 
+    def take_back(self, waiter: Waiter) -> bool:
+        """Whether a batch was still waiting; then it is not written any more."""
+        try:
+            self._waiting.remove(waiter)
+        except ValueError:
+            return False
+        return True
+
     def _wake(self) -> None:
         with self._changed:
-            self._resting = False
             if self._thread is None:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._work, name="milecastle-committer", daemon=True
                 )
-                self._thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise Unavailable(f"no thread for commits: {error}") from error
+                self._thread = thread
+            self._resting = False
             self._changed.notify()
 
     def _work(self) -> None:
@@ -166,7 +204,10 @@ class Committer:
 
     def _outcomes(self, batches: list[Batch]) -> Sequence[StoreError | None]:
         try:
-            return self._open().commit_many(batches)
+            outcomes = self._open().commit_many(batches)
+            if len(outcomes) != len(batches):
+                raise ValueError(f"it told {len(outcomes)} of {len(batches)} outcomes")
+            return outcomes
         except StoreError as error:
             return [error] * len(batches)
         except BaseException as error:
@@ -199,13 +240,13 @@ def _tell(group: Sequence[Waiter], outcomes: Sequence[StoreError | None]) -> Non
         bell(told)
 
 
-def _free_all(waiters: Sequence[Waiter]) -> None:
+def _open_gates(waiters: Sequence[Waiter]) -> None:
     for waiter in waiters:
-        cast("_ThreadWaiter", waiter).told.release()
+        waiter.told = True
+        cast("_ThreadWaiter", waiter).gate.release()
 
 
 _committers: WeakKeyDictionary[GroupStore, Committer] = WeakKeyDictionary()
-_lock = threading.Lock()
 
 
 def committer_of(store: Store) -> Committer | None:
@@ -213,11 +254,8 @@ def committer_of(store: Store) -> Committer | None:
     if not store.blocking or not hasattr(store, "commit_many"):
         return None  # isinstance() of a protocol is slow
     group_store = cast("GroupStore", store)
-    with _lock:
-        committer = _committers.get(group_store)
-        if committer is None:
-            committer = _committers[group_store] = Committer(group_store)
-        return committer
+    found = _committers.get(group_store)
+    return found or _committers.setdefault(group_store, Committer(group_store))
 
 
 def _forget_in_child() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
 from weakref import WeakKeyDictionary, ref
 
 from milecastle.drivers.committer import PAUSE, Committer, Waiter
+from milecastle.errors import Unavailable
 from milecastle.ports.store import Batch
 
 __all__ = ["LoopCommits", "commits_of"]
@@ -36,13 +38,18 @@ class LoopCommits:
             await asyncio.sleep(PAUSE)
         loop = asyncio.get_running_loop()
         waiter = _LoopWaiter(batch, self, future=loop.create_future())
-        committer.add(waiter)
+        try:
+            committer.add(waiter)
+        except Unavailable:
+            if committer.take_back(waiter):
+                raise
         try:
             await waiter.future
         except asyncio.CancelledError:
-            if waiter.future.cancelled():
+            while not waiter.told:
                 waiter.future = loop.create_future()
-                await asyncio.wait([waiter.future])
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([waiter.future])
             raise
         if waiter.outcome is not None:
             raise waiter.outcome
@@ -60,6 +67,7 @@ class LoopCommits:
 
 def _settle(told: Sequence[Waiter]) -> None:
     for waiter in told:
+        waiter.told = True
         future = cast("_LoopWaiter", waiter).future
         if not future.done():
             future.set_result(None)

@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import msgspec
 import pytest
 
-from milecastle.drivers.committer import Committer, committer_of, share_of
+from milecastle.drivers.committer import Committer, Waiter, committer_of, share_of
 from milecastle.drivers.loop_commits import commits_of
 from milecastle.errors import Conflict, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
@@ -275,3 +277,133 @@ def test_any_other_error_reaches_every_thread_of_the_group() -> None:
     outcomes = commit_in_threads(Committer(store), first_batches(9))
     assert outcomes.count(None) == 1, "the first one wrote by itself"
     assert sum(isinstance(outcome, Unavailable) for outcome in outcomes) == 8
+
+
+# ---- at odd moments
+
+
+def hold_a_place(committer: Committer, store: SlowStore) -> threading.Thread:
+    """Have somebody write for a while, so that the next one has to wait."""
+    store.seconds = 0.2
+    holder = threading.Thread(target=committer.commit, args=[first_batch("holder")])
+    holder.start()
+    time.sleep(0.05)
+    return holder
+
+
+def test_who_is_cancelled_when_its_outcome_is_on_the_way_is_let_go() -> None:
+    class Instant(Committer):
+        def add(self, waiter: Waiter) -> None:
+            waiter.bell([waiter])
+
+    async def cancel_at_once() -> None:
+        commits = commits_of(Instant(store))
+        for number in range(20):
+            task = asyncio.create_task(commits.commit(first_batch(f"thread-{number}")))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(task, 5)
+
+    store = SlowStore()
+    asyncio.run(cancel_at_once())
+
+
+def test_who_is_cancelled_twice_still_waits_until_the_outcome_is_known() -> None:
+    store = SlowStore(0.1)
+    batch = first_batch("cancelled")
+
+    async def cancel_twice() -> bool:
+        task = asyncio.create_task(commits_of(Committer(store)).commit(batch))
+        for _ in range(2):
+            await asyncio.sleep(0.02)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return store.read(batch.key) is not None
+
+    assert asyncio.run(cancel_twice())
+
+
+@pytest.mark.parametrize("moment", ["before it waits", "after it was told"])
+def test_a_thread_that_is_interrupted_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    class Gate:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self._calls = 0
+
+        def acquire(self) -> None:
+            self._calls += 1
+            if self._calls == 2 and moment == "before it waits":
+                raise KeyboardInterrupt
+            assert self._lock.acquire(timeout=5), "it would wait for ever"
+            if self._calls == 2:
+                raise KeyboardInterrupt
+
+        def release(self) -> None:
+            self._lock.release()
+
+    class Interrupted(Waiter):
+        gate: Any = msgspec.field(default_factory=Gate)
+
+    monkeypatch.setattr("milecastle.drivers.committer._ThreadWaiter", Interrupted)
+    store = SlowStore()
+    committer = Committer(store)
+    holder = hold_a_place(committer, store)
+    batch = first_batch("interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        committer.commit(batch)
+    holder.join()
+    assert (store.read(batch.key) is not None) == (moment == "after it was told")
+
+
+def test_where_no_thread_can_be_started_each_writes_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = SlowStore()
+    committer = Committer(store)
+    holder = hold_a_place(committer, store)
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    batch = first_batch("thread")
+    committer.commit(batch)
+    assert store.read(batch.key) is not None
+    [outcome] = asyncio.run(commit_all(committer, [first_batch("run")]))
+    assert isinstance(outcome, Unavailable)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    holder.join()
+    assert asyncio.run(commit_all(committer, [first_batch("run")])) == [None]
+
+
+def test_a_store_that_tells_too_few_outcomes_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = SlowStore()
+    monkeypatch.setattr(store, "commit_many", lambda batches: [])
+    outcomes = asyncio.run(commit_all(Committer(store), first_batches(3)))
+    assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
+
+
+def test_a_commit_within_a_commit_of_the_same_thread_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the collector closes somebody's stream in the middle of one."""
+    store = SlowStore(0)
+    committer = Committer(store)
+    refused: list[Exception] = []
+
+    def commit(batch: Batch) -> None:
+        try:
+            committer.commit(first_batch("inner"))
+        except Unavailable as error:
+            refused.append(error)
+
+    monkeypatch.setattr(store, "commit", commit)
+    committer.commit(first_batch("outer"))
+    assert len(refused) == 1
