@@ -19,8 +19,8 @@ __all__ = ["command"]
 def command(session: Session, print_only: bool) -> None:
     """Bring the tables of a store up to date.
 
-    PostgreSQL and SQLite are also brought up to date when they are opened, unless the URL says
-    migrate=off; this is for who does it apart, as the owner of the tables.
+    PostgreSQL and SQLite are also brought up to date when they are opened, PostgreSQL unless its
+    URL says migrate=off; this is for who does it apart, as the owner of the tables.
     """
     found = session.url()
     if found is None:
