@@ -45,11 +45,18 @@ proof: proof-loss
     {{ python }} -m pytest -m slow
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
+    {{ python }} -m benchmarks stores --json
+    {{ python }} -m benchmarks growth --json
+    {{ python }} -m benchmarks incremental --json
+    {{ python }} -m benchmarks fanout --json
+    {{ python }} -m benchmarks memory --json
 
 # nothing acknowledged is ever lost, at the sizes of docs/evidence/stores-loss.md; cuts need root
 proof-loss:
     MILECASTLE_CUTS=2000 {{ long }} tests/process/test_power_cut.py
     MILECASTLE_EVERY=1 {{ long }} tests/recovery/test_disturbed_runs.py
+    MILECASTLE_EXHAUSTIVE=1 {{ long }} tests/recovery/test_jsonl_damage.py tests/recovery/test_sqlite_truncation.py
+    MILECASTLE_FLIPS=0 {{ long }} tests/recovery/test_sqlite_damage.py
     MILECASTLE_KILLS=20000 {{ long }} tests/process/test_jsonl_kills.py
     MILECASTLE_KILLS=5000 MILECASTLE_CLIENT_KILLS=2000 {{ long }} tests/process/test_kills.py
     MILECASTLE_KILLS=2000 {{ long }} tests/process/test_postgres_outcomes.py -k ended_backends

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from milecastle.errors import Corrupted
+from milecastle.errors import CodecError, Corrupted
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.jsonl.repair import repair_file
@@ -30,13 +31,18 @@ def line_ends(data: bytes) -> list[int]:
 
 def test_every_truncation_is_a_valid_prefix_or_torn(tmp_path: Path) -> None:
     key, path = write_log(tmp_path, CUT_LOG)
-    data = path.read_bytes()
+    data, whole = path.read_bytes(), read_log(tmp_path, key)["history"]
     ends = [0, *line_ends(data)]
+    listings = {}
+    for end in ends:
+        path.write_bytes(data[:end])
+        listings[end] = JsonlStore(tmp_path).threads(key.tenant)
     sizes = range(len(data) + 1) if EXHAUSTIVE else {*range(0, len(data), 41), *ends}
     for size in sizes:
         path.write_bytes(data[:size])
         if size in ends:
-            assert len(read_log(tmp_path, key)["history"]) <= len(data)
+            left = read_log(tmp_path, key)["history"]
+            assert left == whole[len(whole) - len(left) :]
             continue
         with pytest.raises(Corrupted, match="torn") as caught:
             read_log(tmp_path, key)
@@ -46,8 +52,7 @@ def test_every_truncation_is_a_valid_prefix_or_torn(tmp_path: Path) -> None:
         with pytest.warns(RuntimeWarning, match="torn") as told:
             listed = JsonlStore(tmp_path).threads(key.tenant)
         assert expected in str(told[0].message)
-        path.write_bytes(data[:start])
-        assert listed == JsonlStore(tmp_path).threads(key.tenant)
+        assert listed == listings[start]
 
 
 def test_a_prefix_reads_as_the_log_did_then(tmp_path: Path) -> None:
@@ -85,6 +90,27 @@ def test_every_flipped_bit_is_damage(tmp_path: Path) -> None:
         assert found == listed or f"{path}, line {line}, byte " in str(told[0].message)
         store.close()
         assert path.read_bytes() == flipped
+
+
+def says_nothing(previous: bytes, content: bytes) -> bytes:
+    return b"0" * 32
+
+
+def test_with_checks_that_say_nothing_a_flipped_bit_would_be_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milecastle.stores.jsonl.lines._check", says_nothing)
+    key, path = write_log(tmp_path, 2048)
+    data, whole = path.read_bytes(), read_log(tmp_path, key)
+    believed: list[int] = []
+    for place in range(0, len(data), 7):
+        flipped = bytearray(data)
+        flipped[place] ^= 1
+        path.write_bytes(flipped)
+        with suppress(Corrupted, CodecError):
+            if read_log(tmp_path, key) != whole:
+                believed.append(place)
+    assert believed
 
 
 def test_a_damaged_file_keeps_no_other_thread_from_being_listed(tmp_path: Path) -> None:

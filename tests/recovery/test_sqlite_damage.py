@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from milecastle.errors import CodecError, Corrupted, FormatTooNew, InvalidRequest
-from milecastle.stores.sqlite import SqliteStore
+from milecastle.stores.sqlite import SqliteStore, view
+from milecastle.stores.sqlite.rows import Row
 from milecastle.testing.entries import Writer, a_key
 from tests.migration.sqlite_golden import REPLACED, everything_in, fill
 
@@ -96,6 +97,20 @@ def test_a_flipped_bit_of_a_row_is_never_missed(path: Path) -> None:
     found = dict(outcomes(path, data, flipped))
     assert [bit for bit, read in found.items() if read not in (None, expected)] == []
     assert sum(read is None for read in found.values()) > len(flipped) // 2
+
+
+def without_checksum(row: Row) -> Row:
+    return row[:-1]
+
+
+def test_without_checksums_a_flipped_bit_would_be_believed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, expected = path.read_bytes(), read_all(path)
+    monkeypatch.setattr(view, "checked", without_checksum)
+    flipped = bits(data, table_pages(path), of_rows=True)[::200]
+    believed = [read for _, read in outcomes(path, data, flipped) if read not in (None, expected)]
+    assert believed
 
 
 def test_a_flipped_bit_of_a_page_invents_nothing(path: Path) -> None:

@@ -1,0 +1,146 @@
+"""An SQLite file, or its write-ahead log, is cut off: what is left is right, or a clear error.
+
+A cut log is the store as it was after some earlier commit. A cut file is damage, unless nothing is
+left of it at all. Some lengths are tried; `MILECASTLE_EXHAUSTIVE=1` tries every length of the file,
+and every 64th of the log beside each end of a frame.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milecastle.model.checkpoint import Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Batch
+from milecastle.stores.sqlite import SqliteStore, view
+from tests.migration.sqlite_golden import everything_in, fill
+from tests.recovery.test_sqlite_damage import CLEAR, PAGE, invented, read_all, without_checksum
+
+EXHAUSTIVE = bool(os.environ.get("MILECASTLE_EXHAUSTIVE"))
+LOG_HEADER = 32
+FRAME = PAGE + 24
+
+
+class Remembering(SqliteStore):
+    """A store that notes what can be read of it whenever a write has changed that."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.states = [everything_in(self)]
+
+    def _note(self) -> None:
+        now = everything_in(self)
+        if now != self.states[-1]:
+            self.states.append(now)
+
+    def commit(self, batch: Batch) -> None:
+        super().commit(batch)
+        self._note()
+
+    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+        dropped = super().prune(key, head=head, cut=cut, rewritten=rewritten)
+        self._note()
+        return dropped
+
+    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+        was_there = super().delete(key, head=head)
+        self._note()
+        return was_there
+
+
+def read_left(path: Path, data: bytes, log: bytes = b"") -> list[Any] | None:
+    """What can be read of a file and a log; ``None`` if that is a clear error."""
+    for end in ("", "-wal", "-shm"):
+        Path(f"{path}{end}").unlink(missing_ok=True)
+    path.write_bytes(data)
+    if log:
+        Path(f"{path}-wal").write_bytes(log)
+    try:
+        return read_all(path)
+    except CLEAR:
+        return None
+
+
+def wrong_lengths(path: Path, lengths: Iterable[int]) -> list[int]:
+    """To which lengths a file must be cut for something to be read that was never written."""
+    data, expected = path.read_bytes(), read_all(path)
+    wrong: list[int] = []
+    for length in lengths:
+        read = read_left(path, data[:length])
+        if read is None:
+            continue
+        pairs = zip(read[:-1], expected[:-1], strict=True)
+        if any(invented(*pair) for pair in pairs) or read[-1] not in (None, expected[-1]):
+            wrong.append(length)
+    return wrong
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    fill(store)
+    store.close()
+    return path
+
+
+def some_lengths(size: int) -> Iterable[int]:
+    """The last page counts most: SQLite notices by itself that others are missing."""
+    if EXHAUSTIVE:
+        return range(size)
+    ends = range(PAGE, size, PAGE)
+    return {0, 1, *range(16, size, 997), *(end - 1 for end in ends), *ends, *range(size - 99, size)}
+
+
+def test_a_truncated_file_invents_nothing(path: Path) -> None:
+    size = path.stat().st_size
+    assert wrong_lengths(path, some_lengths(size)) == []
+
+
+def test_a_truncated_file_is_damage_unless_nothing_is_left(path: Path) -> None:
+    data = path.read_bytes()
+    assert read_left(path, b"") == read_left(path.with_name("new.db"), b"")
+    for length in (PAGE, 2 * PAGE, len(data) - PAGE, len(data) - 1):
+        assert read_left(path, data[:length]) is None, length
+
+
+def test_without_checksums_a_truncated_file_would_be_believed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "checked", without_checksum)
+    size = path.stat().st_size
+    assert wrong_lengths(path, range(size - 99, size)) != []
+
+
+def places(path: Path, data: bytes, log: bytes, states: list[Any]) -> list[int]:
+    """Which of the states each cut of a log shows, the shortest first; stops at one that is none.
+
+    A longer log never shows an earlier state: each is looked for from the last one on.
+    """
+    frames = range(LOG_HEADER, len(log) + 1, FRAME)
+    lengths = {0, *frames, *(end - 1 for end in frames), *(end + 1 for end in frames[:-1])}
+    if EXHAUSTIVE:
+        lengths.update(range(0, len(log), 64))
+    found = [0]
+    for length in sorted(lengths):
+        read = read_left(path, data, log[:length])
+        if read not in states[found[-1] :]:
+            return [*found, -1]
+        found.append(states.index(read, found[-1]))
+    return found
+
+
+def test_a_truncated_write_ahead_log_is_an_earlier_state(tmp_path: Path) -> None:
+    store = Remembering(tmp_path / "store.db")
+    fill(store)
+    data, log = (Path(f"{store.path}{end}").read_bytes() for end in ("", "-wal"))
+    store.close()
+    found = places(tmp_path / "cut.db", data, log, store.states)
+    assert sorted(set(found)) == list(range(len(store.states)))
+    del store.states[7]
+    assert places(tmp_path / "cut.db", data, log, store.states)[-1] == -1
