@@ -99,6 +99,18 @@ def test_a_flipped_bit_of_a_row_is_never_missed(path: Path) -> None:
     assert sum(read is None for read in found.values()) > len(flipped) // 2
 
 
+def test_a_flipped_bit_of_a_result_is_never_missed(path: Path) -> None:
+    """Every one: some that change the number of a row were missed once."""
+    with closing(sqlite3.connect(path)) as database:
+        query = "SELECT rootpage - 1 FROM sqlite_master WHERE name = 'results'"
+        [page] = database.execute(query).fetchone()
+    data, expected = path.read_bytes(), read_all(path)
+    of_rows = bits(data, {page}, of_rows=True)
+    found = dict(outcomes(path, data, [bit for bit in of_rows if bit // 8 // PAGE == page]))
+    assert [bit for bit, read in found.items() if read not in (None, expected)] == []
+    assert None in found.values()
+
+
 def without_checksum(row: Row) -> Row:
     return row[:-1]
 

@@ -225,8 +225,9 @@ class Writer:
 
     def batch(self, *entries: Entry, **parts: Any) -> Batch:
         """A batch of these entries, on top of the head that this writer knows."""
-        head_id = self.entries[self.head].id if self.head else None
-        known: dict[str, Any] = {"key": self.key, "head": self.head, "head_id": head_id}
+        head = self.entries.get(self.head)
+        known: dict[str, Any] = {"key": self.key, "head": self.head}
+        known["head_id"] = head.id if head else None
         return Batch(entries=entries, **{**known, **parts})
 
     def append(self, store: Store, kind: Kind = DELTA, **parts: Any) -> Entry:

@@ -384,8 +384,11 @@ def test_where_no_thread_can_be_started_each_writes_for_itself(
 def test_a_store_that_tells_too_few_outcomes_leaves_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def tell_nobody(batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+        return []
+
     store = SlowStore()
-    monkeypatch.setattr(store, "commit_many", lambda batches: [])
+    monkeypatch.setattr(store, "commit_many", tell_nobody)
     outcomes = asyncio.run(commit_all(Committer(store), first_batches(3)))
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
 

@@ -105,11 +105,15 @@ class Log:
         self._known.has_results = newest is not None
         if newest is None or not self._is_held(newest[1], head):
             return []
+        rows: list[Row] = []
         with self._view.reading(f"results, thread '{thread.key}', seq {head}"):
-            rows = self._view.all("results", (thread.origin, thread.last))
-            for number, row in enumerate(rows, 1):
+            # The row after the last is looked at too: a damaged number would put one there.
+            for row in self._view.each("results", (thread.origin,)):
                 checked(row)
-                if row[_ID] != thread.origin + number:
+                if row[_ID] > thread.last:
+                    break
+                rows.append(row)
+                if row[_ID] != thread.origin + len(rows):
                     raise Damaged
         return list({result.task: result for result in map(result_of, rows)}.values())
 

@@ -100,7 +100,7 @@ DELETE FROM origins WHERE id BETWEEN ? AND ?;
 INSERT INTO results VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: results
-SELECT id, head, seq, task, payload, sum FROM results WHERE id BETWEEN ? AND ? ORDER BY id;
+SELECT id, head, seq, task, payload, sum FROM results WHERE id > ? ORDER BY id;
 
 -- name: result_below
 SELECT id, head, seq, task, payload, sum FROM results WHERE id < ? ORDER BY id DESC LIMIT 1;
