@@ -59,7 +59,7 @@ class Drive:
         self._host = host
         self._commit: Callable[[Batch], Coroutine[Any, Any, None]] = self._commit_alone
         self._executor: ThreadPoolExecutor | None = None
-        self._tasks = LoopTasks(self._run)
+        self._tasks = LoopTasks(self._run, None if host.is_read else host.tell)
         self._outside: RunTask | None = None
         self._write = host.commit
         self._thread = get_ident()
@@ -135,6 +135,7 @@ class Drive:
             self._commit = commits_of(self._host.committer).commit
         self._host.acommit = self._commit
         self._outside = current_task.get(None)
+        self._tasks.enter()
 
     def _tell(self, events: list[Event]) -> list[Event]:
         """Tell events; those that the host wants to see. Who reads them is not in the node."""

@@ -71,6 +71,11 @@ class Host:
             )
         self.store.transact(key, work)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody reads events as they come."""
+        return self._wanted is not None
+
     async def _acommit(self, batch: Batch) -> None:
         self.commit(batch)
 

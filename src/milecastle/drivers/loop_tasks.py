@@ -25,10 +25,18 @@ _GLANCE: Final = 0.05
 
 
 class LoopTasks:
-    """Runs tasks side by side. What ended, and what was emitted, waits here to be taken."""
+    """Runs tasks side by side. What ended, and what was emitted, waits here to be taken.
 
-    def __init__(self, run: Callable[[RunTask], Awaitable[Any]]) -> None:
+    If nobody reads a stream, what is emitted waits for nobody: ``tell`` hears it at once.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[RunTask], Awaitable[Any]],
+        tell: Callable[[Event], object] | None = None,
+    ) -> None:
         self._run = run
+        self._tell = tell
         self._running: dict[asyncio.Future[Any], RunTask] = {}
         self._finished: list[Finished] = []
         self._events: deque[Event] = deque()
@@ -40,6 +48,10 @@ class LoopTasks:
         self._thread = 0
         self._closed = False
 
+    def enter(self) -> None:
+        """Take note of the loop: only on it is anything told, so that it is told in order."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
     def start(self, tasks: Sequence[RunTask]) -> None:
         """Start tasks; they run from the next turn of the loop on."""
         for task in tasks:
@@ -47,8 +59,6 @@ class LoopTasks:
             self._running[future] = task
             self._deadlines.add(task)
             future.add_done_callback(self._ended)
-        if self._loop is None:
-            self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     def cancel(self, tasks: Sequence[RunTask]) -> None:
         """Stop tasks that can be stopped."""
@@ -122,8 +132,7 @@ class LoopTasks:
         """For sync nodes: wait for room in their thread; on the loop itself nobody can wait."""
         loop = self._loop
         if loop is None or threading.get_ident() == self._thread:
-            self._events.append(event)
-            self._wake()
+            self._add(event)
             return
         if self._closed:
             return
@@ -135,11 +144,17 @@ class LoopTasks:
 
     async def aemit(self, event: Event) -> None:
         """For async nodes: wait for room without stopping the loop."""
-        if self._room is None:
-            self._room = asyncio.Condition()
-        async with self._room:
-            await self._room.wait_for(lambda: self._closed or len(self._events) < AHEAD)
-        if self._closed:
+        if self._tell is None:
+            if self._room is None:
+                self._room = asyncio.Condition()
+            async with self._room:
+                await self._room.wait_for(lambda: self._closed or len(self._events) < AHEAD)
+        if not self._closed:
+            self._add(event)
+
+    def _add(self, event: Event) -> None:
+        if self._tell is not None:
+            self._tell(event)
             return
         self._events.append(event)
         self._wake()
