@@ -2,7 +2,8 @@
 
 - Async nodes are awaited in place. Sync nodes run in a thread, so that a blocking call cannot
   stop the loop, unless they were declared ``inline``.
-- A store that may wait is never called on the loop.
+- A store that may wait is never called on the loop, nor behind sync nodes: it has threads of its
+  own.
 - Cancellation and timeouts reach inside async nodes.
 """
 
@@ -58,7 +59,7 @@ class Drive:
         self._effects = effects
         self._host = host
         self._commit: Callable[[Batch], Coroutine[Any, Any, None]] = self._commit_alone
-        self._executor: ThreadPoolExecutor | None = None
+        self._pools: dict[str, ThreadPoolExecutor] = {}
         self._tasks = LoopTasks(self._run, None if host.is_read else host.tell)
         self._outside: RunTask | None = None
         self._write = host.commit
@@ -126,8 +127,8 @@ class Drive:
         finally:
             current_task.set(self._outside)
             await self._tasks.close()
-            if self._executor is not None:
-                self._executor.shutdown(wait=False, cancel_futures=True)
+            for pool in self._pools.values():
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def _enter(self) -> None:
         """Take note of the loop that runs this, and of the task that it is a part of."""
@@ -160,12 +161,12 @@ class Drive:
                 store = self._host.store
                 if store is None or not store.blocking:
                     return self._host.begin(effect)
-                return await self._in_thread(self._host.begin, effect)
+                return await self._in_thread("store", self._host.begin, effect)
             case Recall():
                 store = self._host.store
                 if store is None or not store.blocking:
                     return effect.read()
-                return await self._in_thread(effect.read)
+                return await self._in_thread("store", effect.read)
             case _:
                 raise AssertionError(
                     f"the asynchronous driver does not know {type(effect).__name__}"
@@ -179,14 +180,16 @@ class Drive:
             return call_task(task)
         if node.policy.timeout is not None:
             return await call_in_own_thread(copy_context().run, call_task, task)
-        return await self._in_thread(copy_context().run, call_task, task)
+        return await self._in_thread("nodes", copy_context().run, call_task, task)
 
-    async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(
-                max_workers=self._host.max_parallel, thread_name_prefix="milecastle"
+    async def _in_thread(self, of: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Call in one of the threads that nodes have, or the store."""
+        pool = self._pools.get(of)
+        if pool is None:
+            pool = self._pools[of] = ThreadPoolExecutor(
+                max_workers=self._host.max_parallel, thread_name_prefix=f"milecastle-{of}"
             )
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+        return await asyncio.get_running_loop().run_in_executor(pool, function, *args)
 
     async def _commit_alone(self, batch: Batch) -> None:
         """Write a batch by itself. A cancellation waits until the outcome is known."""
@@ -194,7 +197,7 @@ class Drive:
         if store is None or not store.blocking:
             self._write(batch)
             return
-        writing = asyncio.ensure_future(self._in_thread(self._write, batch))
+        writing = asyncio.ensure_future(self._in_thread("store", self._write, batch))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
