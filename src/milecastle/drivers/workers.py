@@ -148,7 +148,7 @@ class Workers:
 
     def _work(self) -> None:
         get, put = self._todo.get, self._done.put
-        while (work := get()) is not None:
+        while (work := get()) is not None and not self._closed:
             task, context = work
             if task.node.policy.timeout is not None:
                 put(_Began(task, monotonic()))
@@ -159,12 +159,13 @@ class Workers:
             else:
                 finished = Finished(task, returned)
             put(finished)
-            if self._closed:
-                return
+        self._todo.put(None)
 
     def close(self) -> None:
-        """End the threads that are idle; those that work end when their task does."""
+        """End the threads that are idle; those that work end when their task does.
+
+        How many there are is not known, since some may be stuck: each one that ends tells the next.
+        """
         self._closed = True
-        for _ in range(self._threads):
-            self._todo.put(None)
+        self._todo.put(None)
         self._room.release()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from contextvars import ContextVar
+from time import sleep
 from typing import Annotated, Any, TypedDict
 
 from milecastle import END, START, App, ExecutionConfig, StateGraph, append
+from milecastle.drivers.workers import Workers
+from milecastle.engine.effects import RunTask
 
 user: ContextVar[str] = ContextVar("user")
 
@@ -62,3 +65,100 @@ def test_a_task_sees_the_context_of_who_called() -> None:
         assert mapped(who).invoke({"items": [1, 2, 3]})["found"] == ["ada"] * 3
     finally:
         user.reset(token)
+
+
+def workers_alive() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "milecastle-worker"]
+
+
+def all_end(before: list[threading.Thread]) -> bool:
+    """Whether the threads that came since then end soon."""
+    made = [thread for thread in workers_alive() if thread not in before]
+    for thread in made:
+        thread.join(5)
+    return not any(thread.is_alive() for thread in made)
+
+
+def late_then(later: Any, late: Any) -> App[State]:
+    """A node that is out of time at once, and one that runs after that was seen to."""
+
+    def see_to_it(state: State) -> None:
+        return None
+
+    graph: StateGraph[State] = StateGraph(State)
+    graph.add_node("late", late, timeout=0.02, on_error="see_to_it")
+    graph.add_node("see_to_it", see_to_it)
+    graph.add_node("later", later)
+    graph.add_edges(START, "late", END)
+    graph.add_edges("see_to_it", "later", END)
+    return graph.compile()
+
+
+def test_a_thread_that_comes_back_late_ends_with_the_run() -> None:
+    """Nobody reads any more that it is back, so nobody counts it."""
+    before, timed_out, back = workers_alive(), threading.Event(), threading.Event()
+
+    def late(state: State) -> dict[str, Any]:
+        timed_out.wait(5)
+        back.set()
+        return {}
+
+    def later(state: State) -> dict[str, Any]:
+        timed_out.set()
+        back.wait(5)
+        sleep(0.05)  # it takes a moment to go back to where it waits for work
+        return {"found": [1]}
+
+    assert late_then(later, late).invoke({})["found"] == [1]
+    assert all_end(before)
+
+
+def test_a_thread_that_is_still_in_its_node_ends_when_that_returns() -> None:
+    before, go = workers_alive(), threading.Event()
+
+    def late(state: State) -> dict[str, Any]:
+        go.wait(20)
+        return {}
+
+    def later(state: State) -> dict[str, Any]:
+        return {"found": [1]}
+
+    try:
+        assert late_then(later, late).invoke({})["found"] == [1]
+        assert [one for one in workers_alive() if one not in before]
+    finally:
+        go.set()
+    assert all_end(before)
+
+
+def test_idle_threads_end_with_the_run() -> None:
+    before, barrier = workers_alive(), threading.Barrier(20)
+
+    def meet(state: State) -> dict[str, Any]:
+        barrier.wait(20)
+        return {"found": [1]}
+
+    mapped(meet).invoke({"items": list(range(20))})
+    assert all_end(before)
+
+
+def test_what_waits_when_the_run_ends_is_not_begun() -> None:
+    """The tasks of a run that was stopped: who runs one may end it, and begins no other."""
+    graph: StateGraph[State] = StateGraph(State)
+    go, ran = threading.Event(), list[int]()
+
+    def work(state: State) -> dict[str, Any]:
+        go.wait(20)
+        ran.append(1)
+        return {}
+
+    graph.add_node("work", work)
+    graph.add_edges(START, "work", END)
+    node = graph.compile().graph.nodes["work"]
+    desk: Any = None
+    before, workers = workers_alive(), Workers(1)
+    workers.start([RunTask(node, {}, desk, str(number)) for number in range(3)])
+    workers.close()
+    go.set()
+    assert all_end(before)
+    assert len(ran) <= 1
