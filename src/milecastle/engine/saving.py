@@ -1,7 +1,8 @@
 """Saving: when an entry is due, and what a run leaves behind when it fails.
 
-While a batch is on its way the run records nothing else: if the commit fails, the thread belongs
-to somebody else, or the outcome is unknown, and this run must not write again.
+While a batch is made, and on its way, the run records nothing else: if the commit fails, the thread
+belongs to somebody else, or the outcome is unknown, and this run must not write again. A signal may
+interrupt the making of a batch at any line; what is half made is not built upon.
 """
 
 from __future__ import annotations
@@ -48,12 +49,15 @@ class Saver:
             status = "sleeping"
         elif not progress.next and not progress.route:
             status = "completed"
+        head, record, may_record = journal.head, journal.record, self.may_record
+        self.may_record = False
         try:
             batch = journal.append(progress, source, self._note, status, wake_at)
         except BaseException:
             self._unsaved = 0  # what cannot be written is no part of what a failure leaves
+            if journal.head == head and journal.record is record:
+                self.may_record = may_record
             raise
-        self.may_record = False
         self._note = ""
         return batch
 
@@ -64,11 +68,11 @@ class Saver:
 
     def saved(self, batch: Batch) -> None:
         """The batch was committed. A run that came to rest has nothing more to record."""
-        self.may_record = self._journal.record.status == "running"
         if batch.entries:
             self._unsaved = 0
             if batch.entries[-1].source != "takeover":
                 self._progress.since = batch.entries[-1].created_at
+        self.may_record = self._journal.record.status == "running"
 
     def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult | None:
         """A result to keep; ``None`` if the step that it belongs to was not saved itself."""
