@@ -106,6 +106,39 @@ def test_a_child_shares_neither_locks_nor_connections(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_threads_that_fork_at_the_same_time_let_the_store_go_on(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # who waits for too long is killed
+        os._exit(_fork_in_two_threads(tmp_path / "store.db"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _fork_in_two_threads(path: Path) -> int:
+    """Return the exit code: 0 if, after many forks, the store can still be used."""
+    try:
+        store = SqliteStore(path, synchronous="normal")
+        forking = [threading.Thread(target=_fork_often, args=(10,)) for _ in range(2)]
+        for thread in forking:
+            thread.start()
+        writer = Writer().begin(store)
+        while any(thread.is_alive() for thread in forking):
+            writer.append(store)
+        writer.append(store)
+    except BaseException:
+        return 1
+    return 0
+
+
+def _fork_often(times: int) -> None:
+    for _ in range(times):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
 def _write_until(done: threading.Event, store: Store, writer: Writer) -> None:
     while not done.is_set():
         writer.append(store)

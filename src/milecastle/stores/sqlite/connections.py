@@ -34,7 +34,6 @@ _PATIENCE = 10.0
 """How many seconds a fork waits for a call that is under way."""
 
 _pools: WeakSet[Connections] = WeakSet()
-_paused: list[Connections] = []
 _left_behind: list[object] = []
 
 
@@ -243,25 +242,36 @@ _DURABLE = (
 _QUICK = ("PRAGMA synchronous = NORMAL",)
 
 
-def _before_fork() -> None:
-    _paused[:] = list(_pools)
-    for pool in _paused:
-        pool.pause()
+class _Forks:
+    """Keeps calls and forks apart. One fork at a time: what is paused is paused for that one."""
 
+    def __init__(self) -> None:
+        self._one = Lock()
+        self._paused: list[Connections] = []
 
-def _after_fork() -> None:
-    for pool in _paused:
-        pool.go_on()
-    _paused.clear()
+    def before(self) -> None:
+        self._one.acquire()
+        self._paused = list(_pools)
+        for pool in self._paused:
+            pool.pause()
 
+    def after_in_parent(self) -> None:
+        for pool in self._paused:
+            pool.go_on()
+        self._paused = []
+        self._one.release()
 
-def _after_fork_in_child() -> None:
-    for pool in _paused:
-        pool.leave_behind()
-    _paused.clear()
+    def after_in_child(self) -> None:
+        for pool in self._paused:
+            pool.leave_behind()
+        self._paused = []
+        self._one = Lock()
 
 
 if hasattr(os, "register_at_fork"):
+    _forks = _Forks()
     os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+        before=_forks.before,
+        after_in_parent=_forks.after_in_parent,
+        after_in_child=_forks.after_in_child,
     )
