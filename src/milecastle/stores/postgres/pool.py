@@ -5,7 +5,7 @@ Rules:
 - A connection is lent in autocommit and comes back without any state: what one transaction needs
   is said within it, in the same round trip. So a pooler may stand between.
 - A call that got no answer raises ``Lost``; who called knows what to do about it.
-- A process that was forked opens connections of its own.
+- A process that was forked opens connections of its own, once, whichever thread comes first.
 
 ``psycopg_pool`` opens connections, with backoff, and replaces broken ones. What it has handed out
 stays here on a stack between two calls: lending from that costs next to nothing.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Condition, Lock
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -48,6 +49,7 @@ _SETTLE = b"SELECT pg_logical_emit_message(true, 'milecastle', '')"
 _SET_TENANT = b"SELECT set_config('milecastle.tenant', %(tenant)s, true)"
 _NAME_TENANT = Direct.of("tenant", b"SELECT set_config('milecastle.tenant', $1, true)", [TEXT])
 
+_pools: WeakSet[Pool] = WeakSet()
 _left_behind: list[tuple[ConnectionPool[Line], list[Lease]]] = []
 """Connections of a parent process. Letting go of one would end what is not ours."""
 
@@ -59,7 +61,13 @@ class Pool:
         self.address = address
         self._rls = address.rls
         self._closed = False
+        self.renew_lock()
         self._open()
+        _pools.add(self)
+
+    def renew_lock(self) -> None:
+        """In a forked child: who held the lock of opening and closing may be gone."""
+        self._lock = Lock()
 
     def run(self, query: bytes, parameters: Parameters, tenant: str) -> list[Row]:
         """Run one statement in a transaction of its own, in one round trip; its rows."""
@@ -170,9 +178,9 @@ class Pool:
                 while self.idle:
                     self._pool.putconn(self.idle.pop().connection)
                 self._pool.close()
+                with self._freed:
+                    self._freed.notify_all()
             self._closed = True
-        with self._freed:
-            self._freed.notify_all()
 
     def _lend(self, work: Callable[[Lease], T]) -> T:
         lease = self.take()
@@ -254,12 +262,10 @@ class Pool:
             "autocommit": True,
             "prepare_threshold": 5 if address.prepare else None,
         }
-        self._lock = Lock()
         self._freed = Condition()
         self._waiting = 0
         self._count = 0
         self.idle: list[Lease] = []
-        self._process = os.getpid()
         self._pool: ConnectionPool[Line] = ConnectionPool(
             connection_class=Line,
             kwargs=settings,
@@ -268,8 +274,20 @@ class Pool:
             timeout=address.timeout,
             open=True,
         )
+        self._process = os.getpid()  # last: whoever sees it takes what is above for its own
 
     def _leave_behind(self) -> None:
-        # Locks may have been held when the process was forked; new ones cannot have been.
-        _left_behind.append((self._pool, self.idle))
-        self._open()
+        with self._lock:
+            self.check_open()
+            if os.getpid() != self._process:
+                _left_behind.append((self._pool, self.idle))
+                self._open()
+
+
+def _renew_locks() -> None:
+    for pool in list(_pools):
+        pool.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
