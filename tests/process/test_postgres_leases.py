@@ -10,14 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
 
+import psycopg
 import psycopg_pool
 import pytest
 
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres import pool as pool_module
+from milecastle.stores.postgres.direct import Lease
 from milecastle.stores.postgres.pool import Pool
-from milecastle.testing.entries import Writer
-from tests.postgres_cluster import fresh_store, needs_postgres, pool_of
+from milecastle.testing.entries import Writer, a_key
+from tests.postgres_cluster import fresh_store, needs_postgres, pool_of, secured_url
 
 pytestmark = needs_postgres
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -95,3 +97,69 @@ def _closes(store: PostgresStore, is_used: bool) -> int:
     except BaseException:
         return 1
     return 0
+
+
+def test_a_connection_in_the_middle_of_a_pipeline_is_not_lent_again(store: PostgresStore) -> None:
+    pool = pool_of(store)
+    lease = pool.take()
+    lease.pgconn.enter_pipeline_mode()
+    pool.give_back(lease)
+    assert lease.connection.closed
+    Writer().begin(store, 3)
+
+
+class Alarm(BaseException):
+    """What a signal's handler raises."""
+
+
+@pytest.mark.parametrize("moment", ["_send", "_results"])
+def test_a_group_that_a_signal_interrupts_leaves_no_connection_behind(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(secured_url(max_size="1", timeout="2"))
+    writer = Writer().begin(store)
+    (lease,) = pool_of(store).idle
+    real = getattr(Lease, moment)
+
+    def interrupted(*arguments: Any) -> None:
+        real(*arguments)
+        raise Alarm
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lease, moment, interrupted)
+        with pytest.raises(Alarm):
+            Writer(a_key("another"), 2).begin(store)
+    assert lease.connection.closed
+    writer.append(store)
+    store.close()
+
+
+def test_a_read_that_a_signal_interrupts_leaves_no_connection_behind(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer().begin(store)
+    (lease,) = pool_of(store).idle
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise Alarm
+
+    with monkeypatch.context() as patched:
+        patched.setattr(psycopg.Cursor, "fetchall", interrupted)
+        with pytest.raises(Alarm):
+            store.read(writer.key)
+    assert lease.connection.closed
+    assert store.read(writer.key) is not None
+
+
+def test_an_error_of_a_foreign_transaction_keeps_the_connection(store: PostgresStore) -> None:
+    Writer().begin(store)
+    (lease,) = pool_of(store).idle
+
+    def refuse(connection: Any) -> Any:
+        connection.execute("SELECT 1")
+        raise ValueError("not today")
+
+    with pytest.raises(ValueError, match="not today"):
+        pool_of(store).write_within(refuse, "tenant")
+    assert pool_of(store).idle == [lease]
+    assert not lease.connection.closed

@@ -5,6 +5,7 @@ Rules:
 - A connection is lent in autocommit and comes back without any state: what one transaction needs
   is said within it, in the same round trip. So a pooler may stand between.
 - A call that got no answer raises ``Lost``; who called knows what to do about it.
+- What a signal interrupted, nobody knows how far it came: its connection is closed.
 - A process that was forked opens connections of its own, once, whichever thread comes first.
 
 ``psycopg_pool`` opens connections, with backoff, and replaces broken ones. What it has handed out
@@ -103,6 +104,9 @@ class Pool:
             return lease.write(statement, values)
         except psycopg.Error as error:
             raise judge(error, lease.connection) from error
+        except BaseException:
+            lease.connection.close()
+            raise
         finally:
             self.give_back(lease)
 
@@ -141,7 +145,7 @@ class Pool:
             return result
 
         try:
-            return self._lend(within)
+            return self._lend(within, foreign)
         except BaseException:
             if foreign:
                 raise foreign[0] from None
@@ -182,12 +186,17 @@ class Pool:
                     self._freed.notify_all()
             self._closed = True
 
-    def _lend(self, work: Callable[[Lease], T]) -> T:
+    def _lend(self, work: Callable[[Lease], T], foreign: Sequence[BaseException] = ()) -> T:
+        """Lend a connection for ``work``; errors in ``foreign`` do it no harm."""
         lease = self.take()
         try:
             return work(lease)
         except psycopg.Error as error:
             raise judge(error, lease.connection) from error
+        except BaseException as error:
+            if error not in foreign:
+                lease.connection.close()
+            raise
         finally:
             self.give_back(lease)
 
@@ -235,7 +244,11 @@ class Pool:
     def give_back(self, lease: Lease) -> None:
         """Return what was borrowed. What is not fit to be lent again goes back to be replaced."""
         lease.uses += 1
-        if lease.pgconn.transaction_status != _IDLE or lease.uses > _USES or self._closed:
+        is_idle = lease.pgconn.transaction_status == _IDLE
+        is_piping = lease.pgconn.pipeline_status  # an empty pipeline is idle, too
+        if not is_idle or is_piping or lease.uses > _USES or self._closed:
+            if is_piping:
+                lease.connection.close()
             self._pool.putconn(lease.connection)
             self._forget_one()
             return
