@@ -1,10 +1,15 @@
-"""A store that keeps everything in this process. Thread-safe; gone when the process ends."""
+"""A store that keeps everything in this process. Thread-safe; gone when the process ends.
+
+A fork waits until no call is under way, so that the child finds its copy whole and its lock free.
+"""
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from threading import Lock
+from weakref import WeakSet
 
 import msgspec.structs
 
@@ -16,6 +21,14 @@ from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.store import Batch, Chain
 
 __all__ = ["MemoryStore"]
+
+_PATIENCE = 10.0
+"""How many seconds a fork waits for a call that is under way."""
+
+_locks: WeakSet[Lock] = WeakSet()
+_held: list[Lock] = []
+_forking = Lock()
+"""One fork at a time: what is held is held for that one."""
 
 
 class _Log:
@@ -61,6 +74,7 @@ class MemoryStore:
         self._logs: dict[ThreadKey, _Log] = {}
         self._manifests: dict[tuple[str, str], bytes] = {}
         self._closed = False
+        _locks.add(self._lock)
 
     def commit(self, batch: Batch) -> None:
         """Append the batch, or raise ``Conflict`` and change nothing."""
@@ -250,3 +264,22 @@ def _from_newest_snapshot(entries: list[Entry]) -> tuple[Entry, ...]:
 
 def _newest_first(log: _Log) -> list[RunRecord]:
     return sorted(log.runs.values(), key=lambda run: (run.started_at, run.run_id), reverse=True)
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    _held[:] = [lock for lock in list(_locks) if lock.acquire(timeout=_PATIENCE)]
+
+
+def _after_fork() -> None:
+    """In the parent and in the child: who held the locks is in both."""
+    for lock in _held:
+        lock.release()
+    _held.clear()
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
