@@ -13,6 +13,7 @@ import pytest
 
 from milecastle.ports.store import Store
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.memory import store as module
 from milecastle.testing.entries import Writer, a_key, a_result
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -60,37 +61,27 @@ def _reads_both(store: Store, writer: Writer) -> int:
     return 0 if chain and len(chain.results) == 2 else 2
 
 
-@forks
-@may_fork
-def test_threads_that_fork_at_the_same_time_let_stores_go_on() -> None:
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)
-        os._exit(_fork_in_two_threads())
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+def test_a_second_fork_does_not_forget_what_the_first_one_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("milecastle.stores.memory.store._PATIENCE", 0.01)
+    before, after = (vars(module)[name] for name in ("_before_fork", "_after_fork"))
+    store = MemoryStore()
+    done = threading.Event()
 
+    def fork_too() -> None:
+        before()
+        done.set()
+        after()
 
-def _fork_in_two_threads() -> int:
-    """Return the exit code: 0 if, after many forks, both stores can still be used."""
-    try:
-        writers = [(Writer().begin(store), store) for store in (MemoryStore(), MemoryStore())]
-        forking = [threading.Thread(target=_fork_often, args=(10,)) for _ in range(2)]
-        for thread in forking:
-            thread.start()
-        while any(thread.is_alive() for thread in forking):
-            for writer, store in writers:
-                writer.append(store)
-    except BaseException:
-        return 1
-    return 0
-
-
-def _fork_often(times: int) -> None:
-    for _ in range(times):
-        child = os.fork()
-        if child == 0:
-            os._exit(0)
-        os.waitpid(child, 0)
+    second = threading.Thread(target=fork_too)
+    before()
+    second.start()
+    done.wait(0.1)
+    after()
+    second.join(10)
+    assert not second.is_alive()
+    assert not vars(store)["_lock"].locked()
 
 
 def test_a_store_that_nobody_uses_is_let_go() -> None:
