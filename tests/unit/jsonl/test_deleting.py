@@ -6,7 +6,9 @@ Deletions that are killed at every step: `tests/process/test_jsonl_deletions.py`
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -265,3 +267,31 @@ def test_runs_are_not_written_anew_while_another_process_deletes(store: JsonlSto
         store.write_runs(writer.key)
     log.give_back()
     assert store.write_runs(writer.key) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_during_a_deletion_holds_no_lock(
+    store: JsonlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer().begin(store)
+    children: list[int] = []
+    sync_folder = files.sync_folder
+
+    def fork_meanwhile(folder: Path) -> None:
+        children.append(os.fork())
+        if not children[-1]:
+            signal.alarm(10)
+            signal.pause()
+        sync_folder(folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "sync_folder", fork_meanwhile)
+        store.delete(writer.key)
+    try:
+        Writer(number=2).begin(store)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    assert children

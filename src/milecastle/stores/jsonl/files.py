@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -153,26 +154,24 @@ def put(
     parts: Iterable[bytes],
     *,
     durable: bool = True,
-    hold: Callable[[int], object] | None = None,
+    hold: Callable[[int], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Make ``path`` hold exactly these bytes, from one moment to the next.
 
-    ``hold`` is called with the new file before it has its name; what it does to it lasts until
-    the name is safe.
+    ``hold`` is entered with the new file before it has its name, and left when the name is safe.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
     try:
-        if hold is not None:
-            hold(fd)
-        for part in parts:
-            append(fd, part)
-        if durable:
-            sync(fd)
-        temporary.replace(path)
-        if durable:
-            sync_folder(path.parent)
+        with hold(fd):
+            for part in parts:
+                append(fd, part)
+            if durable:
+                sync(fd)
+            temporary.replace(path)
+            if durable:
+                sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

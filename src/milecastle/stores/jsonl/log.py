@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
@@ -227,9 +227,14 @@ class Log:
             raise
         self.release()
 
-    def _hold(self, fd: int) -> None:
+    @contextmanager
+    def _hold(self, fd: int) -> Generator[None, None, None]:
         """Keep others from the new file until its name is safe."""
         lock(fd, timeout=self._timeout)
+        try:
+            yield
+        finally:
+            unlock(fd)  # closing would not do, if a child was forked meanwhile
 
     def release(self) -> None:
         """Close the file and forget what was read."""
