@@ -163,3 +163,33 @@ def test_an_error_of_a_foreign_transaction_keeps_the_connection(store: PostgresS
         pool_of(store).write_within(refuse, "tenant")
     assert pool_of(store).idle == [lease]
     assert not lease.connection.closed
+
+
+class Raced(list[Lease]):
+    """Idle connections: there seems to be one, and then somebody was quicker."""
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_closing_while_another_takes_the_last_connection_closes_all(store: PostgresStore) -> None:
+    pool = pool_of(store)
+    lease = pool.take()
+    pool.idle = Raced()
+    store.close()
+    assert vars(pool)["_pool"].closed
+    pool.give_back(lease)
+    assert lease.connection.closed
+
+
+def test_what_is_given_back_while_another_closes_is_closed(store: PostgresStore) -> None:
+    class Late(list[Lease]):
+        def append(self, lease: Lease) -> None:
+            store.close()
+            super().append(lease)
+
+    pool = pool_of(store)
+    lease = pool.take()
+    pool.idle = Late()
+    pool.give_back(lease)
+    assert lease.connection.closed

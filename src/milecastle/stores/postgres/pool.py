@@ -179,12 +179,17 @@ class Pool:
         with self._lock:
             if not self._closed and os.getpid() == self._process:
                 self._closed = True
-                while self.idle:
-                    self._pool.putconn(self.idle.pop().connection)
+                self._drain()
                 self._pool.close()
                 with self._freed:
                     self._freed.notify_all()
             self._closed = True
+
+    def _drain(self) -> None:
+        """Hand over all that is idle to be closed; others may take or give back meanwhile."""
+        with suppress(IndexError):
+            while True:
+                self._pool.putconn(self.idle.pop().connection)
 
     def _lend(self, work: Callable[[Lease], T], foreign: Sequence[BaseException] = ()) -> T:
         """Lend a connection for ``work``; errors in ``foreign`` do it no harm."""
@@ -246,13 +251,15 @@ class Pool:
         lease.uses += 1
         is_idle = lease.pgconn.transaction_status == _IDLE
         is_piping = lease.pgconn.pipeline_status  # an empty pipeline is idle, too
-        if not is_idle or is_piping or lease.uses > _USES or self._closed:
+        if not is_idle or is_piping or lease.uses > _USES:
             if is_piping:
                 lease.connection.close()
             self._pool.putconn(lease.connection)
             self._forget_one()
             return
         self.idle.append(lease)
+        if self._closed:  # who closed may have looked before
+            self._drain()
         if self._waiting:
             with self._freed:
                 self._freed.notify()
