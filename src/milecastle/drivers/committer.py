@@ -23,7 +23,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from threading import get_ident
 from time import monotonic, sleep
 from typing import Final, cast
@@ -47,6 +48,9 @@ PAUSE: Final = 0.001
 
 _FEW: Final = 16
 """So many batches are never divided."""
+
+_LEFT: Final = 1.0
+"""A place that was held for so many seconds while nobody writes was left behind."""
 
 _IDLE: Final = 2.0
 """After so many seconds without work the thread ends; the next batch starts another."""
@@ -139,8 +143,19 @@ class Committer:
             raise waiter.outcome
 
     def _commit_in_turn(self, batch: Batch) -> None:
-        with self._places[-1]:
+        with self._last_place():
             self._write_here(batch)
+
+    @contextmanager
+    def _last_place(self) -> Generator[None, None, None]:
+        """Wait for the place of groups. One that Ctrl-C left taken by nobody is made anew."""
+        while not (place := self._places[-1]).acquire(timeout=_LEFT):
+            if not self._writing:
+                self._places[-1] = threading.Lock()
+        try:
+            yield
+        finally:
+            place.release()
 
     @property
     def is_full(self) -> bool:
@@ -177,7 +192,7 @@ class Committer:
 
     def _work(self) -> None:
         while (idle := self._wait()) is not None:
-            with self._places[-1]:
+            with self._last_place():
                 group = self._next_group(idle)
                 began = monotonic()
                 outcomes = self._outcomes([waiter.batch for waiter in group])

@@ -410,3 +410,14 @@ def test_a_commit_within_a_commit_of_the_same_thread_is_refused(
     monkeypatch.setattr(store, "commit", commit)
     committer.commit(first_batch("outer"))
     assert len(refused) == 1
+
+
+def test_a_place_that_an_interruption_left_taken_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("milecastle.drivers.committer._LEFT", 0.05)
+    store = SlowStore()
+    committer = Committer(store)
+    vars(committer)["_places"][-1].acquire()  # as between taking it and writing
+    assert commit_in_threads(committer, first_batches(3)) == [None] * 3
+    assert asyncio.run(commit_all(committer, [first_batch("run")])) == [None]
