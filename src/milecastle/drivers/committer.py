@@ -144,7 +144,7 @@ class Committer:
 
     def _commit_in_turn(self, batch: Batch) -> None:
         with self._last_place():
-            self._write_here(batch)
+            self._open().commit(batch)
 
     @contextmanager
     def _last_place(self) -> Generator[None, None, None]:
@@ -152,9 +152,11 @@ class Committer:
         while not (place := self._places[-1]).acquire(timeout=_LEFT):
             if not self._writing:
                 self._places[-1] = threading.Lock()
+        self._writing.add(get_ident())
         try:
             yield
         finally:
+            self._writing.discard(get_ident())
             place.release()
 
     @property
