@@ -98,7 +98,6 @@ def test_a_store_agrees_with_the_model(name: str) -> None:
     run_state_machine_as_test(store_machine(*STORES[name]), settings=profile(steps))
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "broken", [store for store in BROKEN_STORES if store.seen_by_model], ids=lambda s: s.__name__
 )
