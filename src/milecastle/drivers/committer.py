@@ -104,21 +104,17 @@ class Committer:
 
     def commit(self, batch: Batch) -> None:
         """Write a batch, from any thread but that of a loop; raises what became of it."""
+        ident = get_ident()
         for place in self._places:
             if place.acquire(blocking=False):
                 try:
-                    self._write_here(batch)
+                    self._writing.add(ident)
+                    self._open().commit(batch)
                 finally:
+                    self._writing.discard(ident)
                     place.release()
                 return
         self._commit_with_others(batch)
-
-    def _write_here(self, batch: Batch) -> None:
-        self._writing.add(get_ident())
-        try:
-            self._open().commit(batch)
-        finally:
-            self._writing.discard(get_ident())
 
     def _commit_with_others(self, batch: Batch) -> None:
         if get_ident() in self._writing:  # a stream that the collector closes while this one writes
