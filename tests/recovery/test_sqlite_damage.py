@@ -82,13 +82,18 @@ def outcomes(path: Path, data: bytes, flipped: list[int]) -> Iterator[tuple[int,
             yield bit, None
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "store.db"
+def filled(folder: Path) -> Path:
+    """A closed file with everything that a store can hold."""
+    path = folder / "store.db"
     store = SqliteStore(path)
     fill(store)
     store.close()
     return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return filled(tmp_path)
 
 
 def test_a_flipped_bit_of_a_row_is_never_missed(path: Path) -> None:

@@ -19,7 +19,14 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite import SqliteStore, view
 from tests.migration.sqlite_golden import everything_in, fill
-from tests.recovery.test_sqlite_damage import CLEAR, PAGE, invented, read_all, without_checksum
+from tests.recovery.test_sqlite_damage import (
+    CLEAR,
+    PAGE,
+    filled,
+    invented,
+    read_all,
+    without_checksum,
+)
 
 EXHAUSTIVE = bool(os.environ.get("MILECASTLE_EXHAUSTIVE"))
 LOG_HEADER = 32
@@ -82,11 +89,7 @@ def wrong_lengths(path: Path, lengths: Iterable[int]) -> list[int]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path = tmp_path / "store.db"
-    store = SqliteStore(path)
-    fill(store)
-    store.close()
-    return path
+    return filled(tmp_path)
 
 
 def some_lengths(size: int) -> Iterable[int]:

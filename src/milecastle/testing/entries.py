@@ -226,9 +226,8 @@ class Writer:
     def batch(self, *entries: Entry, **parts: Any) -> Batch:
         """A batch of these entries, on top of the head that this writer knows."""
         head = self.entries.get(self.head)
-        known: dict[str, Any] = {"key": self.key, "head": self.head}
-        known["head_id"] = head.id if head else None
-        return Batch(entries=entries, **{**known, **parts})
+        head_id = head.id if head else None
+        return Batch(key=self.key, head=self.head, head_id=head_id, entries=entries, **parts)
 
     def append(self, store: Store, kind: Kind = DELTA, **parts: Any) -> Entry:
         """Commit the next entry. ``parts`` are those of a batch, or fields of the entry."""
