@@ -15,7 +15,7 @@ check:
     lint-imports --no-cache
     {{ python }} scripts/requirements_map.py --check
     {{ python }} scripts/api_reference.py --check
-    {{ python }} scripts/run_states_diagram.py --check
+    {{ python }} scripts/diagrams.py --check
 
 # the tests, or some of them: just test tests/unit -k router
 test *arguments:
@@ -33,7 +33,7 @@ bench *arguments="steps":
 docs:
     {{ python }} scripts/requirements_map.py
     {{ python }} scripts/api_reference.py
-    {{ python }} scripts/run_states_diagram.py
+    {{ python }} scripts/diagrams.py
 
 # put everything into form
 fmt:
@@ -41,7 +41,7 @@ fmt:
     ruff format .
 
 # the long forms: loss, slow tests, then every benchmark at full size
-proof: proof-loss
+proof: proof-loss proof-fleet
     {{ python }} -m pytest -m slow
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
@@ -57,8 +57,9 @@ proof-loss:
     MILECASTLE_EVERY=1 {{ long }} tests/recovery/test_disturbed_runs.py
     MILECASTLE_EXHAUSTIVE=1 {{ long }} tests/recovery/test_jsonl_damage.py tests/recovery/test_sqlite_truncation.py
     MILECASTLE_FLIPS=0 {{ long }} tests/recovery/test_sqlite_damage.py
-    MILECASTLE_KILLS=20000 {{ long }} tests/process/test_jsonl_kills.py
-    MILECASTLE_KILLS=5000 MILECASTLE_CLIENT_KILLS=2000 {{ long }} tests/process/test_kills.py
+    MILECASTLE_KILLS=20000 {{ long }} tests/process/test_kills.py -k jsonl
+    MILECASTLE_KILLS=5000 {{ long }} tests/process/test_kills.py -k sqlite
+    MILECASTLE_KILLS=2000 {{ long }} tests/process/test_kills.py -k postgres
     MILECASTLE_KILLS=2000 {{ long }} tests/process/test_postgres_outcomes.py -k ended_backends
     MILECASTLE_BACKEND_KILLS=2000 {{ long }} tests/process/test_postgres_crashes.py
     MILECASTLE_RACES=10000 {{ long }} tests/process/test_linearizability.py
@@ -67,6 +68,13 @@ proof-loss:
     MILECASTLE_NAMES=10000 {{ long }} tests/process/test_hostile_names.py
     MILECASTLE_STEPS=1000000 {{ long }} tests/stateful -k agrees_with_the_model
 
+# workers are killed, stopped, drained and cut off while they run thousands of runs
+proof-fleet:
+    MILECASTLE_FLEET_SEEDS=200000 {{ long }} tests/recovery/test_simulated_fleets.py -k long_form
+    MILECASTLE_FLEET_ROUNDS=200 MILECASTLE_FLEET_RUNS=2000 {{ long }} tests/process/test_fleet_chaos.py tests/process/test_fleet_pgbouncer.py
+    MILECASTLE_DEPLOYS=50 MILECASTLE_DELAY=2 {{ long }} tests/process/test_fleet_deploys.py
+    MILECASTLE_FIRINGS=1000 MILECASTLE_PERIOD=50 {{ long }} tests/process/test_schedules.py
+
 long := python + " -m pytest -n 0 -s"
 
 # pin the tools anew, for every supported Python (needs `pip install uv`)
@@ -74,5 +82,6 @@ lock:
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tools.in -o constraints/tools.txt
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tests.in -o constraints/tests.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/bench.in -o constraints/bench.txt
+    {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct --all-extras pyproject.toml constraints/lowest.in -o constraints/lowest.txt
 
 lock-options := "--quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --fork-strategy fewest"

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 
 
 class PeerMissing(RuntimeError):
@@ -57,3 +58,14 @@ def best_of(rounds: int, peers: Sequence[Peer]) -> dict[str, float]:
         for peer in peers if number % 2 == 0 else reversed(peers):
             best[peer.name] = min(best[peer.name], sample(peer))
     return best
+
+
+def timed(name: str, call: Callable[[], object], repeats: int = 1) -> Peer:
+    """A peer that does nothing but a call."""
+
+    def once() -> float:
+        began = perf_counter()
+        call()
+        return perf_counter() - began
+
+    return Peer(name, once, repeats)

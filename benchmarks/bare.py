@@ -2,7 +2,7 @@
 
 A run of Milecastle is recorded once; the bare loops then write its rows, or its lines, into the
 same table layout, with the same settings, on the same medium. They encode nothing, decide
-nothing and check nothing. One statement in autocommit is a transaction of its own.
+nothing and check nothing. One statement in autocommit is one transaction.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from milecastle.stores.sqlite.ahead import Ahead
+from milecastle.stores.sqlite.connections import Ahead
 
 Row = tuple[Any, ...]
 Synchronous = Literal["full", "normal"]

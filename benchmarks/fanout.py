@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypedDict
 import msgspec.msgpack
 
 from benchmarks.alternating import Peer, PeerMissing, best_of
+from benchmarks.items import work
 from benchmarks.report import Report, columns
 from milecastle import END, START, App, StateGraph, append, open_store
 
@@ -33,11 +34,6 @@ class Work(TypedDict, total=False):
     numbers: list[int]
     number: int
     found: Annotated[list[dict[str, Any]], append]
-
-
-def work(number: int) -> dict[str, Any]:
-    """The function that is called for each item."""
-    return {"number": number, "square": number * number, "text": f"item {number}"}
 
 
 def compile_fanout(store: Any) -> App[Work]:

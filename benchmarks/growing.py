@@ -1,4 +1,4 @@
-"""Threads that grow, and where they are kept.
+"""Growing threads, and where they are stored.
 
 An item is 400 random printable letters: no repetition is there to be found, and what is left to
 a compressor is that a letter has 6.6 bits and takes 8.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Protocol, TypedDict
@@ -30,6 +31,20 @@ KEY = ThreadKey("default", "loop")
 
 _LETTERS = string.ascii_letters + string.digits + string.punctuation + " "
 _AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    steps: int = 1_000
+    checkpoints: int = 100_000
+    their_steps: int = 100
+    overwrites: int = 50
+    rounds: int = 15
+
+
+QUICK = Size(steps=50, checkpoints=1_000, their_steps=10, overwrites=5, rounds=3)
 
 
 class Items(TypedDict):
@@ -115,7 +130,7 @@ def overwrite(store: Store, steps: int) -> None:
 
 
 class Recording(MemoryStore):
-    """Keeps the batches of a run and nothing else."""
+    """Stores only the batches of a run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +163,7 @@ def record_count(steps: int) -> list[Batch]:
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
-    """One batch that leaves what these leave; a run's newest record stands for it."""
+    """One batch with the effect of these; a run's newest record represents it."""
     runs = {run.run_id: run for batch in batches for run in batch.runs}
     return msgspec.structs.replace(
         batches[0],
@@ -169,7 +184,7 @@ class Keeper(Protocol):
         ...
 
     def settle(self) -> None:
-        """Do what the engine would do by itself in a quiet minute, before it is read from."""
+        """Do the background work that the database would do when idle, before it is read."""
         ...
 
 
@@ -184,11 +199,11 @@ class SqliteKeeper:
         return find_store(f"sqlite:///{self._folder / name}.db?synchronous=normal")
 
     def size(self, name: str) -> int:
-        """The file, and what may stand beside it."""
+        """The file and its side files."""
         return sum(file.stat().st_size for file in self._folder.glob(f"{name}.db*"))
 
     def settle(self) -> None:
-        """Nothing: SQLite does nothing by itself."""
+        """Nothing: SQLite has no background work."""
 
 
 class PostgresKeeper:
@@ -202,7 +217,7 @@ class PostgresKeeper:
         return find_store(self._cluster.url_of(name, synchronous_commit="off"))
 
     def size(self, name: str) -> int:
-        """Every table with its indexes and what it keeps apart."""
+        """Every table with its indexes and TOAST data."""
         return schema_size(self._cluster, name)
 
     def settle(self) -> None:

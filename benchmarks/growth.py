@@ -11,30 +11,29 @@ is better:
 - ``page_growth``: a page of 100 history entries out of 100,000, the newest or the oldest, to one
   out of 100.
 
-LangGraph keeps every state whole, so that 10,000 steps would be 20 GB: its long thread has 1,000
+LangGraph stores every state whole, so that 10,000 steps would be 20 GB: its long thread has 1,000
 steps, and its short one 100.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
 
 import msgspec.structs
 
-from benchmarks.alternating import Peer, best_of
+from benchmarks.alternating import best_of, timed
 from benchmarks.growing import (
     ITEM,
     KEY,
+    QUICK,
     VALUE,
     Keeper,
     PostgresKeeper,
+    Size,
     SqliteKeeper,
     grow,
     make_items,
@@ -44,6 +43,7 @@ from benchmarks.growing import (
 from benchmarks.postgres_server import postgres_server
 from benchmarks.report import Report, columns
 from milecastle.codec.deltas import LogCodec
+from milecastle.codec.envelope import PayloadPlace
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.engine.position import restore
@@ -56,19 +56,6 @@ OVERWRITE = "overwritten"
 PAGE = 100
 """History entries of a page."""
 
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much is measured."""
-
-    steps: int = 1_000
-    checkpoints: int = 100_000
-    their_steps: int = 100
-    overwrites: int = 50
-    rounds: int = 15
-
-
-QUICK = Size(steps=50, checkpoints=1_000, their_steps=10, overwrites=5, rounds=3)
 
 Found = dict[str, float]
 
@@ -144,12 +131,14 @@ def head_against_snapshot(keeper: Keeper, name: str, rounds: int) -> float:
 
 
 def _put_alone(store: Store, codec: LogCodec, key: ThreadKey) -> None:
-    """Store the state of the head once more, as a thread of one snapshot."""
+    """Store the state of the head again, as a thread of one snapshot."""
     chain = store.read(KEY)
     if chain is None:
         raise LookupError(str(KEY))
     head = chain.entries[-1]
-    payload = codec.seal(codec.encode_state(restore(chain, codec).values), 1, SNAPSHOT)
+    payload = codec.seal(
+        codec.encode_state(restore(chain, codec).values), PayloadPlace(1, SNAPSHOT)
+    )
     entry = msgspec.structs.replace(
         head, seq=1, parent_id=None, kind=SNAPSHOT, base_seq=1, roll_seq=1, payload=payload
     )
@@ -184,17 +173,6 @@ def page_growth(keeper: Keeper, size: Size) -> float:
 def _page(store: Store, before: int | None = None) -> None:
     if len(list(store.history(KEY, limit=PAGE, before=before))) != PAGE:
         raise AssertionError("a page was not full")
-
-
-def timed(name: str, call: Callable[[], object], repeats: int = 1) -> Peer:
-    """A peer that does nothing but a call."""
-
-    def once() -> float:
-        began = perf_counter()
-        call()
-        return perf_counter() - began
-
-    return Peer(name, once, repeats)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -2,7 +2,7 @@
 
 Planning is timed beside a bare loop that hashes the same files: once with every file read
 (`plan_vs_hashing`), once with files that seem untouched left unread, as runs do by default
-(`plan_vs_hashing_indexed`). A whole run that does nothing is timed as a process of its own beside
+(`plan_vs_hashing_indexed`). A run with nothing to do is timed as a separate process, next to
 `make`, `doit` and Snakemake on the same graph; those that are not installed are left out.
 `MILECASTLE_PEERS` may name a folder with their programs.
 
@@ -30,7 +30,7 @@ from benchmarks.incremental_work import (
     sources,
 )
 from benchmarks.report import Report, columns
-from milecastle.recovery import FileRun, Workspace
+from milecastle.builds import FileRun, Workspace
 
 NODES, QUICK_NODES = 10_000, 1_000
 RUN_NODES, QUICK_RUN_NODES = 1_000, 200

@@ -11,7 +11,7 @@ from typing import TypedDict
 from unittest import mock
 
 from milecastle import END, START, App, StateGraph
-from milecastle.recovery import FileRun, Workspace, command
+from milecastle.builds import FileRun, Workspace, command
 
 WIDTH = 100
 KILOBYTES = 16
@@ -34,7 +34,7 @@ def sources(number: int) -> list[str]:
 
 
 def make_app(nodes: int) -> App[Nothing]:
-    """Each node is a command that joins its inputs, and keeps their first bytes."""
+    """Each node is a command that joins its inputs and stores their first bytes."""
     graph = StateGraph(Nothing, name="layers")
     size = str(KILOBYTES * 1024)
     for number in range(nodes):
@@ -76,7 +76,7 @@ def build_at_once(folder: Path, nodes: int) -> None:
         (folder / "out" / str(number)).write_bytes(data[: KILOBYTES * 1024])
         return mock.DEFAULT
 
-    target = "milecastle.recovery.commands.CommandNode._run"
+    target = "milecastle.builds.commands.CommandNode._run"
     with mock.patch(target, autospec=True, side_effect=join), not_durable():
         file_run(folder, nodes).run()
 
@@ -89,7 +89,7 @@ def not_durable() -> Generator[None]:
 
 
 def main(folder: str, nodes: str) -> None:
-    """An incremental run, as a process of its own."""
+    """An incremental run in a separate process."""
     result = file_run(Path(folder), int(nodes)).run()
     print(len(result.executed), len(result.reused))
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Annotated, Any, TypedDict
 
-from benchmarks.fanout import work
+from benchmarks.items import work
 
 # By name, so that the type checks pass alike with and without the peer.
 langgraph = import_module("langgraph.graph")

@@ -11,12 +11,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from benchmarks.alternating import best_of
-from benchmarks.growing import ITEM, VALUE, Wide, make_items, make_value, schema_size, wide_state
+from benchmarks.alternating import best_of, timed
+from benchmarks.growing import (
+    ITEM,
+    VALUE,
+    Size,
+    Wide,
+    make_items,
+    make_value,
+    schema_size,
+    wide_state,
+)
 from benchmarks.langgraph_stores import config, postgres_saver, sqlite_saver
 
 if TYPE_CHECKING:
-    from benchmarks.growth import Size
     from tests.postgres_cluster import Cluster
 
 PAGE = 100
@@ -111,8 +119,6 @@ def _overwrite(saver: Any, steps: int) -> None:
 
 
 def _page_growth(saver: Any, steps: int, rounds: int) -> float:
-    from benchmarks.growth import timed
-
     counts = {"few": steps, "many": 10 * steps}
     for name, count in counts.items():
         _grow(saver, count, name)

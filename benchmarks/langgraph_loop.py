@@ -58,7 +58,7 @@ def compile_loop(steps: int, *, saver: Any = None, is_async: bool = False) -> An
 
 
 def no_store(steps: int) -> float:
-    """Return the seconds of the loop that keeps nothing."""
+    """Return the seconds of the loop without a store."""
     return _timed(compile_loop(steps), steps)
 
 

@@ -1,8 +1,8 @@
 """The loop in LangGraph on its durable savers, each step saved before the next one starts.
 
-Savers are made as its documentation makes them. The asynchronous saver of version 3.2 takes a lock
-of its own around every use of its pool, so that one connection is in use at a time whatever the
-pool's size; that is read in its source, not measured.
+Savers are made as its documentation makes them. The asynchronous saver of version 3.2 takes its own
+lock around every use of its pool, so that one connection is in use at a time whatever the pool's
+size; that is read in its source, not measured.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def compile_loop(steps: int, *, store: str | None = None, is_async: bool = False
 
 
 def no_store(steps: int) -> float:
-    """Return the seconds of the loop that keeps nothing."""
+    """Return the seconds of the loop without a store."""
     return _timed(compile_loop(steps), steps)
 
 

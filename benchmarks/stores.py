@@ -254,7 +254,7 @@ def postgres_group_beside(cluster: Cluster, size: Size) -> Rates:
 def ours(url: str, steps: int) -> float:
     """Return the seconds of one loop on a store that is open and has been used, as the peers' are.
 
-    PostgreSQL plans a statement anew the first five times.
+    PostgreSQL plans a statement again the first five times.
     """
     app = compile_loop(steps, store=url)
     for number in range(6):
@@ -287,7 +287,7 @@ async def _run_all(app: App[LoopState], runs: int, steps: int) -> list[LoopState
 
 
 def _close(app: App[LoopState]) -> None:
-    if app.store is not None:
+    if app.has_store:
         app.store.close()
 
 
@@ -349,7 +349,7 @@ def _installed(module: str) -> bool:
         return False
 
 
-# -- what is told
+# -- what is reported
 
 
 def _figures(rates: dict[str, Rates]) -> dict[str, float | None]:

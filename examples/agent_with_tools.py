@@ -1,7 +1,7 @@
 """An agent: a model asks for tools until it knows enough, and each call is recorded.
 
-The model is scripted, so that this runs anywhere. `ctx.once` keeps what a tool returned: a call
-that went out is not made again by a retry, a resume or a takeover.
+The model is scripted, so that this runs anywhere. `ctx.once` stores the result of a tool: a call is
+not made again by a retry, a resume or a takeover.
 """
 
 from __future__ import annotations

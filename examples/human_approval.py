@@ -1,6 +1,6 @@
-"""A person decides: one process asks and ends, another brings the answer and goes on.
+"""Human in the loop: one process asks and ends, another one answers and resumes.
 
-Record, ask, act. The node that asks is run again from its top once there is an answer; what was
+Record, ask, act. The node that asks runs again from its beginning once there is an answer; what was
 recorded with `ctx.once` before the question is not done again.
 """
 

@@ -2,7 +2,7 @@
 
 Eight sources are fetched, cleaned, turned into features by a command, and scored by models; a
 report puts everything together. Change one source, and what depends on it runs. Kill it anywhere,
-and `resume-only` goes on with what was complete.
+and `resume-only` continues with what was complete.
 
     python examples/incremental_build.py [FOLDER MODE]
 """
@@ -13,11 +13,12 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypedDict, cast
+from typing import Annotated, Literal, TypedDict, cast
 
 from milecastle import END, START, App, StateGraph, append
-from milecastle.model.run import Mode
-from milecastle.recovery import FileResult, FileRun, Workspace, command, files, root
+from milecastle.builds import FileResult, FileRun, Workspace, command, files, root
+
+Mode = Literal["clean", "incremental", "resume-only"]
 
 SOURCES = ["north", "east", "south", "west", "wall", "ditch", "road", "fort"]
 MODELS = ["small", "large"]

@@ -1,6 +1,6 @@
 """A loop that makes progress, and the two guards that stop one that does not.
 
-A draft is polished until it is good enough. `max_steps` stops a loop that goes on for too long;
+A draft is polished until it is good enough. `max_steps` stops a loop that runs for too long;
 cycle detection stops one that comes back to a node while nothing has changed.
 """
 

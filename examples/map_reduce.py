@@ -1,4 +1,4 @@
-"""Map and reduce: each document is read by a task of its own, side by side, then all are joined.
+"""Map and reduce: each document is read by its own task, in parallel, then all are joined.
 
 Each finished task is saved before it counts: a crash in the middle repeats only what was under
 way. The results are joined in the order of the documents, whichever was read first.

@@ -1,7 +1,7 @@
 """A pipeline that sleeps until two at night, and takes no process while it does.
 
-`ctx.sleep` ends the call with the status `sleeping` and a time. Whoever keeps the clock (cron, a
-worker) resumes the thread then. Here the clock is set by hand, so that a night takes no time.
+`ctx.sleep` ends the call with the status `sleeping` and a time. A scheduler (cron, a worker)
+resumes the thread then. Here the clock is set by hand, so that a night takes no time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypedDict
 
 from milecastle import END, START, Context, ResumeRefused, StateGraph, append
-from milecastle.stores.memory import MemoryStore
-from milecastle.testing import ManualClock
+from milecastle.stores import MemoryStore
+from milecastle.testing import ManualClock, with_store
 
 
 class Report(TypedDict):
@@ -45,7 +45,7 @@ app = graph.compile(store="memory://")
 def main() -> None:
     noon = datetime(2026, 11, 15, 12, tzinfo=UTC)
     clock = ManualClock(int(noon.timestamp()) * 1_000_000)
-    nightly = app.using(store=MemoryStore(), clock=clock)
+    nightly = with_store(app, MemoryStore(), clock=clock)
     resting = nightly.invoke({"day": noon}, thread="nightly")
     print(f"{resting.status} until {resting.wake_at:%d %B %H:%M}")
     try:

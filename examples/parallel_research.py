@@ -1,4 +1,4 @@
-"""Three searches side by side, and one node that waits for all of them.
+"""Three searches in parallel, and one node that waits for all of them.
 
 Tasks of one step see the same state. Each result is saved as soon as it is there, so a crash
 repeats only the searches that had not finished; the updates meet in the order of declaration.

@@ -1,6 +1,6 @@
-"""A subgraph for each customer: one graph, many instances side by side, each with its own log.
+"""A subgraph for each customer: one graph, many instances in parallel, each with its own log.
 
-The order of a customer is a graph of its own. It asks a person when a customer owes too much;
+The order of a customer is a separate graph. It asks a person when a customer owes too much;
 the questions of all customers come up at the top, and are answered there by their ids.
 """
 

@@ -4,30 +4,39 @@ Rules:
 
 - Modules are parsed, never imported, so that every Python version writes the same page.
 - `--check` writes nothing and fails when the page is stale.
+- No private type is on the page. A private alias is written out, a private base, constructor or
+  field is left out, and a method that takes or returns a private type is an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import copy
 import inspect
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard, TypeVar, cast
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/reference/api.md")
 SOURCE = Path("src")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.ClassDef | Function | ast.Assign | ast.AnnAssign
+Signed = TypeVar("Signed", ast.FunctionDef, ast.AsyncFunctionDef, ast.AnnAssign, Function)
 HEADER = """# Reference: what is exported
 
 Written by `scripts/api_reference.py` from the docstrings; do not edit it here.
-`invoke`, `resume`, `stream`, `state`, `history`, `update_state`, `fork` and `diff` have async twins
-(`ainvoke`, `aresume` and so on) with the same arguments.
+`invoke`, `resume`, `stream`, `state`, `history`, `update_state`, `fork` and `diff` have async
+versions (`ainvoke`, `aresume` and so on) with the same arguments.
 """
+PUBLIC = ("milecastle", "milecastle.stores", "milecastle.testing", "milecastle.builds")
+NOT_FOR_USERS = {"Keyring.sealer": "what the codec asks a keyring for"}
+"""Methods of public classes that other parts of the package call, and why they are there."""
 SECTIONS = {
     "app": "Graphs and apps",
     "graph": "Reducers",
@@ -42,7 +51,7 @@ SECTIONS = {
 
 
 class Found(NamedTuple):
-    """A definition, and the module that it stands in."""
+    """A definition, and the module that contains it."""
 
     module: str
     item: Definition
@@ -87,15 +96,86 @@ class Package:
                         raise LookupError(f"{module} exports {name}, which is not found")
                     yield name, found
 
-    def family(self, module: str, item: ast.ClassDef) -> list[ast.ClassDef]:
+    def family(self, module: str, item: ast.ClassDef) -> list[Found]:
         """Return a class and those above it in this package, the furthest first."""
-        above: list[ast.ClassDef] = []
+        above: list[Found] = []
         for base in item.bases:
             name = ast.unparse(base).partition("[")[0]
             known = self.find(module, name) if "." not in name else None
             if known and isinstance(known.item, ast.ClassDef):
                 above += self.family(known.module, known.item)
-        return [*above, item]
+        return [*above, Found(module, item)]
+
+    def public(self, module: str, item: Signed) -> Signed:
+        """Return a signature or a field in which no name is private to the package.
+
+        Raises:
+            PrivateType: it names a class that none of the public modules exports.
+        """
+        return _Public(self, module).visited(item)
+
+    def public_bases(self, module: str, item: ast.ClassDef) -> Iterator[str]:
+        """Return the bases of a class that users can name."""
+        for base in item.bases:
+            with suppress(PrivateType):
+                yield ast.unparse(_Public(self, module).visit(base))
+
+    def exports(self, *modules: str) -> set[ast.AST]:
+        """Return the definitions that modules export."""
+        return {found.item for module in modules for _, found in self.exported(module)}
+
+    @cached_property
+    def names(self) -> set[ast.AST]:
+        """Return the definitions that the public modules export."""
+        return self.exports(*PUBLIC)
+
+    @cached_property
+    def of_stores(self) -> set[str]:
+        """Return the methods that every store has: they are documented once, at the port."""
+        return {part.name for part in _body(self.find(PUBLIC[1], "Store")) if _is_method(part)}
+
+
+class PrivateType(LookupError):
+    """A type that no public module exports."""
+
+
+class _Public(ast.NodeTransformer):
+    """Writes private aliases out, and refuses private classes."""
+
+    def __init__(self, package: Package, module: str) -> None:
+        self._package = package
+        self._module = module
+
+    def visited(self, item: Signed) -> Signed:
+        """Return a copy of a signature or a field, without its body."""
+        copied = copy.copy(item)
+        if isinstance(copied, Function):
+            copied.args = self.visit(copy.deepcopy(copied.args))
+            copied.returns = copied.returns and self.visit(copy.deepcopy(copied.returns))
+        else:
+            copied.annotation = self.visit(copy.deepcopy(copied.annotation))
+            copied.value = copied.value and self.visit(copy.deepcopy(copied.value))
+        return copied
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        found = self._package.find(self._module, node.id)
+        if found is None or found.item in self._package.names or _is_type_variable(found.item):
+            return node
+        if isinstance(found.item, ast.Assign) and isinstance(
+            found.item.value, ast.Subscript | ast.BinOp
+        ):
+            inner = _Public(self._package, found.module)
+            return cast("ast.AST", inner.visit(copy.deepcopy(found.item.value)))
+        if isinstance(found.item, ast.ClassDef):
+            raise PrivateType(node.id)
+        return ast.Constant(...)  # a value of ours, such as a default
+
+
+def _is_type_variable(item: Definition) -> bool:
+    return isinstance(item, ast.Assign) and ast.unparse(item.value).startswith("TypeVar(")
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -114,41 +194,86 @@ def render(package: Package) -> str:
         parts.append(f"\n## {title}\n")
         mine = [pair for pair in exported if pair[1].module.split(".")[1] == layer]
         parts += [_entry(package, name, found) for name, found in mine]
-    parts.append("\n## milecastle.testing\n\nImport these from `milecastle.testing`.\n")
-    parts += [_entry(package, *pair) for pair in package.exported("milecastle.testing")]
+    shown = {name for name, _ in exported}
+    for module in PUBLIC[1:]:
+        parts.append(f"\n## {module}\n\nImport these from `{module}`.\n")
+        own = [pair for pair in package.exported(module) if pair[0] not in shown]
+        parts += [_entry(package, *pair) for pair in own]
     return "".join(parts)
 
 
 def _entry(package: Package, name: str, found: Found) -> str:
     item = found.item
     if isinstance(item, ast.ClassDef):
-        known = {found.item for _, found in package.exported("milecastle.testing")} - {item}
-        return _class(item, [cls for cls in package.family(found.module, item) if cls not in known])
+        known = package.exports("milecastle.testing", "milecastle.stores") - {item}
+        family = [pair for pair in package.family(found.module, item) if pair.item not in known]
+        return _class(package, found.module, item, family)
     if isinstance(item, Function):
-        return f"\n### {name}\n\n{_code(_signature(item))}{_prose(item)}"
+        shown = package.public(found.module, item)
+        return f"\n### {name}\n\n{_code(_signature(shown))}{_prose(item)}"
     return f"\n### {name}\n\n{_code(ast.unparse(item))}"
 
 
-def _class(item: ast.ClassDef, family: Sequence[ast.ClassDef]) -> str:
+def _class(package: Package, module: str, item: ast.ClassDef, family: Sequence[Found]) -> str:
     fields: dict[str, str] = {}
     methods: dict[str, Function] = {}
-    for part in (part for member in family for part in member.body):
-        if isinstance(part, ast.AnnAssign):
-            fields[ast.unparse(part.target)] = ast.unparse(part)
-        elif isinstance(part, Function) and not _is_overload(part):
-            methods[part.name] = part
-    bases = ", ".join(ast.unparse(base) for base in item.bases)
+    for member in family:
+        for part in _body(member):
+            if isinstance(part, ast.AnnAssign):
+                with suppress(PrivateType):
+                    shown = package.public(member.module, part)
+                    fields[ast.unparse(part.target)] = ast.unparse(shown)
+            elif isinstance(part, Function) and not _is_overload(part):
+                methods[part.name] = _method(package, member.module, item.name, part)
+    bases = ", ".join(package.public_bases(module, item))
     lines = [f"class {item.name}({bases})" if bases else f"class {item.name}"]
     lines += [f"    {text}" for field, text in fields.items() if not _is_hidden(field)]
-    made = methods.get("__init__")
-    if made in item.body:
-        lines += [f"    {line}" for line in _signature(made).splitlines()]
+    made = next((part for part in item.body if getattr(part, "name", "") == "__init__"), None)
+    if isinstance(made, Function):
+        with suppress(PrivateType):
+            shown_init = package.public(module, _without_private(package, module, made))
+            lines += [f"    {line}" for line in _signature(shown_init).splitlines()]
     text = f"\n### {item.name}\n\n{_code(chr(10).join(lines))}{_prose(item)}"
+    in_store = module.startswith("milecastle.stores.")
     for method in methods.values():
-        if not _is_hidden(method.name) and method.name[1:] not in methods:
+        hidden = _is_hidden(method.name) or f"{item.name}.{method.name}" in NOT_FOR_USERS
+        if in_store and method.name in package.of_stores:
+            continue
+        if not hidden and method.name[1:] not in methods:
             head = f"\n#### {item.name}.{method.name}\n\n"
             text += f"{head}{_code(_signature(method))}{_prose(method)}"
     return text
+
+
+def _without_private(package: Package, module: str, made: Function) -> Function:
+    """Return a constructor without the options whose types are private."""
+    made = copy.deepcopy(made)
+    kept: list[tuple[ast.arg, ast.expr | None]] = []
+    for option in zip(made.args.kwonlyargs, made.args.kw_defaults, strict=True):
+        with suppress(PrivateType):
+            _Public(package, module).visit(copy.deepcopy(option[0]))
+            kept.append(option)
+    made.args.kwonlyargs = [one for one, _ in kept]
+    made.args.kw_defaults = [default for _, default in kept]
+    return made
+
+
+def _body(found: Found | None) -> Sequence[ast.stmt]:
+    return found.item.body if found and isinstance(found.item, ast.ClassDef) else ()
+
+
+def _is_method(item: ast.stmt) -> TypeGuard[Function]:
+    return isinstance(item, Function)
+
+
+def _method(package: Package, module: str, owner: str, method: Function) -> Function:
+    """Return a method with public types only; a public one with a private type is an error."""
+    if _is_hidden(method.name) or f"{owner}.{method.name}" in NOT_FOR_USERS:
+        return method
+    try:
+        return package.public(module, method)
+    except PrivateType as error:
+        raise PrivateType(f"{owner}.{method.name}: {error} is not exported") from None
 
 
 def _is_hidden(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Holds lines and branches to their bar, each by itself.
+"""Holds lines and branches to their bar, separately.
 
 Coverage's own total mixes the two, so that many covered lines could hide uncovered branches.
 """

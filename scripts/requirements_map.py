@@ -10,6 +10,7 @@ Rules:
 
 - Tests are parsed, never imported.
 - A test that is skipped or expected to fail shows nothing.
+- Where the project differs from a source of the requirements, `rulings.toml` says so, and why.
 - `--check` writes nothing. It fails when the written map is stale, when a covered number has no
   test, and when a test names a number that does not exist.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import ast
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -31,13 +33,13 @@ FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 TITLES: dict[str, str] = {
     "G1": "Nodes are plain functions, sync or async, that return an update",
     "G2": "Fixed, conditional and predicate edges",
-    "G3": "Entry points, exit points, START and END",
+    "G3": "Entry points, exit points (which end the run there), START and END",
     "G4": "`compile()` reports every problem at once, with code, place and suggestion",
     "G5": "A compiled graph is immutable and has a manifest and a fingerprint",
     "G6": "State as TypedDict, dataclass or pydantic model; channels with reducers",
     "G7": "Parallel branches in one step, applied together in a fixed order",
     "G8": "Subgraphs with their own checkpoints",
-    "G9": "`invoke`, `stream` and their async twins behave the same",
+    "G9": "`invoke`, `stream` and their async versions behave the same",
     "G10": "Drawing as Mermaid, SVG and terminal text, offline",
     "X1": "Execution limits: defaults, per graph, per call, field by field",
     "X2": "The step limit is checked before a node runs",
@@ -57,20 +59,20 @@ TITLES: dict[str, str] = {
     "S3": "The memory store is thread-safe",
     "S4": "The JSONL store: one readable append-only file per thread",
     "S5": "History is listed without decoding any state",
-    "S6": "A torn last line is told apart from damage; repair drops nothing whole",
+    "S6": "A torn last line is distinguished from damage; repair drops nothing whole",
     "S7": "A write is durable when it returns",
     "S8": "Decoding is strict, and errors name the path",
     "S9": "Of two writers one wins and the other gets `Conflict`",
     "S10": "Retention by count, age and thread",
     "S11": "Copy between stores, histories byte-equal",
-    "T1": "`resume` goes on from the last checkpoint in a fresh process",
+    "T1": "`resume` continues from the last checkpoint in a fresh process",
     "T2": "`update_state` branches off a parent and inherits what runs next",
     "T3": "Run from any old checkpoint; history shows the branches",
     "T4": "Resuming an ended or an empty thread says so",
     "T5": "The difference between two checkpoints, by path",
     "H1": "Interrupts before and after named nodes",
     "H2": "`interrupt` inside a node, answered by `resume`, the answer checked",
-    "H3": "A portable checkpoint file before each interrupt",
+    "H3": "A portable file before each interrupt",
     "H4": "Save, load and resume from portable files",
     "H5": "Portable files never execute anything, and can be signed",
     "H6": "Clear errors for missing, corrupt and foreign files",
@@ -85,9 +87,21 @@ TITLES: dict[str, str] = {
     "R8": "The plan: what is reused, in topological order",
     "R9": "Command nodes",
     "R10": "A run is recorded even when the graph cannot be loaded",
-    "O1": "Events, and observers that cannot break a run",
-    "O2": "Built-in observers",
+    "O1": "Events with time, run, thread, task and attempt; observers that cannot break a run",
+    "O2": "Built-in observers: none, logging, JSONL trace, progress bar",
     "O3": "Metrics and spans by OpenTelemetry's conventions",
+    "F1": "Submit, answer, cancel and retry from any process, each one transaction",
+    "F2": "Workers share the load; one worker runs a thread at a time",
+    "F3": "The runs of a dead worker are taken over",
+    "F4": "A worker that comes back too late is refused, and drops out",
+    "F5": "Timers fire in time",
+    "F6": "Drains and rolling deploys lose and repeat nothing",
+    "F7": "Workers run only what fits their code",
+    "F8": "Limits, priorities, pauses and fairness, by tenant and by graph",
+    "F9": "Schedules fire exactly once",
+    "F10": "Failed runs are held, retried and cancelled",
+    "F11": "Depth, age, workers and stuck runs are visible",
+    "F12": "Emitted values reach readers in other processes",
     "U1": "A command line for every verb",
     "U2": "A local web view",
     "U3": "Examples that run",
@@ -95,9 +109,25 @@ TITLES: dict[str, str] = {
     "U5": "Coverage of at least 95 % of lines and branches",
 }
 
-# Built later. Whoever builds one takes it out of here, and from then on it needs a test.
+# Not built yet. Remove a number from here when it is built: from then on it needs a test.
 NOT_YET = frozenset(["O3", "U2", "U4", "U5"])
 COVERED = frozenset(TITLES) - NOT_YET
+
+
+class Ruling(NamedTuple):
+    """Where this project differs from a source, or decides between two of them, and why."""
+
+    number: str
+    source: str
+    says: str
+    ruling: str
+    reason: str
+
+
+RULINGS = tuple(
+    Ruling(**found)
+    for found in tomllib.loads((ROOT / "scripts" / "rulings.toml").read_text("utf-8"))["ruling"]
+)
 
 HEADER = """\
 # Requirements
@@ -106,6 +136,18 @@ Generated from the acceptance tests by `just docs`; CI fails when it is stale. D
 
 | number | requirement | public API | shown by |
 |---|---|---|---|
+"""
+
+RULINGS_HEADER = """
+## Rulings
+
+The requirements come from five documents that were written for other languages and disagree in
+places: 000 on safe execution, 001 on checkpoints and tenants, 002 on checkpointing and events, 003
+on the recovery of file runs, 004 on interrupts and portable files. Wherever this project differs
+from one of them, the ruling is here with its reason.
+
+| number | source | the source says | ruling | reason |
+|---|---|---|---|---|
 """
 
 
@@ -166,8 +208,9 @@ def collect(root: Path) -> list[Proof]:
 
 
 def render(proofs: Sequence[Proof], covered: frozenset[str] = COVERED) -> str:
-    """Return the text of the map."""
-    return HEADER + "".join(_row(number, proofs, covered) for number in TITLES)
+    """Return the text of the map, and the rulings after it."""
+    rows = "".join(_row(number, proofs, covered) for number in TITLES)
+    return HEADER + rows + RULINGS_HEADER + "".join(_cells(ruling) for ruling in RULINGS)
 
 
 def _row(number: str, proofs: Sequence[Proof], covered: frozenset[str]) -> str:
@@ -176,7 +219,10 @@ def _row(number: str, proofs: Sequence[Proof], covered: frozenset[str]) -> str:
     shown = [f"{proof.says} `{proof.file}::{proof.test}`" for proof in mine]
     if not shown:
         shown = ["**no test**" if number in covered else "not yet"]
-    cells = [number, TITLES[number], ", ".join(apis), "<br>".join(shown)]
+    return _cells([number, TITLES[number], ", ".join(apis), "<br>".join(shown)])
+
+
+def _cells(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
@@ -184,12 +230,17 @@ def problems(proofs: Sequence[Proof], written: str, covered: frozenset[str] = CO
     """Return everything that is wrong with the tests' marks and with the written map."""
     shown = {proof.number for proof in proofs}
     found = [
-        f"{proof.file}::{proof.test} names {proof.number}, which is no requirement"
+        f"{proof.file}::{proof.test} names {proof.number}, which is not a requirement"
         for proof in proofs
         if proof.number not in TITLES
     ]
     found += [
         f"{n} is covered but no acceptance test shows it" for n in TITLES if n in covered - shown
+    ]
+    found += [
+        f"a ruling names {ruling.number}, which is not a requirement"
+        for ruling in RULINGS
+        if ruling.number not in TITLES
     ]
     if written != render(proofs, covered):
         found.append(f"{MAP.as_posix()} is stale: run `just docs`")

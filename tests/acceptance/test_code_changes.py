@@ -1,4 +1,4 @@
-"""Code changes under live threads: migrations, and going on by an explicit word."""
+"""Code changes under live threads: migrations, and resuming by an explicit permission."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from milecastle import (
     Store,
     append,
 )
-from milecastle.app.clock import SystemClock
+from milecastle.testing import with_store
 from tests.every_store import EVERY_KIND, Stores
 
 
@@ -60,7 +60,7 @@ def paused(store: Store) -> App[Any]:
     return old
 
 
-def test_a_thread_that_does_not_fit_is_told_what_would_bring_it_over(store: Store) -> None:
+def test_refusal_of_a_thread_says_what_would_migrate_it(store: Store) -> None:
     old = paused(store)
     new = line(New, store, "fetch", "verify", "send", stop="send")
     with pytest.raises(ResumeRefused) as caught:
@@ -90,7 +90,7 @@ def test_a_migration_that_leads_nowhere_writes_nothing(store: Store) -> None:
     new = line(New, store, "fetch", "verify", "send", stop="send")
     new.migrate(old.fingerprint, lambda state, nodes: ({"log": []}, nodes))
     before = [known.id for known in new.history("t")]
-    with pytest.raises(InvalidRequest, match="'check', which is no node"):
+    with pytest.raises(InvalidRequest, match="'check', which is not a node"):
         new.resume("t")
     assert [known.id for known in new.history("t")] == before
 
@@ -137,7 +137,7 @@ def test_a_thread_that_ended_is_migrated_when_it_gets_a_new_input(store: Store) 
     assert result["log"] == ["fetch", "check", "send", "fetch", "verify"]
 
 
-def test_an_explicit_word_goes_on_and_leaves_its_mark(store: Store) -> None:
+def test_explicit_permission_resumes_and_is_recorded(store: Store) -> None:
     paused(store)
     new = line(New, store, "fetch", "check", "send", stop="send")
     with pytest.raises(ResumeRefused, match="accept_changes=True"):
@@ -146,20 +146,20 @@ def test_an_explicit_word_goes_on_and_leaves_its_mark(store: Store) -> None:
     assert new.resume("t").state == {"log": ["fetch", "check", "send"]}
     marks = [known.note for known in new.history("t") if known.note]
     assert len(marks) == 1
-    assert marks[0].startswith("accepted by word: ")
+    assert marks[0].startswith("changes accepted: ")
 
 
 def test_no_word_runs_a_node_that_is_gone(store: Store) -> None:
     paused(store)
     new = line(Old, store, "fetch", "verify", "send", stop="send")
-    with pytest.raises(ResumeRefused, match="'check' would run next and is gone"):
+    with pytest.raises(ResumeRefused, match="'check' would run next but was removed"):
         new.resume("t", accept_changes=True)
 
 
 def test_a_migration_stays_with_the_app_whatever_store_it_gets(store: Store) -> None:
     old = paused(store)
     new = line(New, None, "fetch", "verify", "send", stop="send")
-    assert not new.using(store=store, clock=SystemClock()).fit("t")
+    assert not with_store(new, store).fit("t")
     new.migrate(old.fingerprint, lambda state, nodes: ({"log": []}, ["verify"]))
-    fit = new.using(store=store, clock=SystemClock()).fit("t")
+    fit = with_store(new, store).fit("t")
     assert (fit.reasons, fit.note) == ((), f"migrated from {old.fingerprint[:8]}")

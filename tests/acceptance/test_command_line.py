@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from milecastle.cli.documents import (
+from milecastle.cli.main import VERBS
+from milecastle.views.documents import (
     DiffDocument,
     ErrorDocument,
     HistoryDocument,
@@ -20,7 +21,6 @@ from milecastle.cli.documents import (
     RunDocument,
     RunsDocument,
 )
-from milecastle.cli.main import VERBS
 from tests.acceptance.command_line_session import Play, masked, session
 from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
 from tests.unit.cli.commands import Desk
@@ -104,7 +104,7 @@ def test_a_run_that_was_killed_is_seen_and_resumed(desk: Desk) -> None:
     done = subprocess.run(given, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL
     (thread,) = desk.json(LsDocument, "ls").threads
-    assert (thread.thread, thread.status) == ("w", "running")
+    assert (thread.thread, thread.status) == ("w", "lost")
     history = desk.json(HistoryDocument, "history", "w").checkpoints
     assert [line.seq for line in history] == [2, 1]
     assert history[0].next == ("second",)
@@ -130,8 +130,8 @@ def test_a_run_whose_graph_cannot_be_imported_is_recorded(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("U1", api="milecastle")
-def test_two_people_at_one_thread_are_told_apart_by_a_conflict(desk: Desk) -> None:
-    """Who is overtaken stops with exit code 6."""
+def test_second_person_at_one_thread_gets_conflict(desk: Desk) -> None:
+    """An overtaken run stops with exit code 6."""
     desk.write("work.py", OVERTAKEN)
     run = subprocess.Popen(
         [sys.executable, "-m", "milecastle", "run", "work:app", "--thread", "w"],

@@ -14,7 +14,7 @@ from milecastle.stores.jsonl import JsonlStore
 from tests.acceptance.running import Recorder, Runner, always
 
 MANY = 200
-"""More than may be emitted ahead of who reads a stream."""
+"""More than may be emitted ahead of the reader of a stream."""
 
 
 class Trip(TypedDict):
@@ -38,7 +38,7 @@ class Listener(Recorder):
 
 
 def talker(colour: str, heard: Listener, late: list[int]) -> Callable[..., Any]:
-    """A node that emits a lot, and notes what the observer had not heard when it went on."""
+    """A node that emits a lot, and notes what the observer had not received when it continued."""
 
     def note(number: int) -> None:
         if len(heard.emitted) <= number:
@@ -109,7 +109,7 @@ def test_a_node_may_emit_to_observers_as_much_as_it_likes(
 
 @pytest.mark.parametrize("place", ["alone", "after branches"])
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_who_reads_a_stream_and_an_observer_hear_the_same(
+def test_reader_of_a_stream_and_an_observer_get_the_same_events(
     run: Runner, colour: str, place: str
 ) -> None:
     heard = Listener()

@@ -40,7 +40,7 @@ def line(store: Store | None, *names: str, gate: threading.Event | None = None) 
     return graph.compile(store=store)
 
 
-def test_who_comes_later_sees_the_thread_from_a_seq_on(store: Store) -> None:
+def test_later_reader_sees_the_thread_from_a_seq(store: Store) -> None:
     app = line(store, "a", "b", "c")
     app.invoke({"log": []}, "t")
     seen = [(event.seq, event.state["log"]) for event in app.follow("t", after=2)]
@@ -54,7 +54,7 @@ def test_states_that_were_handed_out_stay_as_they_were(store: Store) -> None:
     assert [len(state["log"]) for state in states] == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_who_follows_sees_what_comes_and_stops_when_the_thread_rests(store: Store) -> None:
+def test_follower_sees_new_checkpoints_and_stops_when_the_thread_stops(store: Store) -> None:
     gate = threading.Event()
     app = line(store, "a", "b", gate=gate)
     runner = threading.Thread(target=app.invoke, args=({"log": []}, "t"))

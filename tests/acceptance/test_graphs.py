@@ -130,8 +130,10 @@ def test_the_signature_is_read_once_when_the_graph_is_compiled(
         ({"log": "not a list"}, "gave 'log' str"),
     ],
 )
-def test_what_is_no_update_is_refused(run: Runner, wrap: Wrap, returned: Any, says: str) -> None:
-    """A node that returns something else than an update of this state is told so."""
+def test_what_is_not_an_update_is_refused(
+    run: Runner, wrap: Wrap, returned: Any, says: str
+) -> None:
+    """A node that returns something else than an update of this state gets an error."""
 
     def node(state: Trip) -> Any:
         return returned
@@ -261,7 +263,7 @@ def test_a_node_that_nothing_leads_on_from_is_an_error_and_not_an_end(
     """When no predicate holds the run fails; it does not silently finish."""
     graph = star(wrap, "a")
     graph.add_edge("hub", "a", when=wrap(always(False)))
-    with pytest.raises(RoutingError, match="none of its predicates holds") as caught:
+    with pytest.raises(RoutingError, match="none of its predicates is true") as caught:
         run.invoke(graph.compile(), {"n": 0})
     assert caught.value.node == "hub"
 
@@ -457,7 +459,7 @@ def test_the_fingerprint_follows_the_structure_and_not_the_code() -> None:
     def step(state: Trip) -> dict[str, Any]:
         return {"n": 1}
 
-    def mended(state: Trip) -> dict[str, Any]:
+    def fixed(state: Trip) -> dict[str, Any]:
         """Now with a docstring, and another body."""
         return {"n": 2}
 
@@ -472,7 +474,7 @@ def test_the_fingerprint_follows_the_structure_and_not_the_code() -> None:
         return graph.compile().fingerprint
 
     plain = made(Trip, step)
-    assert made(Trip, mended) == plain
+    assert made(Trip, fixed) == plain
     assert made(Trip, step, version="2") != plain
     assert made(Other, step) != plain
 
@@ -575,7 +577,7 @@ def test_state_is_a_typed_dict_a_dataclass_or_a_pydantic_model(
 @pytest.mark.requirement("G6", api="App.invoke")
 @pytest.mark.parametrize("form", [Card, Model])
 def test_an_instance_of_the_state_may_be_given_and_returned(run: Runner, form: type[Any]) -> None:
-    """A node may return its state changed; what has a reducer must be an update of its own."""
+    """A node may return its state changed; what has a reducer must be a separate update."""
 
     def rename(state: Any) -> Any:
         state.title = "new"
@@ -595,7 +597,7 @@ def test_an_instance_of_the_state_may_be_given_and_returned(run: Runner, form: t
 def test_an_input_that_leaves_out_a_required_field_is_refused(run: Runner, form: type[Any]) -> None:
     """Nothing is begun with a state that cannot be made."""
     app: App[Any] = line(form, lambda_node).compile(store="memory://")
-    with pytest.raises(InvalidRequest, match="leaves out 'title'"):
+    with pytest.raises(InvalidRequest, match="lacks 'title'"):
         run.invoke(app, {"marks": [1]}, "t")
     assert run.history(app, "t") == []
 
@@ -616,7 +618,7 @@ def lambda_node(state: Any) -> None: ...
 def test_an_input_that_does_not_fit_the_state_is_refused(
     run: Runner, given: Any, says: str
 ) -> None:
-    """An unknown key, a wrong type and something that is no mapping are told apart."""
+    """An unknown key, a wrong type and something that is not a mapping are distinguished."""
     app = line(Typed, lambda_node).compile(store="memory://")
     with pytest.raises(InvalidRequest, match=says):
         run.invoke(app, given, "t")
@@ -704,7 +706,7 @@ class Fan(TypedDict):
 
 
 def fan(wrap: Wrap, *names: str, store: str | None = None) -> App[Fan]:
-    """``first``, then every name side by side, then ``join``."""
+    """``first``, then every name in parallel, then ``join``."""
 
     def note(state: Fan, name: str) -> dict[str, Any]:
         return {"seen": [(name, len(state["seen"]))]}
@@ -860,10 +862,10 @@ def test_a_stream_commits_and_ends_like_invoke(run: Runner, wrap: Wrap) -> None:
 
 @pytest.mark.requirement("G9", api="App.stream")
 @pytest.mark.parametrize("store", [None, "memory://"])
-def test_who_stops_reading_ends_the_run_at_its_last_commit(
+def test_reader_that_stops_ends_the_run_at_its_last_commit(
     run: Runner, wrap: Wrap, store: str | None
 ) -> None:
-    """A stream that is closed early cancels the run, and resume goes on from there."""
+    """A stream that is closed early cancels the run, and resume continues from there."""
     app = two_steps(wrap).compile(store=store)
     seen = run.stream(app, {"n": 1}, "t", until=lambda event: event.node == "a")
     assert [event.node for event in seen] == ["a"]
@@ -874,7 +876,7 @@ def test_who_stops_reading_ends_the_run_at_its_last_commit(
 
 @pytest.mark.requirement("G9", api="App.stream")
 @pytest.mark.parametrize("last", ["interrupt", "graph_complete", "graph_failed"])
-def test_who_stops_reading_at_the_last_event_changes_nothing(
+def test_reader_that_stops_at_the_last_event_changes_nothing(
     run: Runner, wrap: Wrap, last: str
 ) -> None:
     """Leaving a stream at its last event leaves the thread as the run left it."""
@@ -916,7 +918,7 @@ def test_a_sync_call_of_an_async_graph_inside_a_loop_names_the_async_twin(call: 
 
 @pytest.mark.requirement("G9", api="App.invoke")
 def test_a_sync_graph_may_be_invoked_inside_a_loop() -> None:
-    """Only async nodes need a loop of their own."""
+    """Only async nodes need their own loop."""
     app = two_steps(lambda function: function).compile()
 
     async def inside() -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import re
 import threading
+import time
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, get_args
 
@@ -16,6 +19,7 @@ from milecastle import (
     CycleDetected,
     Event,
     ExecutionError,
+    ExecutionOptions,
     InvalidRequest,
     StateGraph,
     append,
@@ -25,6 +29,9 @@ from milecastle.model.event import EventType
 from milecastle.observers.logs import LoggingObserver
 from milecastle.observers.trace import draw_trace, read_trace
 from tests.acceptance.running import Recorder, Runner, Wrap, always, crash_after
+
+DIGITS = "471147114711"  # more than a time or an id could hold by chance
+NUMBER = int(DIGITS + "0")
 
 
 class Trip(TypedDict):
@@ -64,23 +71,23 @@ def told(events: list[Event]) -> list[str]:
 OPENING = [
     "graph_start",
     "state_created",
-    "checkpoint_save seq 1",
-    "edge_evaluate __start__ a True",
-    "edge_transition __start__ a",
-    "state",
+    "checkpoint_save __start__ seq 1",
+    "edge_evaluate __start__ a True seq 1",
+    "edge_transition __start__ a seq 1",
+    "state seq 1",
     "state_copied a",
     "node_start a",
     "node_complete a",
-    "checkpoint_save seq 2",
-    "edge_evaluate a __end__ False",
-    "edge_evaluate a b True",
-    "edge_transition a b",
-    "state",
+    "checkpoint_save a seq 2",
+    "edge_evaluate a __end__ False seq 2",
+    "edge_evaluate a b True seq 2",
+    "edge_transition a b seq 2",
+    "state seq 2",
 ]
 
 
 @pytest.mark.requirement("O1", api="Event")
-def test_every_event_of_a_run_is_told_in_order(run: Runner, wrap: Wrap) -> None:
+def test_every_event_of_a_run_is_emitted_in_order(run: Runner, wrap: Wrap) -> None:
     """The golden sequence of a run from its input to its end."""
     seen = Recorder()
     result = run.invoke(line(wrap, seen), {"n": 0}, "t")
@@ -89,11 +96,11 @@ def test_every_event_of_a_run_is_told_in_order(run: Runner, wrap: Wrap) -> None:
         "state_copied b",
         "node_start b",
         "node_complete b",
-        "checkpoint_save seq 3",
-        "edge_evaluate b __end__ True",
-        "edge_transition b __end__",
-        "state",
-        "graph_complete",
+        "checkpoint_save b seq 3",
+        "edge_evaluate b __end__ True seq 3",
+        "edge_transition b __end__ seq 3",
+        "state seq 3",
+        "graph_complete b seq 3",
     ]
     assert {event.run_id for event in seen.events} == {result.run_id}
     assert {event.key for event in seen.events} == {result.thread}
@@ -107,8 +114,8 @@ def test_every_event_of_a_run_is_told_in_order(run: Runner, wrap: Wrap) -> None:
 
 
 @pytest.mark.requirement("O1", api="Event")
-def test_a_failing_run_is_told_in_order(run: Runner, wrap: Wrap) -> None:
-    """The node fails, then the graph; the types of errors are told."""
+def test_events_of_a_failing_run_are_in_order(run: Runner, wrap: Wrap) -> None:
+    """The node fails, then the graph; the types of errors are reported."""
     seen = Recorder()
     with pytest.raises(ExecutionError):
         run.invoke(line(wrap, seen, last=fail), {"n": 0}, "t")
@@ -124,19 +131,19 @@ def test_a_failing_run_is_told_in_order(run: Runner, wrap: Wrap) -> None:
 
 @pytest.mark.requirement("O1", api="Event")
 @pytest.mark.requirement("H1", api="Event")
-def test_an_interrupt_and_its_resume_are_told_in_order(run: Runner, wrap: Wrap) -> None:
+def test_events_of_an_interrupt_and_its_resume_are_in_order(run: Runner, wrap: Wrap) -> None:
     """The thread is loaded and resumed before anything else happens."""
     seen = Recorder()
     app = line(wrap, seen, interrupt_before=["b"])
     run.invoke(app, {"n": 0}, "t")
-    assert told(seen.events) == [*OPENING, "checkpoint_save seq 3", "interrupt b"]
+    assert told(seen.events) == [*OPENING, "checkpoint_save a seq 3", "interrupt b seq 3"]
     assert seen.events[-1].state == {"n": 1, "log": ["a"]}
     seen.events.clear()
     run.resume(app, "t")
     assert told(seen.events)[:5] == [
         "graph_start",
-        "checkpoint_load seq 3",
-        "checkpoint_resume seq 3",
+        "checkpoint_load a seq 3",
+        "checkpoint_resume a seq 3",
         "state_copied b",
         "node_start b",
     ]
@@ -145,15 +152,15 @@ def test_an_interrupt_and_its_resume_are_told_in_order(run: Runner, wrap: Wrap) 
     run.invoke(app, {"n": 5}, "t")
     assert told(seen.events)[:4] == [
         "graph_start",
-        "checkpoint_load seq 4",
+        "checkpoint_load b seq 4",
         "state_created",
-        "checkpoint_save seq 5",
+        "checkpoint_save __start__ seq 5",
     ]
 
 
 @pytest.mark.requirement("O1", api="Event")
-def test_a_takeover_is_told_as_a_save(run: Runner) -> None:
-    """Who takes a thread over appends an entry of its own first."""
+def test_takeover_emits_a_save(run: Runner) -> None:
+    """A takeover of a thread appends its own entry first."""
     seen = Recorder()
     app = line(lambda function: function, seen)
     crash_after(app, {"n": 0}, "t", commits=2)
@@ -161,15 +168,15 @@ def test_a_takeover_is_told_as_a_save(run: Runner) -> None:
     run.resume(app, "t")
     assert told(seen.events)[:4] == [
         "graph_start",
-        "checkpoint_load seq 2",
-        "checkpoint_resume seq 2",
-        "checkpoint_save seq 3",
+        "checkpoint_load a seq 2",
+        "checkpoint_resume a seq 2",
+        "checkpoint_save a seq 3",
     ]
     assert seen.events[3].data["source"] == "takeover"
 
 
 @pytest.mark.requirement("O1", api="Event")
-def test_branches_are_told_each_with_its_start_and_its_end(run: Runner, wrap: Wrap) -> None:
+def test_each_branch_emits_its_start_and_its_end(run: Runner, wrap: Wrap) -> None:
     """Those that failed as failed, those that were known already not at all."""
     broken = [True]
 
@@ -200,8 +207,11 @@ def test_branches_are_told_each_with_its_start_and_its_end(run: Runner, wrap: Wr
 
 
 @pytest.mark.requirement("O1", api="Event")
-def test_every_type_of_event_is_told_by_some_run(run: Runner, wrap: Wrap) -> None:
-    """All but retries, sleeps, what nodes emit, and ``update``, which only streams have."""
+def test_every_type_of_event_is_emitted_by_some_run(run: Runner, wrap: Wrap) -> None:
+    """All but retries, sleeps, items, what nodes emit, and what only readers are told.
+
+    These are ``update`` of streams, and ``missed`` of those who follow another process.
+    """
     seen = Recorder()
     app = line(wrap, seen, interrupt_before=["b"], last=fail)
     run.invoke(app, {"n": 0}, "t")
@@ -215,7 +225,14 @@ def test_every_type_of_event_is_told_by_some_run(run: Runner, wrap: Wrap) -> Non
     loop.add_edge("a", END)
     with pytest.raises(CycleDetected):
         run.invoke(loop.compile(observers=[seen]), {"n": 0})
-    assert set(get_args(EventType)) - set(seen.types) == {"emit", "retry", "sleep", "update"}
+    assert set(get_args(EventType)) - set(seen.types) == {
+        "emit",
+        "item_complete",
+        "missed",
+        "retry",
+        "sleep",
+        "update",
+    }
 
 
 class Bomb:
@@ -259,14 +276,123 @@ def test_observers_are_found_by_name(run: Runner, wrap: Wrap) -> None:
         line(wrap, "nobody")
 
 
+class Terminal(io.StringIO):
+    """A terminal that counts how often it is drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws = 0
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.draws += 1
+        return super().write(text)
+
+
+def shown_by(name: str, caplog: pytest.LogCaptureFixture, trace: Path, *streams: Any) -> list[str]:
+    """Which of the built-in observers have left something, of a run with this one."""
+    lines, terminal = streams
+    logged = any(record.name == "milecastle" for record in caplog.records)
+    left = {
+        "logging": logged,
+        "trace": trace.exists() and trace.stat().st_size > 0,
+        "progress": "step 1: a done" in lines.getvalue(),
+        "bars": "done, 2 steps" in terminal.getvalue() and "\x1b[" in terminal.getvalue(),
+    }
+    return [kind for kind, found in left.items() if found]
+
+
 @pytest.mark.requirement("O2", api="StateGraph.compile")
-def test_the_observer_none_tells_nobody(
-    run: Runner, wrap: Wrap, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("name", ["none", "logging", "trace", "progress", "bars"])
+def test_each_built_in_observer_does_its_own_part_and_no_other(
+    run: Runner,
+    wrap: Wrap,
+    name: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing is logged that the user did not ask for."""
+    """None, the standard logging, a JSONL trace, progress as lines, and as bars on a terminal.
+
+    Fails for each name whose factory in the registry makes another observer, or none; checked by
+    letting each of the four return ``None``, and by ``make_progress`` without bars.
+    (OpenTelemetry comes with O3.)
+    """
+    pytest.importorskip("rich")
     caplog.set_level(logging.DEBUG, "milecastle")
-    run.invoke(line(wrap, "none"), {"n": 0}, "t")
-    assert [record for record in caplog.records if record.name == "milecastle"] == []
+    trace, lines, terminal = tmp_path / "t.jsonl", io.StringIO(), Terminal()
+    monkeypatch.setattr("sys.stderr", terminal if name == "bars" else lines)
+    observer = {"bars": "progress", "trace": f"trace:{trace}"}.get(name, name)
+    run.invoke(line(wrap, observer), {"n": NUMBER, "log": ["swordfish"]}, "t")
+    expected = [] if name == "none" else [name]
+    assert shown_by(name, caplog, trace, lines, terminal) == expected
+    written = trace.read_text("utf-8") if trace.exists() else ""
+    told = f"{caplog.text}{written}{lines.getvalue()}{terminal.getvalue()}"
+    assert DIGITS not in told
+    assert "swordfish" not in told
+
+
+def sleeping_items(count: int, *observers: Any) -> App[Trip]:
+    """A fan-out of items that each take ten milliseconds."""
+    graph: StateGraph[Trip] = StateGraph(Trip, name="items")
+
+    def item(state: Trip) -> dict[str, Any]:
+        time.sleep(0.01)
+        return {"log": ["done"]}
+
+    graph.add_node("item", item, limit=4)
+    graph.map(START, "item", over=lambda state: range(count), item="n")
+    graph.add_edge("item", END)
+    return graph.compile(observers=observers)
+
+
+@pytest.mark.no_cover
+@pytest.mark.requirement("O2", api="StateGraph.compile")
+def test_live_progress_of_many_items_is_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bar with "n of 500", for less than a tenth of the run, best of three.
+
+    Fails with a bar for each item, and with a count that moves at the end only.
+    """
+    pytest.importorskip("rich")
+    bare = sleeping_items(500)
+    bare.invoke({"n": 0})  # imports, threads
+    costs: list[float] = []
+    for _ in range(3):
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stderr", terminal)
+        drawing = sleeping_items(500, "progress")
+        began, cpu = time.monotonic(), time.thread_time()
+        bare.invoke({"n": 0})
+        seconds, without = time.monotonic() - began, time.thread_time() - cpu
+        cpu = time.thread_time()
+        drawing.invoke({"n": 0})
+        costs.append((time.thread_time() - cpu - without) / seconds)
+
+        drawn = terminal.getvalue()
+        counts = {int(found) for found in re.findall(r"(\d+) of 500", drawn)}
+        assert len(counts) > 2, "the count moves while the items run"
+        assert "items of item" in drawn
+        assert "item#" not in drawn
+    assert min(costs) < 0.1
+
+
+@pytest.mark.requirement("O2", api="StateGraph.compile")
+def test_live_progress_draws_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast the steps are. Fails with ``Progress`` as rich has it: a new bar is a draw."""
+    pytest.importorskip("rich")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    graph.add_node("a", note)
+    graph.add_edge(START, "a")
+    graph.add_edge("a", END, when=lambda state: state["n"] >= 300)
+    graph.add_edge("a", "a")
+    app = graph.compile(observers=["progress"])
+    began = time.monotonic()
+    app.invoke({"n": 0}, options=ExecutionOptions(max_steps="unlimited"))
+    assert terminal.draws <= 10 * (time.monotonic() - began) + 8, "and the first and the last"
 
 
 @pytest.mark.requirement("O2", api="StateGraph.compile")
@@ -277,7 +403,7 @@ def test_the_observer_logging_writes_to_the_standard_logger(
     caplog.set_level(logging.DEBUG, "milecastle")
     app = line(wrap, "logging", last=fail)
     with pytest.raises(ExecutionError) as caught:
-        run.invoke(app, {"n": 4711, "log": ["swordfish"]}, "t")
+        run.invoke(app, {"n": NUMBER, "log": ["swordfish"]}, "t")
     records = [record for record in caplog.records if record.name == "milecastle"]
     levels = {
         record.getMessage().split(" node=")[0].split(" step=")[0]: record.levelno
@@ -289,9 +415,9 @@ def test_the_observer_logging_writes_to_the_standard_logger(
     assert levels["graph failed"] == logging.ERROR
     lines = [record.getMessage() for record in records]
     run_id = caught.value.run_id
-    assert f"node start node=a step=1 attempt=1 thread=t run={run_id}" in lines
-    assert any(line.startswith("checkpoint save step=1 seq=2") for line in lines)
-    assert "4711" not in caplog.text
+    assert f"node start node=a step=1 attempt=1 iteration=1 thread=t run={run_id}" in lines
+    assert any(line.startswith("checkpoint save node=a step=1 seq=2") for line in lines)
+    assert DIGITS not in caplog.text
     assert "swordfish" not in caplog.text
 
 
@@ -301,7 +427,8 @@ def test_the_logging_observer_is_silent_below_the_level_of_its_logger(
 ) -> None:
     """Its logger can be chosen, and its level decides."""
     caplog.set_level(logging.INFO, "trips")
-    app: App[Trip] = App(line(wrap).graph, observers=(LoggingObserver("trips"),))
+    runner = line(wrap).__runner__
+    app = App(runner.rebuilt(store=None, observers=(LoggingObserver("trips"),)))
     run.invoke(app, {"n": 0})
     messages = [record.getMessage() for record in caplog.records if record.name == "trips"]
     assert any(message.startswith("node complete node=b") for message in messages)
@@ -317,7 +444,7 @@ def test_the_observer_trace_writes_a_file_that_can_be_replayed(
     path = tmp_path / "trace.jsonl"
     app = line(wrap, f"trace:{path}", last=fail)
     with pytest.raises(ExecutionError) as caught:
-        run.invoke(app, {"n": 4711, "log": ["swordfish"]}, "t")
+        run.invoke(app, {"n": NUMBER, "log": ["swordfish"]}, "t")
     trace = read_trace(path)
     (found,) = trace.runs.values()
     assert (found.run_id, found.thread, found.graph) == (caught.value.run_id, "t", "line")
@@ -328,7 +455,7 @@ def test_the_observer_trace_writes_a_file_that_can_be_replayed(
     assert "class n1 done" in drawn
     assert "class n2 failed" in drawn
     text = path.read_text("utf-8")
-    assert "4711" not in text
+    assert DIGITS not in text
     assert "swordfish" not in text
 
 
@@ -355,7 +482,7 @@ def test_the_observer_progress_writes_lines_without_a_terminal(
     run: Runner, wrap: Wrap, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """To standard error, and no value of the state."""
-    run.invoke(line(wrap, "progress"), {"n": 4711, "log": ["swordfish"]}, "t")
+    run.invoke(line(wrap, "progress"), {"n": NUMBER, "log": ["swordfish"]}, "t")
     out, told = capsys.readouterr()
     assert out == ""
     lines = [line.split(" in ")[0] for line in told.splitlines()]
@@ -367,5 +494,5 @@ def test_the_observer_progress_writes_lines_without_a_terminal(
         "t: step 2: b done",
         "t: done, 2 steps",
     ]
-    assert "4711" not in told
+    assert DIGITS not in told
     assert "swordfish" not in told

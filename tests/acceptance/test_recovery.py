@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 
 from milecastle import END, START, App, ExecutionError, ResumeRefused, StateGraph
-from milecastle.errors import CommandFailed, Corrupted, FileRefused, InvalidRequest, Unavailable
-from milecastle.recovery import (
+from milecastle.builds import (
     Cache,
     FileRun,
     Plan,
     Workspace,
     command,
     files,
-    load_file_run,
     root,
-    with_caches,
 )
-from tests.unit.recovery.building import Job, lay_out, two_step_app, upper
+from milecastle.builds.caching import with_caches
+from milecastle.errors import CommandFailed, FileRefused, Unavailable
+from tests.unit.builds.building import Job, lay_out, two_step_app, upper
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def refusal(run: FileRun, **options: Any) -> list[str]:
 # -- R1, R2, R3, R10: records --------------------------------------------------------------
 
 
-@pytest.mark.requirement("R1", "R3", api="recovery.Workspace")
+@pytest.mark.requirement("R1", "R3", api="builds.Workspace")
 def test_each_file_run_leaves_its_record(workspace: Workspace) -> None:
     """`runs/<run-id>/run.json` holds ids, graph, fingerprint, mode, status, counts and times."""
     result = FileRun(two_step_app(), workspace).run("clean")
@@ -87,7 +86,7 @@ def test_each_file_run_leaves_its_record(workspace: Workspace) -> None:
     assert not (workspace.path / "runs" / result.run_id / "failure.json").exists()
 
 
-@pytest.mark.requirement("R2", api="recovery.Workspace.failure")
+@pytest.mark.requirement("R2", api="builds.Workspace.failure")
 def test_a_failed_file_run_leaves_one_failure(workspace: Workspace) -> None:
     """Class, resumable, node, type, message, places; no values."""
     run_id = fail_in_second(workspace)
@@ -105,82 +104,16 @@ def test_a_failed_file_run_leaves_one_failure(workspace: Workspace) -> None:
     assert record.status == "failed"
 
 
-@pytest.mark.requirement("R3", api="recovery.Workspace")
-def test_the_workspace_is_laid_out_as_promised(workspace: Workspace) -> None:
-    """`runs/`, `cache/`, `trace/`; one checkpoint for each node, its name escaped."""
-    graph = StateGraph(Job, name="names")
-    graph.add_node("a/b: c?", files(outputs="x.txt")(lambda: _write("x.txt", "1")))
-    graph.add_edges(START, "a/b: c?", END)
-    result = FileRun(graph.compile(), workspace).run()
-    assert sorted(path.name for path in workspace.path.iterdir()) == ["cache", "runs", "trace"]
-    [path] = (workspace.path / "runs" / result.run_id / "checkpoints").iterdir()
-    assert path == workspace.checkpoint_path(result.run_id, "a/b: c?")
-    assert path.name.startswith("a_b_ c_-")
-    assert json.loads(path.read_bytes())["node"] == "a/b: c?"
-    assert (workspace.path / "trace" / f"{result.run_id}.jsonl").exists()
-
-
 def _write(name: str, text: str) -> None:
     (root() / name).write_text(text)
-
-
-@pytest.mark.requirement("R3", api="recovery.Workspace")
-@pytest.mark.parametrize("change", [{"more": 1}, {"status": "finished"}, {"retry_count": "0"}])
-def test_records_are_read_strictly(workspace: Workspace, change: dict[str, Any]) -> None:
-    """An unknown field, an unknown status or a wrong type is an error that names the file."""
-    result = FileRun(two_step_app(), workspace).run()
-    path = workspace.run_folder(result.run_id) / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | change))
-    with pytest.raises(Corrupted) as caught:
-        workspace.run(result.run_id)
-    assert caught.value.place == str(path)
-
-
-@pytest.mark.requirement("R10", api="recovery.load_file_run")
-def test_a_graph_that_cannot_be_loaded_is_recorded(workspace: Workspace) -> None:
-    """The run has a record and a failure of class graph, which cannot be resumed."""
-
-    def load() -> App[Job]:
-        raise ImportError("no module named pipeline")
-
-    with pytest.raises(ImportError):
-        load_file_run(load, workspace, thread="two", mode="resume-only")
-    [record] = workspace.runs([])
-    assert (record.status, record.mode, record.key.thread) == ("failed", "resume-only", "two")
-    failure = workspace.failure(record.run_id)
-    assert failure is not None
-    assert (failure.failure_class, failure.resumable) == ("graph", False)
-    assert failure.error_type == "ImportError"
 
 
 # -- R4, R5: eligibility -------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R4", "R5", "R6", api="recovery.FileRun.run")
-def test_resume_only_goes_on_after_a_failure(workspace: Workspace, folder: Path) -> None:
-    """What was complete is reused; the new run names the one before and counts one retry more."""
-    failed = fail_in_second(workspace)
-    result = FileRun(two_step_app(second=upper("mid.txt", "out.txt")), workspace).run("resume-only")
-    assert (list(result.executed), result.reused) == (["second"], ("first",))
-    record = workspace.run(result.run_id)
-    assert record is not None
-    assert (record.previous_run_id, record.retry_count) == (failed, 1)
-    assert files_of(folder)["out.txt"] == "HELLO"
-
-
-@pytest.mark.requirement("R4", "R6", api="recovery.FileRun.plan")
-def test_resume_only_fails_if_there_is_nothing_to_resume(workspace: Workspace) -> None:
-    """Neither before the first run nor after one that ended well."""
-    run = FileRun(two_step_app(), workspace)
-    nothing = ["no run of this graph has failed, so there is nothing to resume"]
-    assert refusal(run) == nothing
-    run.run()
-    assert refusal(run) == nothing
-
-
-@pytest.mark.requirement("R4", "R5", api="recovery.FileRun.run")
-def test_a_failed_run_is_found_even_if_it_was_gone_on_with(workspace: Workspace) -> None:
-    """The latest start among those that failed: what came after it and ended well is no matter."""
+@pytest.mark.requirement("R4", "R5", api="builds.FileRun.run")
+def test_failed_run_is_found_even_if_it_was_resumed(workspace: Workspace) -> None:
+    """The latest start among those that failed: later ones that ended well do not matter."""
     failed = fail_in_second(workspace)
     run = FileRun(two_step_app(), workspace)
     once, again = run.run("resume-only"), run.run("resume-only")
@@ -189,7 +122,7 @@ def test_a_failed_run_is_found_even_if_it_was_gone_on_with(workspace: Workspace)
     assert [(one.previous_run_id, one.retry_count) for one in records if one] == [(failed, 1)] * 2
 
 
-@pytest.mark.requirement("R5", api="recovery.FileRun.run")
+@pytest.mark.requirement("R5", api="builds.FileRun.run")
 def test_of_several_failed_runs_the_latest_is_found(workspace: Workspace) -> None:
     """Whatever ended well in between."""
     fail_in_second(workspace)
@@ -198,42 +131,7 @@ def test_of_several_failed_runs_the_latest_is_found(workspace: Workspace) -> Non
     assert FileRun(two_step_app(), workspace).plan("resume-only").previous_run_id == later
 
 
-@pytest.mark.requirement("R4", api="recovery.FileRun.plan")
-def test_a_changed_graph_is_refused(workspace: Workspace) -> None:
-    """A file run asks for the same fingerprint."""
-    fail_in_second(workspace)
-    graph = StateGraph(Job, name="two")
-    graph.add_node("first", files(inputs="in.txt", outputs="mid.txt")(fail))
-    graph.add_edges(START, "first", END)
-    assert "the graph changed since: its fingerprint is another" in refusal(
-        FileRun(graph.compile(), workspace)
-    )
-
-
-@pytest.mark.requirement("R4", api="recovery.FileRun.plan")
-def test_a_change_upstream_of_the_resume_point_is_refused(
-    workspace: Workspace, folder: Path
-) -> None:
-    """The input of a node that was complete has changed."""
-    fail_in_second(workspace)
-    (folder / "in.txt").write_text("edited")
-    [reason] = refusal(FileRun(two_step_app(), workspace))
-    assert "node 'first', upstream of the resume point" in reason
-    assert "input 'in.txt' changed" in reason
-
-
-@pytest.mark.requirement("R4", api="recovery.FileRun.plan")
-def test_a_wrong_retry_count_and_an_unknown_run_are_refused(workspace: Workspace) -> None:
-    """The count goes up by exactly one; the run that was named must exist."""
-    failed = fail_in_second(workspace)
-    run = FileRun(two_step_app(), workspace)
-    assert refusal(run, retry_count=3) == [
-        f"the retry count is 3 and that of run {failed} is 0: it must be one more"
-    ]
-    assert refusal(run, previous="no-such-run") == ["there is no run no-such-run"]
-
-
-@pytest.mark.requirement("R4", "R8", api="recovery.FileRun.plan")
+@pytest.mark.requirement("R4", "R8", api="builds.FileRun.plan")
 def test_a_damaged_workspace_is_refused_with_all_reasons(
     workspace: Workspace, folder: Path
 ) -> None:
@@ -249,7 +147,7 @@ def test_a_damaged_workspace_is_refused_with_all_reasons(
     assert files_of(folder)["out.txt"] == "HELLO"
 
 
-@pytest.mark.requirement("R5", api="recovery.FileRun.run")
+@pytest.mark.requirement("R5", api="builds.FileRun.run")
 def test_the_run_to_resume_may_be_given(workspace: Workspace) -> None:
     """Without a name it is the last that failed; with one it is that."""
     first = fail_in_second(workspace)
@@ -262,18 +160,7 @@ def test_the_run_to_resume_may_be_given(workspace: Workspace) -> None:
 # -- R6: modes -----------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6", api="recovery.FileRun.run")
-def test_clean_starts_over_and_incremental_reuses(workspace: Workspace) -> None:
-    """The three modes over one engine."""
-    run = FileRun(two_step_app(), workspace)
-    assert list(run.run("incremental").executed) == ["first", "second"]
-    assert run.run("incremental").reused == ("first", "second")
-    assert list(run.run("clean").executed) == ["first", "second"]
-    with pytest.raises(InvalidRequest, match="'clean', 'incremental' or 'resume-only'"):
-        run.run("dirty")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.requirement("R6", api="recovery.FileRun.arun")
+@pytest.mark.requirement("R6", api="builds.FileRun.arun")
 def test_a_file_run_on_an_event_loop_does_the_same(workspace: Workspace, folder: Path) -> None:
     """Async nodes are reused like others."""
 
@@ -292,9 +179,9 @@ def test_a_file_run_on_an_event_loop_does_the_same(workspace: Workspace, folder:
     assert files_of(folder)["out.txt"] == "HELLO"
 
 
-@pytest.mark.requirement("R6", api="recovery.FileRun.run")
+@pytest.mark.requirement("R6", api="builds.FileRun.run")
 def test_two_runs_of_one_thread_do_not_meet(workspace: Workspace) -> None:
-    """The second waits, and is told so if that takes too long."""
+    """The second waits, and gets an error if that takes too long."""
     run = FileRun(two_step_app(), workspace, wait=0.05)
     with workspace.holding(run.key), pytest.raises(Unavailable, match="another run of 'two'"):
         run.run()
@@ -325,7 +212,7 @@ CHANGES: dict[str, tuple[Callable[[Path], App[Job]], str]] = {
 }
 
 
-@pytest.mark.requirement("R7", api="recovery.files")
+@pytest.mark.requirement("R7", api="builds.files")
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_the_task_hash_covers_makes_a_node_run_again(
     workspace: Workspace, folder: Path, what: str
@@ -335,11 +222,11 @@ def test_what_the_task_hash_covers_makes_a_node_run_again(
     change, reason = CHANGES[what]
     plan = FileRun(change(folder), workspace).plan()
     assert reasons(plan, "first") == [reason]
-    assert reasons(plan, "second") == ["node 'first' before it is executed"]
+    assert reasons(plan, "second") == ["upstream node 'first' is executed"]
 
 
-@pytest.mark.requirement("R7", api="recovery.files")
-def test_a_declared_version_stands_for_the_code(workspace: Workspace) -> None:
+@pytest.mark.requirement("R7", api="builds.files")
+def test_declared_version_represents_the_code(workspace: Workspace) -> None:
     """With `version=` an edited node is the same until its author says otherwise."""
 
     def app(text: str, version: str) -> App[Job]:
@@ -354,7 +241,7 @@ def test_a_declared_version_stands_for_the_code(workspace: Workspace) -> None:
     assert reasons(FileRun(app("one", "2"), workspace).plan(), "make") == ["its code changed"]
 
 
-@pytest.mark.requirement("R7", api="recovery.FileRun.plan")
+@pytest.mark.requirement("R7", api="builds.FileRun.plan")
 def test_a_node_that_the_trace_does_not_show_complete_runs_again(workspace: Workspace) -> None:
     """Also if its checkpoint says that it was."""
     result = FileRun(two_step_app(), workspace).run()
@@ -363,7 +250,7 @@ def test_a_node_that_the_trace_does_not_show_complete_runs_again(workspace: Work
     assert reasons(plan, "first") == ["the trace does not show it complete, but nothing of it"]
 
 
-@pytest.mark.requirement("R7", api="recovery.FileRun.run")
+@pytest.mark.requirement("R7", api="builds.FileRun.run")
 def test_a_node_that_does_not_make_its_output_has_failed(workspace: Workspace) -> None:
     """It leaves no checkpoint, even if an old output lay there."""
     FileRun(two_step_app(), workspace).run()
@@ -374,7 +261,7 @@ def test_a_node_that_does_not_make_its_output_has_failed(workspace: Workspace) -
     assert workspace.checkpoints(newest.run_id, []) == {}
 
 
-@pytest.mark.requirement("R7", api="recovery.Cache")
+@pytest.mark.requirement("R7", api="builds.Cache")
 def test_the_state_counts_for_a_node_that_reads_it(workspace: Workspace) -> None:
     """All of it, or what the key of its cache says."""
 
@@ -398,7 +285,7 @@ def test_the_state_counts_for_a_node_that_reads_it(workspace: Workspace) -> None
 # -- R8: the plan --------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R8", api="recovery.FileRun.plan")
+@pytest.mark.requirement("R8", api="builds.FileRun.plan")
 def test_a_plan_writes_nothing_and_can_be_printed(workspace: Workspace, folder: Path) -> None:
     """Per node: reuse or execute, and why."""
     FileRun(two_step_app(), workspace).run()
@@ -406,13 +293,13 @@ def test_a_plan_writes_nothing_and_can_be_printed(workspace: Workspace, folder: 
     assert str(FileRun(two_step_app(), workspace).plan()).splitlines() == [
         "incremental: 0 to execute, 2 to reuse",
         "  reuse    first: valid",
-        "  reuse    second: valid; 'out.txt' will be put back",
+        "  reuse    second: valid; 'out.txt' will be restored",
     ]
     assert "out.txt" not in files_of(folder)
     assert len(list(workspace.runs([]))) == 1
 
 
-@pytest.mark.requirement("R8", api="recovery.FileRun.run")
+@pytest.mark.requirement("R8", api="builds.FileRun.run")
 @pytest.mark.parametrize("how", ["deleted", "edited"])
 def test_outputs_are_put_back_before_anything_downstream_runs(
     workspace: Workspace, folder: Path, how: str
@@ -428,7 +315,7 @@ def test_outputs_are_put_back_before_anything_downstream_runs(
     assert files_of(folder) == {"in.txt": "hello", "mid.txt": "HELLO", "out.txt": "HELLO"}
 
 
-@pytest.mark.requirement("R8", api="recovery.FileRun.run")
+@pytest.mark.requirement("R8", api="builds.FileRun.run")
 def test_a_damaged_cache_is_never_put_back(workspace: Workspace, folder: Path) -> None:
     """Resuming is refused; incremental does the work again."""
     fail_in_second(workspace)
@@ -445,8 +332,8 @@ def test_a_damaged_cache_is_never_put_back(workspace: Workspace, folder: Path) -
     assert files_of(folder)["mid.txt"] == "HELLO"
 
 
-@pytest.mark.requirement("R8", api="recovery.FileRun.run")
-def test_a_changed_graph_is_planned_anew(workspace: Workspace, folder: Path) -> None:
+@pytest.mark.requirement("R8", api="builds.FileRun.run")
+def test_changed_graph_is_planned_again(workspace: Workspace, folder: Path) -> None:
     """Incremental keeps what the change does not touch."""
     FileRun(two_step_app(), workspace).run()
     graph = StateGraph(Job, name="two")
@@ -459,7 +346,7 @@ def test_a_changed_graph_is_planned_anew(workspace: Workspace, folder: Path) -> 
     assert (list(result.executed), result.reused) == (["third"], ("first",))
 
 
-@pytest.mark.requirement("R8", api="recovery.FileRun.run")
+@pytest.mark.requirement("R8", api="builds.FileRun.run")
 def test_a_node_that_declares_nothing_runs_and_what_follows_too(workspace: Workspace) -> None:
     """Nothing is skipped that was not declared to be skippable."""
     graph = StateGraph(Job, name="plain")
@@ -476,8 +363,8 @@ def test_a_node_that_declares_nothing_runs_and_what_follows_too(workspace: Works
 # -- R9: commands --------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R9", api="recovery.command")
-def test_a_command_node_runs_in_the_root_and_its_output_is_kept(
+@pytest.mark.requirement("R9", api="builds.command")
+def test_command_node_runs_in_the_root_and_its_output_is_stored(
     workspace: Workspace, folder: Path
 ) -> None:
     """Arguments, environment, exit code, captured output."""
@@ -516,7 +403,7 @@ def test_a_command_node_runs_in_the_root_and_its_output_is_kept(
 # -- caches of state nodes -----------------------------------------------------------------
 
 
-@pytest.mark.requirement("R7", api="recovery.with_caches")
+@pytest.mark.requirement("R7", api="StateGraph.compile")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_state_node_with_a_cache_is_not_done_again(workspace: Workspace, kind: str) -> None:
     """By its key, in any run, until its time to live is over."""
@@ -534,7 +421,8 @@ def test_a_state_node_with_a_cache_is_not_done_again(workspace: Workspace, kind:
     cache = Cache(key=lambda state: state["n"] % 10)
     graph.add_node("double", files(cache=cache, version="1")(function))
     graph.add_edges(START, "double", END)
-    app: App[Job] = App(with_caches(graph.compile().graph, workspace))
+    runner = graph.compile().__runner__
+    app = App(runner.rebuilt(with_caches(runner.graph, workspace)))
     found = [app.invoke({"n": n}).state.get("told") for n in (1, 2, 11, 1)]
     assert found == ["2", "4", "2", "2"]
     assert calls == [1, 2]

@@ -114,6 +114,28 @@ def test_a_setting_that_makes_no_sense_is_refused(run: Runner, options: Executio
 # -- X2 ------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("X1", api="ExecutionConfig")
+def test_none_means_no_limit_and_a_call_can_lift_one(run: Runner, wrap: Wrap) -> None:
+    """``None`` in the graph's config; ``"unlimited"`` in a call, where ``None`` sets nothing.
+
+    Fails if ``ExecutionConfig`` refuses ``None``, and if ``overridden`` passes the word on.
+    """
+    graph = loop(wrap(count), until=200)
+    with pytest.raises(MaxStepsExceeded):
+        run.invoke(graph.compile(), {"n": 0})
+    unlimited = ExecutionOptions(max_steps="unlimited")
+    assert run.invoke(graph.compile(), {"n": 0}, options=unlimited)["n"] == 200
+    graph.with_default_config(ExecutionConfig(max_steps=None))
+    assert run.invoke(graph.compile(), {"n": 0})["n"] == 200
+    with pytest.raises(MaxStepsExceeded, match="max_steps=3"):
+        run.invoke(graph.compile(), {"n": 0}, options=ExecutionOptions(max_steps=3))
+    graph.with_default_config(ExecutionConfig(max_steps=None, timeout=1e-9))
+    with pytest.raises(RunTimeout):
+        run.invoke(graph.compile(), {"n": 0})
+    endless = ExecutionOptions(timeout="unlimited")
+    assert run.invoke(graph.compile(), {"n": 0}, options=endless)["n"] == 200
+
+
 @pytest.mark.requirement("X2", api="MaxStepsExceeded")
 def test_the_step_limit_is_checked_before_a_node_runs(run: Runner, wrap: Wrap) -> None:
     """The node beyond the limit does not run, and the error names limit and step."""
@@ -151,7 +173,7 @@ def test_a_node_that_comes_back_while_nothing_changed_is_a_cycle(run: Runner, wr
     with pytest.raises(CycleDetected) as caught:
         run.invoke(loop(wrap(idle), until=1).compile(), {"n": 0})
     assert (caught.value.node, caught.value.recent) == ("node", ("node", "node"))
-    assert "nothing in the state changed" in str(caught.value)
+    assert "the state did not change" in str(caught.value)
     assert run.invoke(loop(wrap(count), until=49).compile(), {"n": 0})["n"] == 49
 
 
@@ -210,7 +232,7 @@ def test_a_change_anywhere_on_the_way_round_is_progress(run: Runner, wrap: Wrap)
 
 
 @pytest.mark.requirement("X3", api="CycleDetected")
-def test_writing_an_equal_value_is_no_progress(run: Runner, wrap: Wrap) -> None:
+def test_writing_an_equal_value_is_not_progress(run: Runner, wrap: Wrap) -> None:
     """What counts is the value and not that somebody wrote it."""
 
     def same(state: Count) -> dict[str, Any]:
@@ -221,12 +243,15 @@ def test_writing_an_equal_value_is_no_progress(run: Runner, wrap: Wrap) -> None:
 
 
 @pytest.mark.requirement("X3", api="Event")
-def test_every_revisit_is_told_as_an_event(run: Runner, wrap: Wrap) -> None:
+def test_every_revisit_emits_an_event(run: Runner, wrap: Wrap) -> None:
     """Also the one that ends the run."""
     seen = Recorder()
     run.invoke(loop(wrap(count), until=4).compile(observers=[seen]), {"n": 0})
     told = [(event.node, event.step, event.data) for event in seen.events if event.type == "cycle"]
-    assert told == [("node", step, {"visits": step}) for step in (2, 3, 4)]
+    assert told == [
+        ("node", step, {"visits": step, "iteration": step, "path_length": step})
+        for step in (2, 3, 4)
+    ]
 
     seen = Recorder()
     with pytest.raises(CycleDetected):
@@ -299,7 +324,7 @@ class Broken(Exception):
 
 
 def failing(wrap: Wrap, store: Any = None, observers: Any = ()) -> App[Count]:
-    """``a`` counts, ``b`` fails until it is mended."""
+    """``a`` counts, ``b`` fails until it is fixed."""
     graph: StateGraph[Count] = StateGraph(Count)
 
     def b(state: Count) -> dict[str, Any]:
@@ -362,7 +387,7 @@ def test_a_failing_branch_surfaces_alike_and_the_first_by_declaration_is_raised(
     error = caught.value
     assert (error.node, error.step, error.path) == ("a", 1, ("a", "b", "c"))
     assert (type(error.cause), error.state) == (Broken, {"n": 3, "log": []})
-    assert error.__notes__ == ["in the same step these failed as well: c"]
+    assert error.__notes__ == ["these also failed in the same step: c"]
 
 
 @pytest.mark.requirement("X4", api="ExecutionError")
@@ -370,7 +395,7 @@ def test_a_failing_branch_surfaces_alike_and_the_first_by_declaration_is_raised(
 def test_an_error_of_ours_raised_by_a_node_is_that_node_s_failure(
     run: Runner, wrap: Wrap, branches: int
 ) -> None:
-    """A node may run an app of its own; what that raises is a cause like any other."""
+    """A node may run its own app; what that raises is a cause like any other."""
     graph: StateGraph[Count] = StateGraph(Count)
 
     def fail(state: Count) -> None:
@@ -415,7 +440,7 @@ def test_a_router_that_raises_surfaces_with_the_node_that_it_follows(
 
     graph.add_edge(START, "a")
     graph.add_conditional_edges("a", wrap(route), ["a", END])
-    with pytest.raises(ExecutionError, match="the way on from node 'a' failed at step 1") as caught:
+    with pytest.raises(ExecutionError, match="routing from node 'a' failed at step 1") as caught:
         run.invoke(graph.compile(), {"n": 0})
     error = caught.value
     assert (error.node, error.step, error.path) == ("a", 1, ("a",))
@@ -485,7 +510,7 @@ def going_astray(state: Safe) -> dict[str, Any]:
 def test_no_value_of_the_state_is_in_a_message_a_log_or_a_failure_record(
     run: Runner, node: Any, branches: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Paths and types are told; values never are."""
+    """Paths and types are reported; values never are."""
     caplog.set_level(logging.DEBUG)
     store = CountingStore()
     graph: StateGraph[Safe] = StateGraph(Safe)
@@ -517,7 +542,7 @@ def test_no_value_of_the_state_is_in_a_message_a_log_or_a_failure_record(
 
 
 def cancelling(wrap: Wrap, store: Any, event: threading.Event) -> App[Count]:
-    """Counts for ever; the third visit asks the run to stop."""
+    """Counts forever; the third visit asks the run to stop."""
 
     def node(state: Count) -> dict[str, Any]:
         if state["n"] == 2:
@@ -529,7 +554,7 @@ def cancelling(wrap: Wrap, store: Any, event: threading.Event) -> App[Count]:
 
 @pytest.mark.requirement("X5", api="ExecutionOptions.cancel")
 def test_an_event_ends_the_run_between_two_steps(run: Runner, wrap: Wrap) -> None:
-    """What was committed stays, the run is cancelled, and resume goes on from there."""
+    """What was committed stays, the run is cancelled, and resume continues from there."""
     event = threading.Event()
     store = MemoryStore()
     app = cancelling(wrap, store, event)
@@ -538,7 +563,9 @@ def test_an_event_ends_the_run_between_two_steps(run: Runner, wrap: Wrap) -> Non
     snapshot = run.state(app, "t")
     assert (snapshot.state["n"], snapshot.status) == (3, "cancelled")
     assert (caught.value.thread, caught.value.run_id) == ("t", snapshot.run_id)
-    assert store.failure(KEY, snapshot.run_id) is None
+    failure = store.failure(KEY, snapshot.run_id)
+    assert failure is not None
+    assert (failure.error_type, failure.resumable) == ("RunCancelled", True)
     options = ExecutionOptions(max_steps=2)
     with pytest.raises(MaxStepsExceeded):
         run.resume(app, "t", options=options)
@@ -559,7 +586,7 @@ def test_an_event_that_is_set_already_ends_the_run_before_any_node(run: Runner, 
 @pytest.mark.requirement("X5", api="ExecutionOptions.cancel")
 @pytest.mark.parametrize("branches", [1, 2])
 def test_an_event_ends_the_run_inside_an_async_node(run: Runner, branches: int) -> None:
-    """A node that waits for ever is cancelled, and may clean up."""
+    """A node that waits forever is cancelled, and may clean up."""
     event = threading.Event()
     cleaned: list[str] = []
 
@@ -595,11 +622,11 @@ def test_a_timeout_ends_the_run_between_two_steps(run: Runner) -> None:
         return {"n": state["n"] + 1}
 
     graph = loop(slow, until=100_000)
-    graph.with_default_config(ExecutionConfig(timeout=0.1, max_steps=100_000))
+    graph.with_default_config(ExecutionConfig(timeout=1.0, max_steps=100_000))
     app = graph.compile(store="memory://")
-    with pytest.raises(RunTimeout, match=r"0\.1 s") as caught:
+    with pytest.raises(RunTimeout, match=r"1 s") as caught:
         run.invoke(app, {"n": 0}, "t")
-    assert (caught.value.seconds, caught.value.thread) == (0.1, "t")
+    assert (caught.value.seconds, caught.value.thread) == (1.0, "t")
     snapshot = run.state(app, "t")
     assert snapshot.status == "failed"
     assert snapshot.state["n"] >= 1
@@ -608,7 +635,7 @@ def test_a_timeout_ends_the_run_between_two_steps(run: Runner) -> None:
 @pytest.mark.requirement("X5", api="ExecutionOptions.timeout")
 @pytest.mark.parametrize("where", ["node", "branches", "router"])
 def test_a_timeout_reaches_inside_async_functions(run: Runner, where: str) -> None:
-    """A node, a parallel step and a router that wait for ever are cut off."""
+    """A node, a parallel step and a router that wait forever are cut off."""
 
     async def wait(state: Count) -> Any:
         await asyncio.sleep(60)

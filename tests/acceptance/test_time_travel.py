@@ -76,7 +76,7 @@ def script(wrap: Wrap) -> Script:
 
 
 @pytest.mark.requirement("T1", api="App.resume")
-def test_a_fresh_app_goes_on_from_the_last_checkpoint(run: Runner, script: Script) -> None:
+def test_new_app_continues_from_the_last_checkpoint(run: Runner, script: Script) -> None:
     """After a failure the new run repeats nothing that was committed."""
     store = MemoryStore()
     script.broken = {"c"}
@@ -132,11 +132,40 @@ def test_a_thread_stops_at_each_interrupt_in_turn(run: Runner, script: Script) -
 
 
 @pytest.mark.requirement("T1", api="App.resume")
-@pytest.mark.requirement("H1", api="StateGraph.compile")
-def test_without_a_store_interrupts_end_the_run_all_the_same(run: Runner, script: Script) -> None:
-    """The result says where the run stopped."""
-    result = run.invoke(script.line(None, interrupt_before=["b"]), {"n": 0})
-    assert (result.status, result.next, result["log"]) == ("interrupted", ("b",), ["a"])
+@pytest.mark.requirement("H1", api="App.stream")
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(
+    ("options", "node", "ran", "next"),
+    [
+        ({"interrupt_before": ["a"]}, "a", [], ("a",)),
+        ({"interrupt_before": ["c"]}, "c", ["a", "b"], ("c",)),
+        ({"interrupt_after": ["a"]}, "a", ["a"], ("b",)),
+        ({"interrupt_after": ["c"]}, "c", ["a", "b", "c"], ()),
+    ],
+)
+def test_stream_yields_interrupts_with_node_and_state(
+    run: Runner,
+    script: Script,
+    options: dict[str, Any],
+    node: str,
+    ran: list[str],
+    next: tuple[str, ...],
+    stored: bool,
+) -> None:
+    """The last event, with a store and without; no node runs after it.
+
+    Tried: no event after the last node; ``state`` left out; the check only with a store.
+    """
+    app = script.line(MemoryStore() if stored else None, **options)
+    events = run.stream(app, {"n": 0}, "t" if stored else None)
+    assert [event.type for event in events] == ["update"] * len(ran) + ["interrupt"]
+    last = events[-1]
+    state = {"n": len(ran), "log": ran}
+    assert (last["type"], last["node"], last["state"]) == ("interrupt", node, state)
+    assert script.ran == ran
+    result = run.invoke(script.line(None, **options), {"n": 0})
+    assert (result.status, result.next) == ("interrupted" if next else "completed", next)
+    assert result["log"] == ran
 
 
 @pytest.mark.requirement("T1", api="App.resume")
@@ -155,10 +184,10 @@ def test_a_node_that_fails_after_its_interrupt_is_not_interrupted_again(
 
 @pytest.mark.requirement("T1", api="App.invoke")
 @pytest.mark.parametrize("commits", [1, 2, 3])
-def test_a_run_cut_off_by_a_crash_goes_on_when_it_is_called_again(
+def test_run_cut_off_by_a_crash_continues_when_it_is_called_again(
     run: Runner, commits: int
 ) -> None:
-    """Run the script again with the same input, and it goes on: a new run takes over."""
+    """Run the script again with the same input, and it continues: a new run takes over."""
     store = CountingStore()
     script = Script()
     crash_after(script.line(store), {"n": 0}, "t", commits=commits)
@@ -215,17 +244,16 @@ def test_invoke_on_an_interrupted_thread_with_the_same_input_runs_nothing(
 
 
 @pytest.mark.requirement("T1", api="App.invoke")
-def test_a_new_input_on_an_ended_thread_goes_on_from_its_state_as_a_new_run(
+def test_new_input_on_an_ended_thread_continues_from_its_state_as_a_new_run(
     run: Runner, script: Script
 ) -> None:
-    """Reducers meet what is there; the step count goes on."""
+    """Reducers merge into what is there; the step count continues."""
     app = script.line(MemoryStore(), "a")
     first = run.invoke(app, {"n": 0, "log": ["x"]}, "t")
     second = run.invoke(app, {"log": ["y"]}, "t")
     assert second.state == {"n": 2, "log": ["x", "a", "y", "a"]}
     assert second.run_id != first.run_id
     assert [known.source for known in run.history(app, "t")] == ["step", "input"] * 2
-    assert app.store is not None
     assert [record.previous_run_id for record in app.store.runs(KEY)] == [None, None]
 
 
@@ -422,10 +450,10 @@ def changed(store: MemoryStore, state: type[Any], *names: str) -> App[Any]:
 @pytest.mark.parametrize(
     ("state", "names", "says"),
     [
-        (Old, ("a", "c"), "node 'b' would run next and is gone"),
-        (Old, ("a", "bee", "c"), "node 'b' would run next and is gone (renamed to 'bee'?)"),
-        (Removed, ("a", "b", "c"), "state key 'log' is gone"),
-        (Renamed, ("a", "b", "c"), "state key 'n' is gone (renamed to 'number'?)"),
+        (Old, ("a", "c"), "node 'b' would run next but was removed"),
+        (Old, ("a", "bee", "c"), "node 'b' would run next but was removed (renamed to 'bee'?)"),
+        (Removed, ("a", "b", "c"), "state key 'log' was removed"),
+        (Renamed, ("a", "b", "c"), "state key 'n' was removed (renamed to 'number'?)"),
         (Retyped, ("a", "b", "c"), "state key 'n' was int and is now str"),
         (Unreduced, ("a", "b", "c"), "state key 'log' was list[str] with reducer append"),
         (Requiring, ("a", "b", "c"), "state key 'more' was added and is required"),
@@ -520,7 +548,7 @@ def test_what_was_added_elsewhere_strands_nobody_and_the_history_says_so(
 
 @pytest.mark.requirement("T1", api="App.resume")
 def test_an_interrupt_that_was_seen_stays_seen_when_the_graph_has_grown(run: Runner) -> None:
-    """The takeover that notes the change is no new interrupt."""
+    """The takeover that notes the change is not a new interrupt."""
     store = MemoryStore()
     paused(run, store)
     broken = [True]
@@ -555,7 +583,7 @@ def test_an_edge_added_elsewhere_strands_nobody(run: Runner) -> None:
     app = graph.compile(store=store)
     assert run.resume(app, "t").status == "completed"
     notes = [known.note for known in run.history(app, "t") if known.note]
-    assert notes == ["the graph changed: edge a -> c added, edge a -> b is of another kind"]
+    assert notes == ["the graph changed: edge a -> c added, edge a -> b has another kind"]
 
 
 @pytest.mark.requirement("T1", api="CheckpointMetadata.note")
@@ -581,13 +609,13 @@ def test_a_thread_whose_old_graph_is_not_on_record_is_refused(run: Runner) -> No
 
     store: Any = Forgetful()
     paused(run, store)
-    with pytest.raises(ResumeRefused, match="not on record"):
+    with pytest.raises(ResumeRefused, match="not recorded"):
         run.resume(changed(store, Old, "a", "b", "c", "d"), "t")
 
 
 @pytest.mark.requirement("T1", api="App.resume")
-def test_a_mended_node_strands_nobody_and_needs_no_note(run: Runner) -> None:
-    """The source of a node is no part of the fingerprint."""
+def test_a_fixed_node_strands_nobody_and_needs_no_note(run: Runner) -> None:
+    """The source of a node is not part of the fingerprint."""
     store = MemoryStore()
     paused(run, store, "failed")
     app = changed(store, Old, "a", "b", "c")
@@ -602,7 +630,7 @@ def test_a_mended_node_strands_nobody_and_needs_no_note(run: Runner) -> None:
 def test_an_update_on_the_head_is_a_new_checkpoint_with_the_same_next(
     run: Runner, script: Script
 ) -> None:
-    """It records its parent, and resume goes on with what it says."""
+    """It records its parent, and resume continues with what it says."""
     app = script.line(MemoryStore(), interrupt_before=["c"])
     run.invoke(app, {"n": 0}, "t")
     head = run.state(app, "t")
@@ -685,7 +713,7 @@ def test_a_thread_can_run_again_from_any_old_checkpoint(run: Runner, script: Scr
 
 
 @pytest.mark.requirement("T3", api="App.fork")
-def test_a_fork_can_be_a_thread_of_its_own(run: Runner, script: Script) -> None:
+def test_fork_can_be_a_separate_thread(run: Runner, script: Script) -> None:
     """The old thread stays as it is; the new one says where it came from."""
     app = script.line(MemoryStore())
     run.invoke(app, {"n": 0}, "t")
@@ -696,7 +724,7 @@ def test_a_fork_can_be_a_thread_of_its_own(run: Runner, script: Script) -> None:
     assert run.state(app, "branch").status == "interrupted"
     assert run.resume(app, "branch").state == {"n": 3, "log": ["a", "b", "c"]}
     assert run.history(app, "t") == before
-    with pytest.raises(InvalidRequest, match="exists already"):
+    with pytest.raises(InvalidRequest, match="already exists"):
         run.fork(app, "t", 2, as_thread="branch")
     with pytest.raises(InvalidRequest, match="no checkpoint"):
         run.fork(app, "t", 17)
@@ -759,12 +787,12 @@ def test_resuming_a_thread_that_ended_says_so(run: Runner, script: Script) -> No
 
 @pytest.mark.requirement("T4", api="ResumeRefused")
 def test_resuming_with_nothing_saved_says_so(run: Runner, script: Script) -> None:
-    """An unknown thread, an app without a store, and no thread at all are told apart."""
+    """An unknown thread, an app without a store, and no thread at all are distinguished."""
     with pytest.raises(ResumeRefused, match="nothing is saved"):
         run.resume(script.line(MemoryStore()), "t")
-    with pytest.raises(InvalidRequest, match="without a store"):
+    with pytest.raises(InvalidRequest, match="needs a store"):
         run.resume(script.line(None), "t")
-    with pytest.raises(InvalidRequest, match="which thread"):
+    with pytest.raises(InvalidRequest, match="needs a thread"):
         run.invoke(script.line(MemoryStore()), None)
     for look in (run.state, run.history):
         with pytest.raises(InvalidRequest, match="no store"):
@@ -783,7 +811,7 @@ class Deep(TypedDict, total=False):
 
 
 @pytest.mark.requirement("T5", api="App.diff")
-def test_the_difference_between_two_checkpoints_is_told_by_path(run: Runner, wrap: Wrap) -> None:
+def test_difference_between_two_checkpoints_is_reported_by_path(run: Runner, wrap: Wrap) -> None:
     """Added, removed and changed, in both directions, between any two."""
 
     def edit(state: Deep) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def nothing() -> None:
 
 
 class Ledger:
-    """A graph whose node writes a row of its own into a table of its own."""
+    """A graph whose node writes its own row into its own table."""
 
     def __init__(self, store: Store) -> None:
         self.calls = 0

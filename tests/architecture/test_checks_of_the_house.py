@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -29,6 +31,12 @@ def test_lines_and_branches_each_have_their_bar(
     assert coverage_bars.main([str(report)]) == code
 
 
+@pytest.mark.no_cover
+def test_a_test_that_is_left_out_of_the_coverage_is_not_traced() -> None:
+    """Seen to fail in the workers of xdist, without ``pytest_sessionstart`` of ``conftest.py``."""
+    assert type(sys.gettrace()).__module__ != "coverage"
+
+
 def test_a_file_left_out_of_the_wheel_is_named(tmp_path: Path) -> None:
     source = tmp_path / "src"
     for name in ("package/__init__.py", "package/py.typed", "package/__pycache__/x.pyc"):
@@ -37,7 +45,16 @@ def test_a_file_left_out_of_the_wheel_is_named(tmp_path: Path) -> None:
     wheel = tmp_path / "package.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("package/__init__.py", "")
-    assert wheel_is_complete.missing(wheel, source) == ["package/py.typed"]
+    assert wheel_is_complete.missing(wheel, source) == [
+        "milecastle/cli/errors.md",
+        "package/py.typed",
+    ]
+
+
+def test_no_file_of_the_package_is_empty() -> None:
+    """Seen to fail with the file `cli/nothing`. The typing marker is empty by its definition."""
+    files = [path for path in (ROOT / "src").rglob("*") if path.is_file()]
+    assert [path.name for path in files if not path.stat().st_size] == ["py.typed"]
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "constraints").glob("*.txt")), ids=lambda f: f.name)
@@ -47,3 +64,21 @@ def test_every_pin_has_hashes_and_no_address(file: Path) -> None:
     assert pins
     assert [pin for pin in pins if "==" not in pin or not pin.endswith("\\")] == []
     assert [word for word in ("://", "-index-url", "--find-links", " @ ") if word in text] == []
+
+
+def test_lowest_versions_are_those_that_the_package_allows() -> None:
+    """CI tests the floors that users get, each of them, and not others.
+
+    Seen to fail with a floor that was raised and not locked, and with a pin that was left out.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    needed = [*project["dependencies"], *(one for extra in extras for one in extra)]
+    pinned = (ROOT / "constraints" / "lowest.txt").read_text("utf-8")
+    versions = dict(re.findall(r"^([a-z0-9-]+)==([0-9.]+)", pinned, flags=re.MULTILINE))
+    for requirement in needed:
+        found = re.match(r"([A-Za-z0-9._-]+)(?:\[[a-z,]+\])?>=([0-9.]+)", requirement)
+        assert found, f"{requirement} has no floor"
+        name = re.sub(r"[._]", "-", found[1]).lower()
+        assert f"{versions[name]}.".startswith(f"{found[2]}."), (requirement, versions[name])
+    assert "constraints/lowest.txt" in (ROOT / ".ci" / "run").read_text("utf-8")

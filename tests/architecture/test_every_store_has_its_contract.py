@@ -1,4 +1,4 @@
-"""A store that is not held to the contract is no store."""
+"""Every store runs the contract."""
 
 from __future__ import annotations
 

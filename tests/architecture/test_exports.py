@@ -3,102 +3,238 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import milecastle
+import milecastle.builds
+import milecastle.stores
 import milecastle.testing
 
-EXPORTED: list[str] = [
-    "App",
-    "AttemptsExhausted",
-    "Change",
-    "Checkpoint",
-    "CheckpointConfig",
-    "CheckpointMetadata",
-    "CheckpointStore",
-    "CodecError",
-    "Command",
-    "CommandFailed",
-    "Conflict",
-    "Context",
-    "CopyReport",
-    "Corrupted",
-    "CycleDetected",
-    "DefinitionError",
-    "END",
-    "EncryptionError",
-    "ErasureReport",
-    "Event",
-    "ExecutionConfig",
-    "ExecutionError",
-    "ExecutionOptions",
-    "FileRefused",
-    "FormatTooNew",
-    "Interrupt",
-    "InvalidAnswer",
-    "InvalidRequest",
-    "InvalidUpdate",
-    "KeyNotFound",
-    "Keyring",
-    "MaxStepsExceeded",
-    "MilecastleError",
-    "NoKeyring",
-    "NodeTimeout",
-    "Observer",
-    "Origin",
-    "PlaintextRefused",
-    "Problem",
-    "RecoveryError",
-    "Result",
-    "ResumeRefused",
-    "Retention",
-    "RetentionReport",
-    "Retry",
-    "RoutingError",
-    "RunCancelled",
-    "RunError",
-    "RunRecord",
-    "RunTimeout",
-    "START",
-    "Send",
-    "Snapshot",
-    "StateGraph",
-    "Store",
-    "StoreError",
-    "ThreadKey",
-    "Timeout",
-    "Unavailable",
-    "UnserializableState",
-    "UntrustedFile",
-    "__version__",
-    "add",
-    "append",
-    "copy_threads",
-    "interrupt",
-    "last",
-    "maximum",
-    "merge",
-    "minimum",
-    "open_store",
-    "register_observer",
-    "register_store",
-    "register_type",
-    "union",
-]
+EXPORTED: dict[str, list[str]] = {
+    "milecastle": [
+        "App",
+        "AttemptsExhausted",
+        "Change",
+        "Checkpoint",
+        "CheckpointConfig",
+        "CheckpointMetadata",
+        "CheckpointStore",
+        "CodecError",
+        "Command",
+        "CommandFailed",
+        "CompiledGraph",
+        "Conflict",
+        "Context",
+        "CopyReport",
+        "Corrupted",
+        "CycleDetected",
+        "DefinitionError",
+        "END",
+        "EncryptionError",
+        "ErasureReport",
+        "Event",
+        "ExecutionConfig",
+        "ExecutionError",
+        "ExecutionOptions",
+        "Failure",
+        "FileRefused",
+        "Fit",
+        "FormatTooNew",
+        "Handle",
+        "Interrupt",
+        "InvalidAnswer",
+        "InvalidRequest",
+        "InvalidUpdate",
+        "KeptMore",
+        "KeyNotFound",
+        "Keyring",
+        "Manifest",
+        "MaxStepsExceeded",
+        "MilecastleError",
+        "NoKeyring",
+        "NodeTimeout",
+        "NodeTrace",
+        "Observer",
+        "Origin",
+        "Owner",
+        "Place",
+        "PlaintextRefused",
+        "Problem",
+        "RecoveryError",
+        "Result",
+        "ResumeRefused",
+        "Retention",
+        "RetentionReport",
+        "Retry",
+        "RoutingError",
+        "RunCancelled",
+        "RunError",
+        "RunFailed",
+        "RunInProgress",
+        "RunRecord",
+        "RunTimeout",
+        "RunTrace",
+        "START",
+        "Schedules",
+        "Send",
+        "Snapshot",
+        "StateGraph",
+        "Store",
+        "StoreError",
+        "TaskObserver",
+        "ThreadInfo",
+        "ThreadKey",
+        "Timeout",
+        "Trace",
+        "Unavailable",
+        "UnserializableState",
+        "UntrustedFile",
+        "Worker",
+        "WorkerOptions",
+        "__version__",
+        "add",
+        "append",
+        "copy_threads",
+        "current",
+        "draw_trace",
+        "interrupt",
+        "last",
+        "maximum",
+        "merge",
+        "minimum",
+        "open_store",
+        "read_trace",
+        "register_observer",
+        "register_store",
+        "register_type",
+        "union",
+    ],
+    "milecastle.stores": [
+        "Batch",
+        "BellStore",
+        "Chain",
+        "Check",
+        "ClaimStore",
+        "DELTA",
+        "Entry",
+        "Failure",
+        "Feed",
+        "FeedStore",
+        "Finding",
+        "GroupStore",
+        "HOLDING",
+        "Inspected",
+        "JsonlStore",
+        "LaneDepth",
+        "Limit",
+        "Listening",
+        "Maintenance",
+        "MemoryStore",
+        "Owner",
+        "Page",
+        "Pending",
+        "PostgresStore",
+        "ROLLUP",
+        "Repaired",
+        "RunRecord",
+        "SNAPSHOT",
+        "SqliteStore",
+        "Store",
+        "TaskResult",
+        "ThreadInfo",
+        "ThreadKey",
+        "TransactionStore",
+        "Unopened",
+        "WaitingInput",
+        "WorkerInfo",
+        "checks_keys",
+        "dated",
+        "finding_of",
+        "inspect_listed",
+        "page_of",
+        "place_after",
+        "place_text",
+    ],
+    "milecastle.testing": [
+        "ClaimContract",
+        "Clock",
+        "CrashMismatch",
+        "CrashPoint",
+        "CrashReport",
+        "Crashed",
+        "FailingStore",
+        "ManualClock",
+        "Mismatch",
+        "Races",
+        "RunTask",
+        "Simulator",
+        "StoreContract",
+        "TornStore",
+        "Volatile",
+        "Witness",
+        "WrappedStore",
+        "crash_everywhere",
+        "race_in_tasks",
+        "race_in_threads",
+        "with_store",
+    ],
+    "milecastle.builds": [
+        "Buildable",
+        "Cache",
+        "CommandNode",
+        "CommandOutcome",
+        "Decision",
+        "Eviction",
+        "FileResult",
+        "FileRun",
+        "Files",
+        "NodeCheckpoint",
+        "Plan",
+        "Reason",
+        "RunsGone",
+        "Verdict",
+        "Why",
+        "Workspace",
+        "command",
+        "declare",
+        "evict",
+        "files",
+        "let_runs_go",
+        "root",
+    ],
+}
+
+PUBLIC: list[ModuleType] = [milecastle, milecastle.stores, milecastle.testing, milecastle.builds]
 
 
-def test_the_exported_names_are_these() -> None:
-    assert sorted(milecastle.__all__) == EXPORTED
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda m: m.__name__)
+def test_the_exported_names_are_these(module: ModuleType) -> None:
+    """Of all four public modules. Broken on purpose: a name added to one of them."""
+    assert sorted(module.__all__) == EXPORTED[module.__name__]
 
 
-@pytest.mark.parametrize("module", [milecastle, milecastle.testing], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda m: m.__name__)
 def test_every_exported_name_is_there(module: ModuleType) -> None:
     names: list[str] = module.__all__
     assert len(set(names)) == len(names)
     assert [name for name in names if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("name", ["Asked", "Session", "Task", "Trace", "Entry", "Checkpoint"])
+def test_a_word_of_the_domain_names_one_class(name: str) -> None:
+    """Broken on purpose: ``BuildSession`` called ``Session`` again."""
+    source = Path(milecastle.__file__).parent
+    found = [
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if re.search(rf"^class {name}\b", path.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert len(found) <= 1, found
 
 
 def own_doc(thing: object, name: str) -> str:
@@ -137,7 +273,7 @@ def undocumented(module: ModuleType) -> list[str]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("module", [milecastle, milecastle.testing], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda m: m.__name__)
 def test_every_public_name_has_a_docstring(module: ModuleType) -> None:
     assert (module.__doc__ or "").strip()
     assert undocumented(module) == []

@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "milecastle"
 
-# Heavy, or optional, or both. Whoever needs one imports it where it is needed.
+# Heavy, or optional, or both. A module that needs one imports it where it is needed.
 HEAVY = [
     "asyncio",
     "click",
@@ -54,7 +54,7 @@ def test_a_heavy_import_would_be_seen(name: str) -> None:
 
 
 def unguarded(tree: ast.AST) -> Iterator[ast.AST]:
-    """Walk through a module, leaving out what stands under `if sys.platform ...`."""
+    """Walk through a module, leaving out what is under `if sys.platform ...`."""
     for child in ast.iter_child_nodes(tree):
         if not (isinstance(child, ast.If) and "sys.platform" in ast.unparse(child.test)):
             yield child

@@ -36,10 +36,14 @@ def test_imports_go_down_only() -> None:
 
 def test_the_contract_has_no_exceptions() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    (contract,) = settings["tool"]["importlinter"]["contracts"]
-    assert contract["type"] == "layers"
-    assert contract["exhaustive"] is True
-    assert not [option for option in contract if "ignore" in option]
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    assert {contract["type"] for contract in contracts} == {
+        "layers",
+        "forbidden",
+        "acyclic_siblings",
+    }
+    assert all(one["exhaustive"] for one in contracts if one["type"] == "layers")
+    assert not [option for contract in contracts for option in contract if "ignore" in option]
 
 
 @pytest.mark.parametrize(
@@ -54,8 +58,11 @@ def test_the_contract_has_no_exceptions() -> None:
         ("ports", "graph"),
         ("model", "ports"),
         ("app", "testing"),
-        ("drivers", "app"),
+        ("views", "cli"),
+        ("builds", "app"),
+        ("disk", "ports"),
         ("errors", "model"),
+        ("cli", "stores.jsonl"),
     ],
 )
 def test_a_breach_is_caught(tmp_path: Path, low: str, high: str) -> None:
@@ -69,6 +76,29 @@ def test_a_breach_is_caught(tmp_path: Path, low: str, high: str) -> None:
     assert outcome.returncode != 0
     assert f"milecastle.{low}" in outcome.stdout
     assert f"milecastle.{high}" in outcome.stdout
+
+
+def test_a_type_only_import_is_held_to_the_contract(tmp_path: Path) -> None:
+    """Fails with ``exclude_type_checking_imports = true`` in the contract."""
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    lines = ["from typing import TYPE_CHECKING", "if TYPE_CHECKING:", "    import milecastle.ports"]
+    module = tmp_path / "src" / "milecastle" / "model" / "breach.py"
+    module.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    outcome = lint(tmp_path)
+    assert outcome.returncode != 0
+    assert "milecastle.model is not allowed to import milecastle.ports" in outcome.stdout
+
+
+def test_a_circle_inside_a_folder_is_caught(tmp_path: Path) -> None:
+    """Seen to fail without the contract ``circles``."""
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    keys = tmp_path / "src" / "milecastle" / "model" / "keys.py"
+    keys.write_text(f"{keys.read_text('utf-8')}\nfrom milecastle.model import run\n", "utf-8")
+    outcome = lint(tmp_path)
+    assert outcome.returncode != 0
+    assert "No circle among siblings BROKEN" in outcome.stdout
 
 
 def test_a_package_without_a_layer_is_caught(tmp_path: Path) -> None:

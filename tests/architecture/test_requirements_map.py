@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.requirements_map import COVERED, MAP, TESTS, TITLES, collect, main
+from scripts.requirements_map import COVERED, MAP, RULINGS, TESTS, TITLES, collect, main
 
 
 @pytest.fixture
@@ -38,7 +38,21 @@ def test_a_fresh_map_names_requirement_api_and_test(tree: Path) -> None:
         f"| G1 | {TITLES['G1']} | `App.invoke` | Shows G1. `{TESTS.as_posix()}/test_all.py" in text
     )
     assert f"| U2 | {TITLES['U2']} |  | not yet |" in text
-    assert len([line for line in text.splitlines() if line.startswith("| ")]) == len(TITLES) + 1
+    tables = text.partition("## Rulings")
+    rows = [[line for line in table.splitlines() if line.startswith("| ")] for table in tables]
+    assert [len(found) for found in rows] == [len(TITLES) + 1, 0, len(RULINGS) + 1]
+
+
+def test_a_ruling_has_a_known_number_and_a_reason(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fails if the check does not look at the numbers of rulings."""
+    assert all(all(ruling) for ruling in RULINGS)
+    assert {"G2", "G3", "C3", "T1", "X1", "X3"} <= {ruling.number for ruling in RULINGS}
+    wrong = RULINGS[0]._replace(number="G99")
+    monkeypatch.setattr("scripts.requirements_map.RULINGS", (wrong,))
+    assert main(["--root", str(tree)]) == 1
+    assert "a ruling names G99, which is not a requirement" in capsys.readouterr().err
 
 
 def test_a_stale_map_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +92,7 @@ def test_a_covered_number_without_a_test_fails_even_when_the_map_is_fresh(tree: 
 def test_an_unknown_number_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tree, "test_more.py", made_up("Q7"))
     assert main(["--root", str(tree)]) == 1
-    assert "Q7, which is no requirement" in capsys.readouterr().err
+    assert "Q7, which is not a requirement" in capsys.readouterr().err
 
 
 def test_classes_async_tests_and_several_numbers_are_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files stay under 400 lines and functions under 50. There are no exceptions."""
+"""Files stay under 800 lines and functions under 50. There are no exceptions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "milecastle"
-LONGEST_FILE = 400
+LONGEST_FILE = 800
 LONGEST_FUNCTION = 50
 
 
@@ -37,4 +37,4 @@ def test_a_long_function_is_reported() -> None:
 
 def test_a_long_file_is_reported() -> None:
     assert too_long("x = 1\n" * LONGEST_FILE) == []
-    assert too_long("x = 1\n" * (LONGEST_FILE + 1)) == ["401 lines"]
+    assert too_long("x = 1\n" * (LONGEST_FILE + 1)) == ["801 lines"]

@@ -12,6 +12,7 @@ from benchmarks.growing import (
     ITEM,
     KEY,
     VALUE,
+    Size,
     SqliteKeeper,
     make_items,
     make_value,
@@ -127,7 +128,7 @@ def test_growth_reports_a_ratio_for_each_store_and_null_where_there_is_none(
         "langgraph_sqlite": {"bytes_vs_raw": 500.0, "10x": 90.0, "page_growth": 9.0},
     }
 
-    def compared(size: growth.Size) -> dict[str, growth.Found]:
+    def compared(size: Size) -> dict[str, growth.Found]:
         del size
         return found
 
@@ -147,7 +148,7 @@ def test_growth_reports_a_ratio_for_each_store_and_null_where_there_is_none(
 
 
 def test_growth_is_measured_on_a_thread_that_grew(tmp_path: Path) -> None:
-    size = growth.Size(steps=20, checkpoints=200, overwrites=3, rounds=1)
+    size = Size(steps=20, checkpoints=200, overwrites=3, rounds=1)
     found = growth.study(SqliteKeeper(tmp_path), size)
     assert list(found) == [*growth.FIGURES, growth.OVERWRITE]
     assert found["bytes_vs_raw"] > 1

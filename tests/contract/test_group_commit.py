@@ -62,7 +62,7 @@ def test_a_conflict_fails_one_batch_and_leaves_no_trace(store: GroupStore) -> No
         assert [entry.seq for entry in store.history(writer.key)] == [1]
 
 
-def test_writers_of_threads_that_were_begun_anew_are_refused(store: GroupStore) -> None:
+def test_writers_of_threads_that_were_created_again_are_refused(store: GroupStore) -> None:
     keys = [ThreadKey("tenant", f"thread-{number}") for number in range(4)]
     old = [Writer(key).begin(store, 3) for key in keys]
     for key in keys[:3]:

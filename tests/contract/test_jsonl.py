@@ -12,6 +12,8 @@ from milecastle.testing import StoreContract
 
 
 class TestJsonlStore(StoreContract):
+    lists_by_commit = False
+
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
         self.folder = tmp_path / "workspace"

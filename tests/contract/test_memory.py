@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.memory import MemoryStore
-from milecastle.testing import StoreContract
+from milecastle.testing import ClaimContract, StoreContract
 
 
 class TestMemoryStore(StoreContract):
@@ -12,4 +13,13 @@ class TestMemoryStore(StoreContract):
         return MemoryStore()
 
     def reopen(self, store: Store) -> Store:
+        return store
+
+
+class TestClaimsOfMemoryStore(ClaimContract):
+    def open_store(self) -> ClaimStore:
+        return MemoryStore()
+
+    def reopen(self, store: Store) -> ClaimStore:
+        assert isinstance(store, MemoryStore)
         return store

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.postgres import PostgresStore
-from milecastle.testing import StoreContract
+from milecastle.testing import ClaimContract, StoreContract
 from tests.postgres_cluster import emptied, needs_postgres, new_schema, secured_url, the_cluster
 
 
@@ -42,3 +43,27 @@ class TestPostgresStoreWithRowSecurity(StoreContract):
 
     def reopen(self, store: Store) -> Store:
         return PostgresStore(guarded_url())
+
+
+@needs_postgres
+class TestClaimsOfPostgresStore(ClaimContract):
+    def open_store(self) -> ClaimStore:
+        store = PostgresStore(plain_url())
+        emptied(plain_url())
+        return store
+
+    def reopen(self, store: Store) -> ClaimStore:
+        return PostgresStore(plain_url())
+
+
+@needs_postgres
+class TestClaimsWithoutPreparedStatements(ClaimContract):
+    """As behind a pooler."""
+
+    def open_store(self) -> ClaimStore:
+        store = PostgresStore(f"{plain_url()}&prepare=off")
+        emptied(plain_url())
+        return store
+
+    def reopen(self, store: Store) -> ClaimStore:
+        return PostgresStore(f"{plain_url()}&prepare=off")

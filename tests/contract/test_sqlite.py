@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.stores.sqlite import SqliteStore
-from milecastle.testing import StoreContract
+from milecastle.testing import ClaimContract, StoreContract
 
 
 class TestSqliteStore(StoreContract):
@@ -20,4 +21,16 @@ class TestSqliteStore(StoreContract):
         return SqliteStore(self.path)
 
     def reopen(self, store: Store) -> Store:
+        return SqliteStore(self.path)
+
+
+class TestClaimsOfSqliteStore(ClaimContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "store.db"
+
+    def open_store(self) -> ClaimStore:
+        return SqliteStore(self.path)
+
+    def reopen(self, store: Store) -> ClaimStore:
         return SqliteStore(self.path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milecastle import errors
-from scripts import api_reference, run_states_diagram
+from scripts import api_reference, diagrams
 from tests.docs.pages import PAGES, ROOT, read
 
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
@@ -69,8 +69,8 @@ def test_a_dead_link_and_a_missing_test_are_found() -> None:
 
 def test_every_error_code_has_its_section_and_no_other_has_one() -> None:
     raised = {getattr(errors, name).code for name in errors.__all__}
-    graph = [path.read_text("utf-8") for path in (ROOT / "src/milecastle/graph").glob("*.py")]
-    reported = set(re.findall(r'report\(\s*"(MC\d{3})"', "".join(graph)))
+    source = [path.read_text("utf-8") for path in (ROOT / "src/milecastle").rglob("*.py")]
+    reported = set(re.findall(r'(?:report|Problem)\(\s*"(MC\d{3})"', "".join(source)))
     sections = re.findall(r"^#+ (MC\d{3})\b", read("docs/errors.md"), flags=re.MULTILINE)
     assert len(reported) > 10
     assert sections == sorted(raised | reported)
@@ -83,31 +83,58 @@ def test_the_index_leads_to_every_page() -> None:
     assert [page for page in pages if f"({page})" not in index and page not in left_out] == []
 
 
+def test_the_security_page_says_where_to_report_and_what_is_fixed() -> None:
+    """Seen to fail: the page had neither."""
+    page = read("SECURITY.md")
+    assert "## Supported versions\n\n| version | fixes |" in page
+    assert re.search(r"^Contact: .*Report a vulnerability", page, flags=re.MULTILINE)
+
+
 def test_the_readme_is_short() -> None:
     assert len(read("README.md").splitlines()) <= MOST_LINES_OF_README
 
 
-def test_the_diagram_of_run_states_is_fresh() -> None:
-    assert run_states_diagram.main(["--check"]) == 0
+def test_diagrams_are_fresh() -> None:
+    """Run states, and the folders and imports in ARCHITECTURE.md.
+
+    Seen to fail with an import of ``milecastle.views`` added to ``testing/clock.py``.
+    """
+    assert diagrams.main(["--check"]) == 0
+
+
+def test_files_named_in_the_architecture_exist() -> None:
+    """Paths of the map and of "Where is it decided?". Seen to fail with `engine/statuses.py`."""
+    package = diagrams.ROOT / diagrams.PACKAGE
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", read("ARCHITECTURE.md")))
+    assert len(named) > 20
+    places = (package, diagrams.ROOT)
+    assert sorted(path for path in named if not any((at / path).exists() for at in places)) == []
 
 
 def test_the_api_reference_is_fresh() -> None:
     assert api_reference.main(["--check"]) == 0
 
 
+@pytest.mark.parametrize("name", diagrams.DRAWINGS)
 def test_a_stale_diagram_is_reported_and_redrawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / run_states_diagram.PAGE
-    page.parent.mkdir(parents=True)
-    page.write_text("no place for it", encoding="utf-8")
-    assert run_states_diagram.main(["--root", str(tmp_path)]) == 1
-    page.write_text(f"a\n{run_states_diagram.BEGIN}\nold\n{run_states_diagram.END}\nb\n")
-    assert run_states_diagram.main(["--check", "--root", str(tmp_path)]) == 1
+    for drawn, (page, _) in diagrams.DRAWINGS.items():
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / page).write_text(f"a\n{diagrams.begin(drawn)}\nold\n{diagrams.END}\nb\n")
+    page = tmp_path / diagrams.DRAWINGS[name][0]
+    assert diagrams.main(["--root", str(tmp_path)]) == 0
+    fresh = page.read_text("utf-8")
+    assert "-->" in fresh
+    page.write_text(fresh.replace("-->", "---"), encoding="utf-8")
+    assert diagrams.main(["--check", "--root", str(tmp_path)]) == 1
+    page.write_text(fresh.replace("    ", "  "), encoding="utf-8")
+    assert diagrams.main(["--check", "--root", str(tmp_path)]) == 1
     assert "is stale" in capsys.readouterr().err
-    assert run_states_diagram.main(["--root", str(tmp_path)]) == 0
-    assert run_states_diagram.main(["--check", "--root", str(tmp_path)]) == 0
-    assert "running --> failed" in page.read_text("utf-8")
+    assert diagrams.main(["--root", str(tmp_path)]) == 0
+    assert diagrams.main(["--check", "--root", str(tmp_path)]) == 0
+    page.write_text("no place for it", encoding="utf-8")
+    assert diagrams.main(["--root", str(tmp_path)]) == 1
 
 
 def test_a_stale_reference_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +142,8 @@ def test_a_stale_reference_is_reported(tmp_path: Path, capsys: pytest.CaptureFix
     module.parent.mkdir(parents=True)
     package = module.parent / "__init__.py"
     package.write_text('from milecastle.app import go\n__all__ = ["go"]\n', encoding="utf-8")
-    (module.parent / "testing.py").write_text("__all__ = []\n", encoding="utf-8")
+    for name in ("stores", "testing", "builds"):
+        (module.parent / f"{name}.py").write_text("__all__ = []\n", encoding="utf-8")
     module.write_text('def go(x: int = 1) -> None:\n    """Go on."""\n', encoding="utf-8")
     root = ["--root", str(tmp_path)]
     assert api_reference.main(["--check", *root]) == 1
@@ -123,6 +151,13 @@ def test_a_stale_reference_is_reported(tmp_path: Path, capsys: pytest.CaptureFix
     assert api_reference.main(["--check", *root]) == 0
     text = (tmp_path / api_reference.PAGE).read_text("utf-8")
     assert "def go(x: int = 1) -> None\n```\n\nGo on.\n" in text
+    private = 'class Hidden: ...\nOne = int | str\ndef go(x: One) -> Hidden:\n    """Go."""\n'
+    module.write_text(private, encoding="utf-8")
+    with pytest.raises(api_reference.PrivateType):
+        api_reference.main(root)
+    module.write_text(private.replace("-> Hidden", "-> None"), encoding="utf-8")
+    assert api_reference.main(root) == 0
+    assert "def go(x: int | str) -> None" in (tmp_path / api_reference.PAGE).read_text("utf-8")
     module.write_text('def go(x: int = 2) -> None:\n    """Go on."""\n', encoding="utf-8")
     assert api_reference.main(["--check", *root]) == 1
     assert "is stale" in capsys.readouterr().err

@@ -13,19 +13,26 @@ from typing import Any
 import msgspec.structs
 
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
+from milecastle.model.run import Owner, ThreadInfo
+from milecastle.ports.claims import ClaimStore
+from milecastle.ports.limits import Limit
 from milecastle.ports.store import Store
 from milecastle.stores.sqlite import SqliteStore
+from milecastle.testing.contract_claims import LANE, a_worker, queued
 from milecastle.testing.contract_hooks import everything_of
+from milecastle.testing.contract_inputs import enqueued
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
 
 GOLDEN = Path(__file__).parent / "golden"
 MANIFEST = "m" * 32
 REPLACED = a_result(2, "one", b"replaced")
-KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"))
+KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"), a_key("delta"))
+LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
+VERSION = 4
 
 
-def fill(store: Store) -> None:
-    """Write everything that a store can hold; the same each time."""
+def fill(store: ClaimStore, version: int = VERSION) -> None:
+    """Write everything that a store of a version can hold; the same each time."""
     alpha = Writer(KEYS[0], 1).begin(store).write(store, (DELTA, DELTA, ROLLUP, DELTA))
     alpha.append(store, source="takeover", note="caf\u00e9 \U0001f3f0", route=("research",))
     failed = a_run(KEYS[0], 2, status="failed", ended_at=9, metadata={"host": "wall"})
@@ -44,16 +51,54 @@ def fill(store: Store) -> None:
     store.commit(gamma.batch(results=(a_result(5, "one"), a_result(5, "three"))))
     asleep = msgspec.structs.replace(gamma.run, status="sleeping", wake_at=8)
     store.commit(gamma.batch(runs=(asleep,)))
+    if version > 1:
+        _fill_what_version_2_has(store)
+    if version > 3:
+        _fill_what_version_4_has(store)
+
+
+def _fill_what_version_2_has(store: Store) -> None:
+    delta = Writer(KEYS[4], 6)
+    owner = Owner(host="wall \U0001f3f0", boot_id="b" * 36, pid=4711, started="17")
+    delta.run = msgspec.structs.replace(delta.run, owner=owner)
+    delta.begin(store, 2)
+    line = msgspec.structs.replace(
+        ThreadInfo.of(delta.run), status="interrupted", wake_at=2**53 + 1, questions=3
+    )
+    store.commit(delta.batch(runs=(a_run(KEYS[4], 2, status="failed"),), thread=None))
+    delta.append(store, source="interrupt", thread=line)
+
+
+def _fill_what_version_4_has(store: ClaimStore) -> None:
+    epsilon = queued(store, "epsilon", 7, due_at=2**53 + 1)
+    enqueued(store, epsilon, 10)
+    enqueued(store, epsilon, 11)
+    queued(store, "zeta", 8, due_at=5, lane="graph \U0001f3f0", priority=3)
+    queued(store, "eta", 9, due_at=5, tenant="other")
+    store.beat(a_worker("one"))
+    store.claim("one", ["graph \U0001f3f0"], limit=1)
+    store.claim("two", [LANE], limit=1)
+    store.set_limit(
+        Limit(graph="graph \U0001f3f0", tenant="other", concurrency=3, rate=5, period=60.0)
+    )
 
 
 def everything_in(store: Store) -> list[Any]:
-    """All that can be read of what ``fill`` wrote."""
-    return [*(everything_of(store, key) for key in KEYS), store.manifest(KEYS[0], MANIFEST)]
+    """All that can be read of what ``fill`` wrote, but for what concerns workers."""
+    parts = [everything_of(store, key) for key in (*KEYS, *LATER_KEYS)]
+    return [*parts, store.manifest(KEYS[0], MANIFEST)]
+
+
+def claims_in(store: ClaimStore) -> tuple[Any, ...]:
+    """What ``fill`` wrote that concerns workers."""
+    workers = [msgspec.structs.replace(each, silent=0.0) for each in store.workers()]
+    claimed = [store.claimed(worker) for worker in ("one", "two")]
+    return workers, claimed, store.inputs(LATER_KEYS[0]), list(store.limits())
 
 
 def main() -> None:
     """Write the file of the newest version, unless it is there."""
-    path = GOLDEN / "sqlite-v1.db"
+    path = GOLDEN / f"sqlite-v{VERSION}.db"
     if path.exists():
         raise SystemExit(f"{path} is there already, and stays as it is")
     path.parent.mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
-"""Files written by version 1 of the format are read for ever.
+"""Files written by every version of the format are read forever.
 
-The golden workspace was written by ``python -m tests.migration.test_jsonl FOLDER`` and is never
+A golden workspace was written by ``python -m tests.migration.test_jsonl FOLDER`` and is never
 written again: a change of the format adds another beside it.
 """
 
@@ -21,15 +21,23 @@ from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Source
 from milecastle.model.keys import ThreadKey
+from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.stores.jsonl import JsonlStore
-from milecastle.testing.entries import Writer, a_failure, a_result, an_entry
+from milecastle.stores.jsonl.shapes import FORMAT
+from milecastle.testing.contract_claims import a_line
+from milecastle.testing.contract_hooks import everything_of
+from milecastle.testing.entries import Writer, a_failure, a_result, a_run, an_entry
 
-GOLDEN = Path(__file__).parent / "golden" / "jsonl-v1"
+GOLDEN = Path(__file__).parent / "golden"
+VERSIONS = (1, 2, 3)
 PLAIN = ThreadKey("default", "demo")
 HARD = ThreadKey("Acme/EU", "Case: 1")
 PRUNED = ThreadKey("default", "pruned")
 DELETED = ThreadKey("default", "deleted")
 HELD = ThreadKey("default", "held")
+OWNED = ThreadKey("default", "owned")
+SHARED = ThreadKey("default", "shared")
+OWNER = Owner(host="wall", boot_id="b" * 36, pid=4711, started="17")
 HOLDING: tuple[Source, ...] = ("interrupt", "answer", "sleep", "takeover")
 CODEC = LogCodec(ValueCodec(TypeRegistry()))
 VALUES: list[list[object]] = [
@@ -82,15 +90,34 @@ def write(folder: Path) -> None:
         held.append(store, source=source)
     asleep = msgspec.structs.replace(held.run, status="sleeping", wake_at=1_700_000_000_000_001)
     store.commit(held.batch(runs=(asleep,)))
+    owned = Writer(OWNED, 6)
+    owned.run = msgspec.structs.replace(owned.run, owner=OWNER)
+    owned.begin(store)
+    owned.append(store, source="interrupt", thread=waiting(owned.run))
+    owned.append(store)
+    store.commit(owned.batch(runs=(a_run(OWNED, 2, status="failed"),), thread=None))
+    shared = Writer(SHARED, 7)
+    shared.append(store, source="input", runs=(shared.run,), thread=in_a_lane(shared))
     store.close()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> JsonlStore:
-    return JsonlStore(shutil.copytree(GOLDEN, tmp_path / "workspace"))
+def in_a_lane(writer: Writer) -> ThreadInfo:
+    return a_line(writer, due_at=1_700_000_000_000_003, worker="wall-4711", priority=2)
 
 
-def test_every_entry_of_version_1_is_read(store: JsonlStore) -> None:
+def waiting(run: RunRecord) -> ThreadInfo:
+    return msgspec.structs.replace(
+        ThreadInfo.of(run), status="interrupted", wake_at=2**53 + 1, questions=3
+    )
+
+
+@pytest.fixture(params=VERSIONS, ids="v{}".format)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> JsonlStore:
+    golden = GOLDEN / f"jsonl-v{request.param}"
+    return JsonlStore(shutil.copytree(golden, tmp_path / "workspace"))
+
+
+def test_every_entry_is_read(store: JsonlStore) -> None:
     for entry in entries():
         chain = store.read(PLAIN, entry.seq)
         assert chain is not None
@@ -100,7 +127,7 @@ def test_every_entry_of_version_1_is_read(store: JsonlStore) -> None:
     assert [entry.seq for entry in chain.entries] == [1, 3, 4]
 
 
-def test_everything_else_of_version_1_is_read(store: JsonlStore) -> None:
+def test_everything_else_is_read(store: JsonlStore) -> None:
     (run,) = store.runs(PLAIN)
     assert (run.status, run.ended_at) == ("failed", 9)
     assert store.failure(PLAIN, run.run_id) == a_failure(run.run_id)
@@ -108,7 +135,8 @@ def test_everything_else_of_version_1_is_read(store: JsonlStore) -> None:
     chain = store.read(PLAIN)
     assert chain is not None
     assert chain.results == (a_result(5, "task", entries()[0].payload),)
-    assert [info.key for info in store.threads("default")] == [PLAIN, HELD, PRUNED]
+    assert [info.key for info in store.threads("default")][:2] == [PLAIN, HELD]
+    assert PRUNED in [info.key for info in store.threads("default")][2:]
     assert [info.key for info in store.threads(HARD.tenant)] == [HARD]
 
 
@@ -129,27 +157,66 @@ def test_what_waits_is_read_with_its_results_and_when_it_wakes(store: JsonlStore
     assert (run.status, run.wake_at) == ("sleeping", 1_700_000_000_000_001)
 
 
-def test_a_log_of_version_1_is_gone_on_with(store: JsonlStore) -> None:
-    writer = Writer(HARD, 2)
-    for entry in reversed(list(store.history(HARD))):
-        writer.keep(entry)
-    writer.append(store, SNAPSHOT)
-    assert len(list(JsonlStore(store.root).history(HARD))) == 4
+def test_threads_are_listed_by_their_heads(store: JsonlStore) -> None:
+    """Fails if the files of version 1 are listed by their newest run, or not at all."""
+    listed = [info for info in store.threads("default") if info.key not in (OWNED, SHARED)]
+    assert [(info.key, info.status, info.wake_at) for info in listed] == [
+        (PLAIN, "failed", None),
+        (HELD, "sleeping", 1_700_000_000_000_001),
+        (PRUNED, "running", None),
+    ]
+    assert listed == [store.thread(info.key) for info in listed]
 
 
-def test_the_files_have_the_names_of_version_1() -> None:
-    found = sorted(path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*.jsonl"))
+def test_what_version_2_has_is_read(tmp_path: Path) -> None:
+    store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v2", tmp_path / "workspace"))
+    failed, first = store.runs(OWNED)
+    assert (failed.status, failed.owner, first.owner) == ("failed", None, OWNER)
+    assert store.thread(OWNED) == waiting(first)
+    assert waiting(first) in store.threads("default")
+
+
+def test_what_version_3_has_is_read(tmp_path: Path) -> None:
+    store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v3", tmp_path / "workspace"))
+    assert store.thread(SHARED) == in_a_lane(Writer(SHARED, 7))
+
+
+def test_writing_continues_a_log_in_the_newest_format(store: JsonlStore) -> None:
+    """Nothing of it changes but its format; one that an older library cannot read says so.
+
+    Fails if the file of version 1 is left as it is, or loses a line.
+    """
+    for key in (HARD, PLAIN, HELD, PRUNED):
+        before = everything_of(store, key)
+        writer = Writer(key, 99)
+        for entry in reversed(list(store.history(key))):
+            writer.keep(entry)
+        store.commit(writer.batch(manifest=("9" * 32, b"{}")))
+        again = JsonlStore(store.root)
+        assert everything_of(again, key) == before
+        header = json.loads(store.path_of(key).read_bytes().splitlines()[0])
+        assert header["format"] == FORMAT
+        writer.append(again, SNAPSHOT)
+        assert JsonlStore(store.root).verify_thread(key)
+        assert len(list(again.history(key))) == len(before["history"]) + 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_files_have_the_same_names(version: int) -> None:
+    golden = GOLDEN / f"jsonl-v{version}"
+    keys = (PLAIN, HARD, PRUNED, DELETED, HELD, OWNED, SHARED)[: 4 + version]
+    found = sorted(path.relative_to(golden).as_posix() for path in golden.rglob("*.jsonl"))
     assert found == sorted(
-        JsonlStore(GOLDEN).path_of(key).relative_to(GOLDEN).as_posix()
-        for key in (PLAIN, HARD, PRUNED, DELETED, HELD)
+        JsonlStore(golden).path_of(key).relative_to(golden).as_posix() for key in keys
     )
 
 
 def test_the_same_commits_make_the_same_lines(tmp_path: Path) -> None:
-    """Whoever changes how lines are written has changed the format."""
+    """A change of how lines are written is a change of the format."""
     write(tmp_path)
-    for path in GOLDEN.rglob("*.jsonl"):
-        made = (tmp_path / path.relative_to(GOLDEN)).read_bytes().splitlines()
+    golden = GOLDEN / f"jsonl-v{FORMAT}"
+    for path in golden.rglob("*.jsonl"):
+        made = (tmp_path / path.relative_to(golden)).read_bytes().splitlines()
         kept = path.read_bytes().splitlines()
         assert [bare(line) for line in made] == [bare(line) for line in kept]
 
@@ -160,7 +227,7 @@ def bare(line: bytes) -> dict[str, object]:
     return {
         name: value
         for name, value in found.items()
-        if name not in ("check", "log", "deleted_at", "runs_at", "length")
+        if name not in ("check", "log", "deleted_at", "thread_at", "length")
     }
 
 

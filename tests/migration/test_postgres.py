@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import msgspec.structs
 import pytest
 from psycopg import sql
 
@@ -11,7 +12,8 @@ from milecastle.errors import FormatTooNew, StoreError
 from milecastle.stores.postgres import PostgresStore, migrate
 from milecastle.stores.postgres.migrating import LATEST, script
 from milecastle.stores.postgres.statements import migrations
-from milecastle.testing.entries import Writer
+from milecastle.testing.contract_claims import LANE, a_line, names
+from milecastle.testing.entries import Writer, a_key, a_run, make_id
 from tests.postgres_cluster import Cluster, needs_postgres, new_schema, the_cluster
 from tests.process.postgres_workers import start
 
@@ -102,6 +104,111 @@ def test_a_failed_migration_leaves_nothing(
     with cluster.connect() as connection:
         found = connection.execute("SELECT to_regnamespace(%s)", [schema]).fetchone()
     assert found == (None,)
+
+
+TO_VERSION_3 = """
+DROP VIEW {schema}.queue;
+ALTER TABLE {schema}.threads
+    DROP COLUMN lane, DROP COLUMN due_at, DROP COLUMN worker, DROP COLUMN inputs,
+    DROP COLUMN rank;
+DROP TABLE {schema}.workers, {schema}.inputs, {schema}.limits;
+DELETE FROM {schema}.migrations WHERE version = 4;
+"""
+"""Back to the tables of version 3, which no workers shared."""
+
+TO_VERSION_2 = (
+    TO_VERSION_3
+    + """
+ALTER TABLE {schema}.threads DROP COLUMN changed;
+ALTER TABLE {schema}.runs DROP COLUMN place;
+DROP INDEX {schema}.threads_by_wake;
+DELETE FROM {schema}.migrations WHERE version = 3;
+"""
+)
+"""Back to the tables of version 2, which had no order across threads."""
+
+TO_VERSION_1 = (
+    TO_VERSION_2
+    + """
+ALTER TABLE {schema}.threads
+    DROP COLUMN wake_at, DROP COLUMN runs, DROP COLUMN questions, DROP COLUMN told;
+ALTER TABLE {schema}.runs DROP COLUMN owner, DROP COLUMN number;
+DELETE FROM {schema}.migrations WHERE version = 2;
+UPDATE {schema}.threads AS known
+SET run_id = newest.run_id, status = newest.status
+FROM (
+    SELECT DISTINCT ON (tenant, thread) tenant, thread, run_id, status FROM {schema}.runs
+    ORDER BY tenant, thread, started_at DESC
+) AS newest
+WHERE known.tenant = newest.tenant AND known.thread = newest.thread;
+"""
+)
+"""Back to the tables of version 1, whose index had the newest run by its start."""
+
+
+def test_the_index_of_version_1_is_made_of_heads(cluster: Cluster) -> None:
+    """A thread is what its head and the head's run say, not what the newest run was.
+
+    Fails if the migration leaves the newest run of version 1 in the index.
+    """
+    schema = new_schema()
+    store = PostgresStore(cluster.url_of(schema))
+    waits, over, branched, empty = (Writer(a_key(name), 5) for name in "wobe")
+    for writer, status in ((waits, "sleeping"), (over, "running"), (branched, "completed")):
+        writer.begin(store, 3)
+        turned = msgspec.structs.replace(writer.run, status=status, wake_at=8)
+        store.commit(writer.batch(runs=(turned,)))
+        store.commit(writer.batch(runs=(a_run(writer.key, 9, status="failed"),)))
+    over.append(store, next=())
+    store.commit(empty.batch(runs=(a_run(empty.key, 2, status="failed"),)))
+    gone = Writer(a_key("gone"), 7).begin(store, 2)
+    store.delete(gone.key)
+    store.close()
+    cluster.execute(sql.SQL(TO_VERSION_1).format(schema=sql.Identifier(schema)))
+    store = PostgresStore(cluster.url_of(schema))
+    listed = store.threads("tenant")
+    assert [(info.key.thread, info.status, info.run_id, info.wake_at) for info in listed] == [
+        ("b", "interrupted", branched.run.run_id, 8),
+        ("e", "failed", make_id(2), None),
+        ("o", "completed", over.run.run_id, None),
+        ("w", "sleeping", waits.run.run_id, 8),
+    ]
+    assert [run.run_id for run in store.runs(waits.key)] == [make_id(9), make_id(5)]
+    later = a_run(waits.key, 1)
+    store.commit(waits.batch(runs=(later,)))
+    assert store.runs(waits.key)[0].run_id == later.run_id
+    store.close()
+
+
+def test_threads_of_version_2_are_listed_behind_newer_ones(cluster: Cluster) -> None:
+    """Fails if the migration gives older rows numbers that new ones have to share."""
+    schema = new_schema()
+    store = PostgresStore(cluster.url_of(schema))
+    for number, name in enumerate("cab", 1):
+        Writer(a_key(name), number).begin(store)
+    store.close()
+    cluster.execute(sql.SQL(TO_VERSION_2).format(schema=sql.Identifier(schema)))
+    store = PostgresStore(cluster.url_of(schema))
+    Writer(a_key("b2"), 9).begin(store)
+    for page in (store.recent_threads("tenant"), store.recent_runs("tenant")):
+        assert [item.key.thread for item in page.items] == ["b2", "c", "b", "a"]
+    store.close()
+
+
+def test_threads_of_version_3_are_in_no_lane(cluster: Cluster) -> None:
+    """Fails if the migration leaves a line that cannot be read, or that a worker would claim."""
+    schema = new_schema()
+    store = PostgresStore(cluster.url_of(schema))
+    older = Writer(a_key("older"), 1).begin(store)
+    before = store.thread(older.key)
+    store.close()
+    cluster.execute(sql.SQL(TO_VERSION_3).format(schema=sql.Identifier(schema)))
+    store = PostgresStore(cluster.url_of(schema))
+    assert store.thread(older.key) == before
+    assert store.claim("one", ["", LANE], limit=9) == []
+    older.append(store, thread=a_line(older))
+    assert names(store.claim("one", [LANE], limit=9)) == ["older"]
+    store.close()
 
 
 def test_a_schema_of_another_shape_is_named(cluster: Cluster) -> None:

@@ -1,6 +1,6 @@
-"""A writer that notes what it was told is kept, and a judge of what a store kept of it.
+"""A writer that notes what was acknowledged, and a judge of what a store has of it.
 
-The notes are in memory that outlives the writer: whoever kills it, or cuts the power under it,
+The notes are in memory that outlives the writer: a test that kills it, or cuts the power under it,
 holds them against the store afterwards. Entries are made from their seq alone, so that the judge
 knows each of them. What is pruned is never among the newest ``KEPT`` entries.
 """
@@ -13,14 +13,22 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from milecastle.errors import Corrupted, StoreError
+from milecastle.model.checkpoint import DELTA, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.jsonl import JsonlStore
-from milecastle.testing.entries import a_run, an_entry, make_id
+from milecastle.testing.entries import a_result, a_run, an_entry, make_id
 
 KEPT = 15
+
+KILLS: Final = int(os.environ.get("MILECASTLE_KILLS", "15"))
+"""How many writers, or backends of a server, each test kills."""
+
+RACES: Final = int(os.environ.get("MILECASTLE_RACES", "300"))
+"""How often two writers race on each store."""
 
 
 class Verdict:
@@ -38,7 +46,7 @@ class Verdict:
 class Ledger:
     """Some threads, and the last seq of each that was acknowledged to any forked process.
 
-    Each seq is noted by one store of eight bytes: whoever is killed leaves the old or the new one.
+    Each seq is noted by one store of eight bytes: a killed writer leaves the old or the new one.
     """
 
     def __init__(self, keys: Sequence[ThreadKey]) -> None:
@@ -51,7 +59,7 @@ class Ledger:
         return self._memory.tolist()
 
     def wait(self, chance: random.Random) -> None:
-        """Wait until a writer was told of some entries, and then for a moment."""
+        """Wait until some entries of a writer were acknowledged, and then for a moment."""
         enough = sum(self._found) + chance.randrange(12)
         until = time.monotonic() + 10
         while sum(self.acknowledged()) < enough and time.monotonic() < until:
@@ -59,7 +67,7 @@ class Ledger:
         time.sleep(chance.random() * 0.002)
 
     def write(self, store: Store, *, early: bool = False) -> None:
-        """Append to the threads in turn, for ever; ``early`` notes what is not written yet."""
+        """Append to the threads in turn, forever; ``early`` notes what is not written yet."""
         heads = [head_of(store, key) for key in self.keys]
         while True:
             for thread, key in enumerate(self.keys):
@@ -69,10 +77,10 @@ class Ledger:
                 store.commit(batch_of(key, seq))
                 self._note(heads)
                 if seq % 40 == 0:
-                    store.prune(key, head=seq, cut=seq - KEPT, rewritten=())
+                    store.prune(key, head=seq, cut=seq - KEPT + 1, rewritten=())
 
     def judge(self, store: Store, verdict: Verdict, promised: Sequence[int] | None = None) -> None:
-        """Compare what is there with what was promised, and go on from what is there."""
+        """Compare what is there with what was promised, and continue from what is there."""
         noted = self.acknowledged()
         verdict.writers += 1
         for thread, key in enumerate(self.keys):
@@ -85,6 +93,7 @@ class Ledger:
             verdict.wrong += seqs != list(range(head, head - len(seqs), -1))
             verdict.wrong += len(seqs) < min(head, KEPT)
             verdict.wrong += any(not _is_whole(store, key, seq) for seq in seqs[:3] + seqs[-1:])
+            verdict.wrong += head > 0 and not _has_its_results(store, key, head)
             self._found[thread] = head
         self._note(self._found)
 
@@ -94,7 +103,7 @@ class Ledger:
 
 
 def interruptible(count: int) -> Iterator[int]:
-    """Count; an interrupt ends it before its time, and what was found so far can be told."""
+    """Count; an interrupt ends it before its time, and what was found so far can be reported."""
     interrupts: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     for number in range(count):
@@ -113,17 +122,40 @@ def head_of(store: Store, key: ThreadKey) -> int:
     return next((entry.seq for entry in store.history(key, limit=1)), 0)
 
 
+def entry_of(seq: int) -> Entry:
+    """The entry ``seq``: every fifth is a snapshot, the others are deltas on the last one."""
+    snapshot = snapshot_of(seq)
+    kind = SNAPSHOT if seq == snapshot else DELTA
+    payload = payload_of(seq)
+    return an_entry(seq, kind=kind, base_seq=snapshot, roll_seq=snapshot, payload=payload)
+
+
+def snapshot_of(seq: int) -> int:
+    """The seq of the snapshot that the entry ``seq`` is read from."""
+    return seq - (seq - 1) % 5
+
+
 def batch_of(key: ThreadKey, seq: int) -> Batch:
-    """The entry ``seq``, now and then with the start or the end of a run."""
-    entry = an_entry(seq, payload=payload_of(seq))
+    """The entry ``seq``, sometimes with the start or the end of a run, or with a task result."""
     run = a_run(key, seq // 5 + 1, status="completed" if seq % 5 == 4 else "running")
-    runs = (run,) if seq % 5 in (0, 4) else ()
-    return Batch(key=key, head=seq - 1, entries=(entry,), runs=runs)
+    return Batch(
+        key=key,
+        head=seq - 1,
+        entries=(entry_of(seq),),
+        runs=(run,) if seq % 5 in (0, 4) else (),
+        results=(a_result(seq),) if seq % 7 == 0 else (),
+    )
 
 
 def _is_whole(store: Store, key: ThreadKey, seq: int) -> bool:
     chain = store.read(key, seq)
-    return chain is not None and chain.entries == batch_of(key, seq).entries
+    expected = tuple(entry_of(each) for each in range(snapshot_of(seq), seq + 1))
+    return chain is not None and chain.entries == expected
+
+
+def _has_its_results(store: Store, key: ThreadKey, head: int) -> bool:
+    chain = store.read(key)
+    return chain is not None and chain.results == batch_of(key, head).results
 
 
 def _sound(store: Store, key: ThreadKey, verdict: Verdict) -> list[int]:
@@ -134,7 +166,7 @@ def _sound(store: Store, key: ThreadKey, verdict: Verdict) -> list[int]:
         if not isinstance(store, JsonlStore) or "torn" not in str(error):
             raise
         verdict.torn += 1
-        store.repair(key)
+        store.repair_thread(key)
         return _seqs(store, key, verdict)
 
 

@@ -41,7 +41,7 @@ def build(store: str, notes: int) -> App[Work]:
 
 
 def main(store: str, notes: str, items: str) -> None:
-    """Run the fan-out to its end, or go on with it."""
+    """Run the fan-out to its end, or resume it."""
     file = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     result = build(store, file).invoke({"numbers": list(range(int(items)))}, "fanout")
     if result.state.get("found") != list(range(int(items))):

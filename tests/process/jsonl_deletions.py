@@ -3,7 +3,7 @@
 Run as ``python -m tests.process.jsonl_deletions FOLDER [cheat]``; prints JSON. The thread has
 failures, a run whose id another tenant uses too, and a log that was repaired, with a copy, a copy
 that was never finished and the folder of a run that the cut line had. Around it are threads whose
-names begin alike. After each kill the thread is deleted once more: then nothing may be left but
+names begin alike. After each kill the thread is deleted again: then nothing may be left but
 the tombstone, and nothing else may have changed. ``cheat`` puts the tombstone up first: the
 control.
 """
@@ -26,7 +26,7 @@ from milecastle.errors import Conflict
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
-from milecastle.stores.jsonl.rewriting import drop_all
+from milecastle.stores.jsonl.writing import drop_all
 from milecastle.testing.entries import Writer, a_failure, a_key, a_run, an_entry, make_id
 
 KEY = a_key("t")
@@ -46,12 +46,12 @@ def tree_of(root: Path) -> Tree:
 
 
 def tear(store: JsonlStore, key: ThreadKey) -> Path:
-    """Cut the last line in half and repair the log; the copy that was kept."""
+    """Cut the last line in half and repair the log; the copy that was saved."""
     path = store.path_of(key)
     data = path.read_bytes()
     last = data.rindex(b"\n", 0, -1) + 1
     path.write_bytes(data[: (last + len(data)) // 2])
-    copy = store.repair(key)
+    copy = store.repair_thread(key)
     assert copy is not None
     return copy
 
@@ -148,7 +148,7 @@ def is_refused(store: JsonlStore, head: int) -> bool:
 
 
 def check(root: Path, head: int, others: Tree, cheat: bool, found: dict[str, int]) -> None:
-    """Delete once more and compare what is there with what may be."""
+    """Delete again and compare what is there with what may be."""
     store = JsonlStore(root)
     chain = store.read(KEY)
     was_there = chain is not None

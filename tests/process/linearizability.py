@@ -6,7 +6,7 @@ which they are applied in the order of those moments, gives the very same answer
 
 The log is as small as can be: how long it is, and the id of its newest entry. An append at ``head``
 succeeds if the log is that long, and makes it one longer; otherwise it is refused, and told how
-long the log is. A read is told both. An append without an answer may have taken effect at any
+long the log is. A read returns both. An append without an answer may have taken effect at any
 moment after it was asked for, or never.
 
 The search goes through the answers in the order in which they came, and keeps every state that the
@@ -26,7 +26,7 @@ class Operation(NamedTuple):
     """One call. For a read ``head`` and ``id`` are what was seen; ``wanted`` is of no meaning.
 
     For an append ``wanted`` is the head that it was for, and ``id`` that of its entry; ``head``
-    is what a refused one was told, -1 if it was not told anything.
+    is what a refused one got in its error, -1 if it got nothing.
     """
 
     asked: float

@@ -11,10 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from milecastle.errors import Conflict
-from milecastle.ports.store import Batch
-from milecastle.stores.postgres import PostgresStore, migrate
-from milecastle.testing.entries import Writer, a_key, an_entry, make_id
+from milecastle.stores.postgres import migrate
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,32 +30,6 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def write(url: str, thread: str) -> None:
-    """Append for ever; say each seq once it is acknowledged."""
-    store = PostgresStore(url)
-    writer = Writer(a_key(thread))
-    writer.append(store, source="input", runs=(writer.run,))
-    print(1, flush=True)
-    while True:
-        print(writer.append(store).seq, flush=True)
-
-
-def race(url: str, thread: str, number: str, races: str) -> None:
-    """Try to append each seq; say ``won`` or ``lost`` for it, and wait for the next word."""
-    store = PostgresStore(url)
-    key = a_key(thread)
-    print("ready", flush=True)
-    for seq in range(1, int(races) + 1):
-        sys.stdin.readline()
-        entry = an_entry(seq, id=make_id(seq * 10 + int(number)))
-        try:
-            store.commit(Batch(key=key, head=seq - 1, entries=(entry,)))
-            print(f"won {entry.id}", flush=True)
-        except Conflict:
-            print("lost", flush=True)
-    store.close()
-
-
 def migrate_now(url: str) -> None:
     """Migrate when told to; say whether anything was done."""
     print("ready", flush=True)
@@ -66,7 +37,7 @@ def migrate_now(url: str) -> None:
     print("done" if migrate(url) else "nothing", flush=True)
 
 
-VERBS: dict[str, Callable[..., None]] = {"write": write, "race": race, "migrate": migrate_now}
+VERBS: dict[str, Callable[..., None]] = {"migrate": migrate_now}
 
 if __name__ == "__main__":
     VERBS[sys.argv[1]](*sys.argv[2:])

@@ -3,7 +3,7 @@
 Run as ``python -m tests.process.power_cut ext4|xfs jsonl|sqlite CUTS SEED [cheat]`` by root;
 prints JSON. A cut is a shutdown of a file system that is mounted from an image: nothing in its
 page cache and nothing in the memory of its journal reaches the image any more. Then the writer is
-killed, the file system mounted anew, and its journal replayed.
+killed, the file system mounted again, and its journal replayed.
 
 Every second writer is stopped before the cut; the others are cut off in the middle of whatever
 they do. Those outlive the power for a moment, and a sync that is under way may then come back
@@ -150,7 +150,7 @@ def check_file(path: Path) -> bool:
 
 
 class Cutting:
-    """Some cuts under writers of one store, each of which goes on where the last one ended."""
+    """Some cuts under writers of one store, each of which continues where the last one ended."""
 
     def __init__(self, kind: str, folder: Path, cheat: bool) -> None:
         self._kind = kind

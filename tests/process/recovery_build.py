@@ -13,15 +13,15 @@ from typing import Any
 
 from examples.incremental_build import build
 from milecastle import ResumeRefused
-from milecastle.recovery.session import Execution, Reused, Session
+from milecastle.builds.session import BuildSession, Execution, Reused
 
 
 def cheat() -> None:
     """Let nodes be complete as soon as they begin."""
-    honest_begin = Session.begin
-    honest_finish = Session.finish
+    honest_begin = BuildSession.begin
+    honest_finish = BuildSession.finish
 
-    def begin(session: Session, node: str, state: Any) -> Reused | Execution:
+    def begin(session: BuildSession, node: str, state: Any) -> Reused | Execution:
         begun = honest_begin(session, node, state)
         if isinstance(begun, Execution) and begun.task is not None:
             for path, _ in begun.task.outputs:
@@ -31,12 +31,12 @@ def cheat() -> None:
                 session.workspace.places.clear(path, node)
         return begun
 
-    def finish(session: Session, execution: Execution, update: Any) -> Any:
+    def finish(session: BuildSession, execution: Execution, update: Any) -> Any:
         del session, execution
         return update
 
-    setattr(Session, "begin", begin)  # noqa: B010
-    setattr(Session, "finish", finish)  # noqa: B010
+    setattr(BuildSession, "begin", begin)  # noqa: B010
+    setattr(BuildSession, "finish", finish)  # noqa: B010
 
 
 def main(folder: str, mode: Any, *options: str) -> None:

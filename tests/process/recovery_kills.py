@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.incremental_build import lay_out
-from milecastle.recovery import Workspace
+from milecastle.builds import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUTS = ("raw", "clean", "features", "models", "scores", "report.txt")
@@ -61,7 +61,7 @@ def kill_once(folder: Path, after: float, *options: str) -> bool:
 
 
 def kill_often(place: Path, kills: int, seed: int, *options: str) -> dict[str, int]:
-    """Kill that many runs, each in a folder of its own, and resume each."""
+    """Kill that many runs, each in its own folder, and resume each."""
     chance = random.Random(seed)
     whole = place / "whole"
     lay_out(whole)
@@ -71,7 +71,8 @@ def kill_often(place: Path, kills: int, seed: int, *options: str) -> dict[str, i
     finish(process)
     longest = time.monotonic() - begun
     expected = contents(whole)
-    found = {"kills": 0, "ended": 0, "refused": 0, "wrong": 0, "forgotten": 0, "reused": 0}
+    counted = ("kills", "ended", "refused", "wrong", "forgotten", "reused", "again", "repeated")
+    found: dict[str, int] = dict.fromkeys(counted, 0)
     for number in range(kills):
         folder = place / str(number)
         lay_out(folder)
@@ -86,8 +87,11 @@ def _resume(folder: Path, expected: dict[str, bytes], found: dict[str, int]) -> 
     _, complete = left_behind(folder)
     told = finish(start(folder, "resume-only"))
     if "refused" in told:
-        found["refused"] += 1
+        found["refused"] += bool(complete)  # without a checkpoint there is nothing to resume
         return
     found["reused"] += len(told["reused"])
     found["forgotten"] += bool(complete - set(told["reused"]))
     found["wrong"] += contents(folder) != expected
+    if not found["again"]:  # after the end, once: nothing is left to do
+        found["again"] = 1
+        found["repeated"] += bool(finish(start(folder, "incremental"))["executed"])

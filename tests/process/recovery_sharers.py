@@ -1,6 +1,6 @@
 """One of several processes that fill one cache: ``... recovery_sharers FOLDER NUMBER ROUNDS``.
 
-Each keeps and restores the same tasks in a root of its own; one of them keeps evicting.
+Each stores and restores the same tasks in its own root; one of them evicts repeatedly.
 Prints how many restored files were right, gone and wrong.
 """
 
@@ -10,11 +10,11 @@ import json
 import sys
 from pathlib import Path
 
+from milecastle.builds import Workspace, evict
+from milecastle.builds.cache import harvest
+from milecastle.builds.hashing import hash_bytes
+from milecastle.builds.records import FORMAT, CacheEntry
 from milecastle.errors import Corrupted
-from milecastle.recovery import Workspace, evict
-from milecastle.recovery.cache import harvest
-from milecastle.recovery.hashing import hash_bytes
-from milecastle.recovery.records import FORMAT, CacheEntry
 
 TASKS = 20
 

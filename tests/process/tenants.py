@@ -1,6 +1,6 @@
-"""Tenants that use one store in turn, and whoever looks for what is not theirs.
+"""Tenants that use one store in turn, and an intruder that looks for what is not its own.
 
-All tenants have threads of the same names, and everything that they write has ids of its own. A
+All tenants have threads of the same names, and everything that they write has its own ids. A
 call may fail at any moment without an answer; then it is found out by reading what became of it.
 """
 

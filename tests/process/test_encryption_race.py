@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from milecastle import Keyring, ThreadKey
+from milecastle.codec.envelope import PayloadPlace
 
 ROUNDS = 25
 KEY = b"k" * 32
@@ -15,10 +16,11 @@ KEY = b"k" * 32
 WRITER = """
 import sys
 from milecastle import Keyring, ThreadKey
+from milecastle.codec.envelope import PayloadPlace
 
 ring = Keyring({"main": b"k" * 32}, store=sys.argv[1])
 for line in sys.stdin:
-    payload = ring.sealer(ThreadKey("acme", line.strip()), new=True).seal(b"body", 1)
+    payload = ring.sealer(ThreadKey("acme", line.strip()), new=True).seal(b"body", PayloadPlace(1))
     print(payload.hex(), flush=True)
 """
 
@@ -43,12 +45,11 @@ def test_processes_that_begin_one_thread_at_once_agree_on_the_key(tmp_path: Path
         for writer in writers:
             assert writer.stdin is not None
             writer.stdin.flush()
-        sealer = None
         for writer in writers:
             assert writer.stdout is not None
             payload = bytes.fromhex(writer.stdout.readline())
-            sealer = sealer or ring.sealer(ThreadKey("acme", f"thread {round}"))
-            assert sealer.unseal(payload, 1) == b"body"
+            sealer = ring.sealer(ThreadKey("acme", f"thread {round}"))
+            assert sealer.unseal(payload, PayloadPlace(1)) == b"body"
     for writer in writers:
         writer.communicate()
         assert writer.returncode == 0

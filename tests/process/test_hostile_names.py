@@ -21,12 +21,12 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
-from milecastle.testing.broken_lists import (
+from milecastle.testing.entries import Writer, a_failure, a_result, a_run
+from tests.broken_stores.lists import (
     LimitsFromTheEnd,
     LimitsWithinAWord,
     StumblesOverTheStatus,
 )
-from milecastle.testing.entries import Writer, a_failure, a_result, a_run
 from tests.every_store import EVERY_KIND, Stores
 
 TEXT = 2
@@ -128,7 +128,7 @@ def test_every_store_gives_the_same_verdict(stores: Stores, kind: str) -> None:
     for number, name in enumerate(names()):
         wanted = verdicts[number].copy()
         if kind == "jsonl" and not is_unicode(name):
-            wanted[TEXT] = InvalidRequest  # what is not Unicode cannot stand in a line of JSON
+            wanted[TEXT] = InvalidRequest  # what is not Unicode cannot be in a line of JSON
         assert verdict(store, name, number) == wanted, ascii(name)
     assert list(store.threads("hostile")) == list(memory.threads("hostile"))
     for after in random.Random(5).sample(names(), 20):

@@ -1,7 +1,6 @@
 """kill -9 of forked writers by the thousand, on every store that outlives a process.
 
-`MILECASTLE_KILLS` is the number of writers that are killed on a store of files,
-`MILECASTLE_CLIENT_KILLS` that of clients of PostgreSQL.
+`MILECASTLE_KILLS` is the number of writers that are killed on each store.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ import pytest
 
 from tests.every_store import POSTGRES
 from tests.postgres_cluster import new_schema, the_cluster
+from tests.process.acknowledging import KILLS
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("MILECASTLE_KILLS", "15"))
-CLIENT_KILLS = int(os.environ.get("MILECASTLE_CLIENT_KILLS", "10"))
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="writers are forked")
 
@@ -42,11 +40,10 @@ def kill(url: str, kills: int, *options: str) -> dict[str, int]:
 
 
 def test_nothing_acknowledged_is_lost_to_a_kill(url: str) -> None:
-    kills = CLIENT_KILLS if url.startswith("postgresql") else KILLS
-    found = kill(url, kills)
+    found = kill(url, KILLS)
     print(found)
-    assert found["writers"] == kills
-    assert found["acknowledged"] > kills
+    assert found["writers"] == KILLS
+    assert found["acknowledged"] > KILLS
     assert (found["lost"], found["invented"], found["wrong"]) == (0, 0, 0), found
 
 

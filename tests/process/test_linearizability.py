@@ -1,4 +1,4 @@
-"""Two writers of one thread: whatever each was told, one log explains it; and the checker itself.
+"""Two writers of one thread: whatever each got, one log explains it; and the checker itself.
 
 `MILECASTLE_RACES` is the number of races on each store.
 """
@@ -23,11 +23,11 @@ from milecastle.testing.entries import a_key
 from milecastle.testing.races import switching_often
 from tests.every_store import POSTGRES
 from tests.postgres_cluster import new_schema, the_cluster
+from tests.process.acknowledging import RACES
 from tests.process.linearizability import Answer, Log, Operation, apply, first_contradiction
 from tests.process.recorded_races import WRITERS, Meeting, Raced, Recorder, kept_by, problems
 
 ROOT = Path(__file__).resolve().parents[2]
-RACES = int(os.environ.get("MILECASTLE_RACES", "300"))
 
 forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="writers are forked")
 
@@ -36,7 +36,7 @@ forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="writers are forked"
 
 
 def an_append(asked: float, answered: float, wanted: int, name: str, told: int = -2) -> Operation:
-    """An append that was kept, or was refused and told the head."""
+    """An append that was stored, or was refused with the head."""
     answer: Answer = "kept" if told == -2 else "refused"
     return Operation(asked, answered, answer, name, wanted, told)
 
@@ -97,7 +97,7 @@ def test_an_unknown_outcome_may_have_happened_or_not() -> None:
 
 
 def a_true_history(chance: random.Random, calls: int) -> list[Operation]:
-    """What calls that overlap are told by a log, each at one moment of its time."""
+    """What overlapping calls get from a log, each at one moment of its time."""
     log, history = Log(), list[Operation]()
     for number in range(calls):
         asked, answered = number - 3 * chance.random(), number + 3 * chance.random()

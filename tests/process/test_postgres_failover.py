@@ -1,4 +1,4 @@
-"""The primary dies, the replica is promoted, the client goes on through the same URL.
+"""The primary dies, the replica is promoted, the client continues through the same URL.
 
 `MILECASTLE_FAILOVERS` is the number of times that this is done.
 """

@@ -1,4 +1,4 @@
-"""A failure stands in the row of its run, in PostgreSQL: whichever of the two comes first."""
+"""A failure is in the row of its run, in PostgreSQL: whichever of the two comes first."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_failure_that_was_never_written_is_not_read(store: PostgresStore, stor
 
 
 @pytest.mark.parametrize("text", ["", "secret", '{"secret', "{}"])
-def test_text_that_is_no_failure_is_not_read(store: PostgresStore, text: str) -> None:
+def test_text_that_is_not_a_failure_is_not_read(store: PostgresStore, text: str) -> None:
     writer = Writer().begin(store)
     _overwrite(store, text)
     with pytest.raises(Corrupted) as caught:

@@ -12,8 +12,7 @@ from milecastle.model.ids import IdMaker
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.postgres import PostgresStore
-from milecastle.stores.postgres.ids import id_from, id_to, origin_from, origin_to
-from milecastle.stores.postgres.sources import HELD, SOURCES
+from milecastle.stores.postgres.values import HELD, SOURCES, id_from, id_to, origin_from, origin_to
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key, a_result, a_run, an_entry, make_id
 from tests.postgres_cluster import (
@@ -72,7 +71,7 @@ def test_no_two_origins_have_the_same_bytes(fingerprint: str) -> None:
     assert {stored: origin_from(stored) for stored in found} == found
 
 
-def test_sources_that_hold_are_told_by_their_number() -> None:
+def test_sources_that_hold_are_recognized_by_their_number() -> None:
     assert {source for source, code in SOURCES.items() if code >= HELD} == HOLDING
 
 
@@ -111,16 +110,21 @@ def test_several_entries_say_what_differs_from_the_one_before(
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 1)])
 @pytest.mark.parametrize("starts", [(1, 2, 3), (5, 5, 5), (5, 1, 5)])
-def test_of_several_records_in_a_batch_the_newest_is_in_the_index(
+def test_of_several_records_in_a_batch_the_last_is_in_the_index(
     store: PostgresStore, order: tuple[int, ...], starts: tuple[int, ...]
 ) -> None:
-    """By start, and of equal starts the greater id; an older record later changes nothing."""
+    """Whatever their starts are; a record that comes later without a line changes nothing."""
     writer = Writer()
     runs = [a_run(writer.key, number, started_at=starts[number - 1]) for number in order]
-    store.commit(writer.batch(runs=tuple(runs)))
-    assert [info.run_id for info in store.threads(writer.key.tenant)] == [make_id(3)]
-    store.commit(writer.batch(runs=(a_run(writer.key, 4, started_at=0),)))
-    assert [info.run_id for info in store.threads(writer.key.tenant)] == [make_id(3)]
+    store.commit(writer.batch(runs=tuple(runs), thread=None))
+    last = make_id(order[-1])
+    assert [info.run_id for info in store.threads(writer.key.tenant)] == [last]
+    store.commit(writer.batch(runs=(a_run(writer.key, 4, started_at=9),), thread=None))
+    assert [info.run_id for info in store.threads(writer.key.tenant)] == [last]
+    assert [run.run_id for run in store.runs(writer.key)] == [
+        make_id(4),
+        *(make_id(number) for number in reversed(order)),
+    ]
 
 
 @pytest.mark.parametrize("held_before", [False, True])
@@ -157,7 +161,9 @@ def test_results_go_and_stay_with_a_batch_of_several_entries(
     assert the_cluster().execute(rows) == [(len(found[1]),)]
 
 
-def test_who_did_not_write_the_entry_before_says_everything_again(store: PostgresStore) -> None:
+def test_writer_that_did_not_write_the_previous_entry_writes_everything_again(
+    store: PostgresStore,
+) -> None:
     """Another process may have written it; it is read back right either way."""
     writer = Writer().begin(store, 3)
     other = PostgresStore(the_cluster().url_of(schema_of(store)))
@@ -171,7 +177,7 @@ def test_who_did_not_write_the_entry_before_says_everything_again(store: Postgre
 
 
 def test_a_fork_has_the_origin_of_its_parent_and_not_of_the_head(store: PostgresStore) -> None:
-    """The parent is what this store wrote last; meanwhile another run went on elsewhere."""
+    """The parent is what this store wrote last; meanwhile another run continued elsewhere."""
     writer = Writer().begin(store, 3)
     other = PostgresStore(the_cluster().url_of(schema_of(store)))
     for in_a_group in (False, True):
@@ -187,7 +193,7 @@ def test_a_fork_has_the_origin_of_its_parent_and_not_of_the_head(store: Postgres
     other.close()
 
 
-def test_pruning_tells_the_first_that_stays_what_it_had_from_those_below(
+def test_pruning_gives_the_first_remaining_entry_what_it_had_from_those_below(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("milecastle.stores.postgres.store._BATCH", 2)
@@ -216,7 +222,7 @@ def test_a_checkpoint_is_located_whatever_its_id_and_its_time(store: PostgresSto
     assert store.locate(a_key("another"), writer.entries[3].id) is None
 
 
-def test_an_id_that_tells_its_time_is_found_without_looking_through_the_thread(
+def test_id_with_a_time_is_found_without_scanning_the_thread(
     store: PostgresStore,
 ) -> None:
     maker, writer = IdMaker(), Writer().begin(store)
@@ -252,3 +258,27 @@ def test_a_session_that_forgot_its_statements_is_replaced(store: PostgresStore) 
     check_reads(store, writer)
     (another,) = pool_of(store).idle
     assert another is not lease
+
+
+def test_row_that_is_not_a_thread_does_not_stop_a_list(store: PostgresStore) -> None:
+    """The others are listed, whatever the order and the page; a warning and ``verify`` name it.
+
+    Seen to fail: every list of the tenant raised ``Corrupted``, which did not name the thread.
+    """
+    for number, name in enumerate("abcd"):
+        Writer(a_key(name), number).begin(store, 2)
+    table = sql.Identifier(schema_of(store), "threads")
+    order = sql.SQL("UPDATE {} SET status = 'odd' WHERE thread = 'b' RETURNING 1").format(table)
+    assert the_cluster().execute(order) == [(1,)]
+    tenant = a_key("a").tenant
+    with pytest.warns(RuntimeWarning, match=f"table threads, tenant '{tenant}', thread 'b'"):
+        assert [info.key.thread for info in store.threads(tenant)] == ["a", "c", "d"]
+    with pytest.warns(RuntimeWarning, match="thread 'b'"):
+        assert [info.key.thread for info in store.threads(tenant, limit=2)] == ["a", "c"]
+    with pytest.warns(RuntimeWarning, match="thread 'b'"):
+        page = store.recent_threads(tenant, limit=3)
+    assert [info.key.thread for info in page.items] == ["d", "c", "a"]
+    inspected = list(store.verify(tenant))
+    assert [one.thread for one in inspected if one.is_thread] == ["a", "c", "d"]
+    (finding,) = inspected[-1].findings
+    assert "thread 'b'" in finding.place

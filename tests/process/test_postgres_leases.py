@@ -8,18 +8,26 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import Any
+from typing import Any, TypedDict
 
 import psycopg
 import psycopg_pool
 import pytest
 
+from milecastle import END, START, Context, StateGraph
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres import pool as pool_module
 from milecastle.stores.postgres.direct import Lease
 from milecastle.stores.postgres.pool import Pool
 from milecastle.testing.entries import Writer, a_key
-from tests.postgres_cluster import fresh_store, needs_postgres, pool_of, secured_url
+from tests.postgres_cluster import (
+    fresh_store,
+    needs_postgres,
+    new_schema,
+    pool_of,
+    secured_url,
+    the_cluster,
+)
 
 pytestmark = needs_postgres
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -48,7 +56,7 @@ def test_the_threads_of_a_forked_child_open_connections_once(
     monkeypatch.setattr(pool_module, "ConnectionPool", open_slowly)
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # who waits for too long is killed
+        signal.alarm(10)  # a process that waits for too long is killed
         os._exit(_takes_of_its_own(pool_of(store), made))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
@@ -193,3 +201,31 @@ def test_what_is_given_back_while_another_closes_is_closed(store: PostgresStore)
     pool.idle = Late()
     pool.give_back(lease)
     assert lease.connection.closed
+
+
+class Paid(TypedDict):
+    paid: int
+
+
+@pytest.mark.parametrize("max_size", ["1", "2"])
+def test_transactions_leave_a_connection_for_everything_else(max_size: str) -> None:
+    """Fails if as many transactions as the pool has connections are let in."""
+    store = PostgresStore(the_cluster().url_of(new_schema(), max_size=max_size, timeout="3"))
+    writer = Writer().begin(store)
+    graph = StateGraph(Paid)
+
+    def pay(state: Paid, ctx: Context) -> dict[str, int]:
+        def work(connection: Any) -> int:
+            connection.execute("SELECT pg_sleep(0.05)")
+            assert store.read(writer.key) is not None
+            return 1
+
+        return {"paid": ctx.transaction("pay", work)}
+
+    graph.add_node("pay", pay)
+    graph.add_edges(START, "pay", END)
+    app = graph.compile(store=store)
+    with ThreadPoolExecutor(4) as threads:
+        runs = [threads.submit(app.invoke, {"paid": 0}, f"t{n}") for n in range(4)]
+        assert [run.result()["paid"] for run in runs] == [1] * 4
+    store.close()

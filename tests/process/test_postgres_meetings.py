@@ -15,7 +15,7 @@ import pytest
 from milecastle.errors import Conflict
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import PostgresStore, rows, writing
-from milecastle.stores.postgres.direct import Lease, Line
+from milecastle.stores.postgres.direct import Lease, TrackedConnection
 from milecastle.stores.postgres.statements import Statements
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key, a_result, a_run, make_id
@@ -50,7 +50,7 @@ def committing(store: PostgresStore, batch: Batch) -> Generator[None, None, None
 @contextmanager
 def open_transaction() -> Generator[Lease, None, None]:
     """A connection whose transaction is committed at the end of the block."""
-    with Line.connect(the_cluster().url) as connection:
+    with TrackedConnection.connect(the_cluster().url) as connection:
         connection.execute("SELECT 1")
         yield Lease(connection, prepares=False)
 
@@ -82,7 +82,7 @@ def ends_with(waiting: Waiting) -> object:
     return waiting.outcome
 
 
-def test_a_record_of_who_was_overtaken_is_refused(store: PostgresStore) -> None:
+def test_record_of_an_overtaken_writer_is_refused(store: PostgresStore) -> None:
     """A takeover is on its way when the old writer records that it failed."""
     writer = Writer().begin(store, 2)
     superseded = msgspec.structs.replace(writer.run, status="superseded")
@@ -95,7 +95,7 @@ def test_a_record_of_who_was_overtaken_is_refused(store: PostgresStore) -> None:
     assert list(store.runs(writer.key)) == [new, superseded]
 
 
-def test_an_entry_of_who_was_overtaken_is_refused(store: PostgresStore) -> None:
+def test_entry_of_an_overtaken_writer_is_refused(store: PostgresStore) -> None:
     writer = Writer().begin(store, 2)
     with committing(store, writer.batch(writer.plan(id=make_id(99)))):
         late = Waiting(lambda: store.commit(writer.batch(writer.plan())))
@@ -103,7 +103,7 @@ def test_an_entry_of_who_was_overtaken_is_refused(store: PostgresStore) -> None:
     assert store.locate(writer.key, make_id(99)) == 3
 
 
-def test_who_waits_with_a_group_lets_the_other_threads_of_its_process_go_on() -> None:
+def test_waiting_with_a_group_does_not_block_other_threads_of_the_process() -> None:
     """The server waits for a transaction that only another thread can end."""
     url = the_cluster().url_of(new_schema(), options="-c lock_timeout=5s")
     with closing(PostgresStore(url)) as store:
@@ -121,7 +121,7 @@ def test_who_waits_with_a_group_lets_the_other_threads_of_its_process_go_on() ->
 
 
 def test_a_deletion_waits_for_an_entry_that_is_on_its_way(store: PostgresStore) -> None:
-    """It finds its place taken, and goes on; on one connection, as often as need be."""
+    """It finds its place taken, and continues; on one connection, as often as need be."""
     for number in range(8):
         writer = Writer(a_key(f"deleted {number}")).begin(store, 2)
         with committing(store, writer.batch(writer.plan())):
@@ -156,7 +156,7 @@ def test_a_deletion_leaves_no_result_that_was_on_its_way(store: PostgresStore) -
 def test_a_record_that_meets_a_deletion_is_refused(store: PostgresStore) -> None:
     """The deletion is on its way when the writer records that it failed: nothing comes back."""
     writer = Writer().begin(store, 2)
-    parameters = rows.key_parameters(writer.key, gap=1, head=None)
+    parameters = rows.key_parameters(writer.key, gap=1, head=None, head_id=None)
     with psycopg.connect(the_cluster().url) as connection:
         connection.execute(Statements(schema_of(store)).bury, parameters)
         late = Waiting(lambda: store.commit(writer.batch(runs=(writer.run,))))

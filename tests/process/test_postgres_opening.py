@@ -176,7 +176,7 @@ def test_a_statement_of_another_schema_is_never_run_in_its_place() -> None:
         store.close()
 
 
-def test_the_name_of_a_statement_tells_schema_text_and_types() -> None:
+def test_name_of_a_statement_depends_on_schema_text_and_types() -> None:
     one, other = Statements("one"), Statements("other")
     direct = [one.append, one.append_many, one.commit, one.keep_results]
     direct += [other.append, other.append_many, other.commit, other.keep_results]
@@ -267,7 +267,7 @@ def test_more_threads_than_connections_take_turns() -> None:
     store.close()
 
 
-def test_who_waits_too_long_for_a_connection_is_told() -> None:
+def test_waiting_too_long_for_a_connection_is_an_error() -> None:
     store = PostgresStore(the_cluster().url_of(new_schema(), max_size="1", timeout="0.1"))
     pool = pool_of(store)
     lease = pool.take()
@@ -280,7 +280,7 @@ def test_who_waits_too_long_for_a_connection_is_told() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_has_connections_of_its_own(store: PostgresStore) -> None:
+def test_forked_child_has_its_own_connections(store: PostgresStore) -> None:
     writer = Writer().begin(store, 2)
     (ours,) = [lease.connection.info.backend_pid for lease in pool_of(store).idle]
     child = os.fork()
@@ -330,10 +330,6 @@ def look_at_runs(store: PostgresStore, writer: Writer) -> object:
     return store.runs(writer.key)
 
 
-def look_at_threads(store: PostgresStore, writer: Writer) -> object:
-    return store.threads(writer.key.tenant)
-
-
 @pytest.mark.parametrize(
     ("table", "column", "value", "look"),
     [
@@ -346,7 +342,6 @@ def look_at_threads(store: PostgresStore, writer: Writer) -> object:
         ("runs", "metadata", "nonsense", look_at_runs),
         ("runs", "graph", None, look_at_runs),
         ("runs", "started_at", None, look_at_runs),
-        ("threads", "status", "nonsense", look_at_threads),
     ],
 )
 def test_what_was_never_written_is_not_read(

@@ -20,7 +20,7 @@ SHADOW = (
 
 
 def change(url: str, text: str, table: str = "entries") -> None:
-    """Run a statement as the superuser; its braces stand for the names of this store."""
+    """Run a statement as the superuser; its braces are replaced by the names of this store."""
     schema = parse(url).schema
     query = sql.SQL(text)  # pyright: ignore[reportArgumentType] - texts of this file
     names = {"schema": schema, "role": f"app_{schema}", "other": f"other_{schema}"}
@@ -92,7 +92,7 @@ def test_a_policy_that_only_looks_like_ours_is_refused() -> None:
     change(url, "ALTER ROLE {role} SET search_path = {schema}, pg_catalog")
     theirs = OURS.replace("current_setting", "{schema}.current_setting")
     change(url, f"ALTER POLICY tenants ON {{table}} USING {theirs}")
-    with pytest.raises(StoreError, match="not complete on table 'entries'"):
+    with pytest.raises(StoreError, match="incomplete on table 'entries'"):
         PostgresStore(url)
 
 

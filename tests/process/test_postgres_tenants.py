@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -16,6 +16,7 @@ from milecastle.ports.store import Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.postgres import PostgresStore, migrate, secure
 from milecastle.stores.postgres.address import parse
+from milecastle.testing.contract_claims import LANE, a_worker, queued
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, an_entry
 from tests.postgres_cluster import (
@@ -138,12 +139,37 @@ def test_a_table_that_is_not_protected_is_refused(table: str) -> None:
     name = sql.Identifier(parse(url).schema, table)
     cluster = the_cluster()
     cluster.execute(sql.SQL("ALTER TABLE {} NO FORCE ROW LEVEL SECURITY").format(name))
-    with pytest.raises(StoreError, match="not complete"):
+    with pytest.raises(StoreError, match="incomplete"):
         PostgresStore(url)
     cluster.execute(sql.SQL("ALTER TABLE {} FORCE ROW LEVEL SECURITY").format(name))
     cluster.execute(sql.SQL("DROP POLICY tenants ON {}").format(name))
-    with pytest.raises(StoreError, match="not complete"):
+    with pytest.raises(StoreError, match="incomplete"):
         PostgresStore(url)
+
+
+def test_workers_need_a_role_that_sees_every_tenant() -> None:
+    """Seen to fail without the check: a claim found nothing, as if nothing were due."""
+    url = secured_url()
+    cluster, guarded = the_cluster(), PostgresStore(url)
+    for number, tenant in enumerate(("a", "b"), 1):
+        queued(guarded, "thread", number, tenant=tenant)
+    calls: list[Callable[[], object]] = [
+        lambda: guarded.claim("one", [LANE], limit=9),
+        lambda: guarded.beat(a_worker("one")),
+        lambda: guarded.reclaim(1),
+        guarded.depths,
+    ]
+    for call in calls:
+        with pytest.raises(StoreError, match="BYPASSRLS"):
+            call()
+    exempt = PostgresStore(cluster.url_of(parse(url).schema))
+    exempt.beat(a_worker("one"))
+    assert [line.key.tenant for line in exempt.claim("one", [LANE], limit=9)] == ["a", "b"]
+    line = guarded.thread(a_key("thread", "a"))
+    assert line is not None
+    assert line.worker == "one"
+    exempt.close()
+    guarded.close()
 
 
 def test_security_that_was_not_asked_for_is_named() -> None:

@@ -17,14 +17,15 @@ def judge(found: dict[str, int], kills: int) -> None:
     assert found["kills"] >= kills / 5, found  # on a busy machine some end before they are killed
     assert found["reused"] > 0
     assert (found["refused"], found["wrong"], found["forgotten"]) == (0, 0, 0), found
+    assert (found["again"], found["repeated"]) == (1, 0), found
 
 
-def test_a_killed_build_goes_on_with_what_was_complete(tmp_path: Path) -> None:
+def test_killed_build_continues_with_what_was_complete(tmp_path: Path) -> None:
     judge(kill_often(tmp_path, 10, 1), 10)
 
 
 @pytest.mark.slow
-def test_two_hundred_killed_builds_go_on_with_what_was_complete(tmp_path: Path) -> None:
+def test_two_hundred_killed_builds_continue_with_what_was_complete(tmp_path: Path) -> None:
     judge(kill_often(tmp_path, 200, 2), 200)
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from milecastle.builds import FileRun, Workspace
 from milecastle.errors import Corrupted
-from milecastle.recovery import FileRun, Workspace
-from tests.unit.recovery.building import lay_out, two_step_app
+from tests.unit.builds.building import lay_out, two_step_app
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,8 +48,8 @@ def test_processes_that_share_a_cache_never_see_half_a_file(tmp_path: Path) -> N
 OUTLIVING = """
 import sys
 from milecastle import END, START, StateGraph
-from milecastle.recovery import FileRun, Workspace, command
-from tests.unit.recovery.building import Job
+from milecastle.builds import FileRun, Workspace, command
+from tests.unit.builds.building import Job
 
 slow = (
     "import time; open('begun', 'w').close(); time.sleep({seconds}); "

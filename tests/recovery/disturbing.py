@@ -6,7 +6,7 @@ them. Whatever was done, three things must hold:
 
 1. Nothing acknowledged is lost: the store has every step that came before one that began.
 2. Nothing is silent: the run ended right, or raised an error of ours, or was killed.
-3. The run can be gone on with, and then ends as if nothing had happened.
+3. The run can be resumed, and then ends as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def url_of(kind: str, folder: Path) -> str:
 
 
 def run(kind: str, folder: Path, *options: str, under: tuple[str, ...] = ()) -> Run:
-    """Run the twenty steps in a process of their own, under strace if that is given."""
+    """Run the twenty steps in a separate process, under strace if that is given."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.recovery.twenty_steps", url_of(kind, folder), *options]
     done = subprocess.run(
@@ -142,7 +142,7 @@ def _begun(said: tuple[str, ...]) -> int:
 
 
 def _judged(store: Store, acknowledged: int, doubt: int) -> list[str]:
-    """Look at the thread, go on with it, and look again."""
+    """Look at the thread, resume it, and look again."""
     found: list[str] = []
     app = make_app(store, lambda text: None)
     _mend(store)
@@ -160,7 +160,7 @@ def _judged(store: Store, acknowledged: int, doubt: int) -> list[str]:
     else:
         app.invoke(INPUT, thread=THREAD)
     if not found and app.state(THREAD).state != EXPECTED:
-        found.append("going on led to another end")
+        found.append("resuming led to another end")
     seqs = [entry.seq for entry in store.history(KEY)]
     if seqs != list(range(len(seqs), 0, -1)):
         found.append("the log has gaps")
@@ -168,10 +168,10 @@ def _judged(store: Store, acknowledged: int, doubt: int) -> list[str]:
 
 
 def _mend(store: Store) -> None:
-    """Cut off a torn last line, as whoever is told of one does."""
+    """Remove a torn last line, as a person does who gets that error."""
     if isinstance(store, JsonlStore):
         try:
             store.read(KEY)
         except Corrupted as error:
             if "torn" in str(error):
-                store.repair(KEY)
+                store.repair_thread(KEY)

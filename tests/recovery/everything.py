@@ -61,13 +61,15 @@ def answer(found: Interrupt) -> Any:
     return found.question["number"] * 10
 
 
-def everything(**settings: Any) -> tuple[App[Order], World]:
-    """The app and the world that it works on."""
+def everything(
+    *, delay: float = 2, is_async: bool = True, **settings: Any
+) -> tuple[App[Order], World]:
+    """The app and the world that it works on. ``delay`` is that of the first retry."""
     world = World()
     graph = StateGraph(Order)
-    _add_work(graph, world)
+    _add_work(graph, world, delay)
     graph.add_node("customer", _customer(world), give=_give, take=_take)
-    _add_end(graph, world)
+    _add_end(graph, world, is_async)
     graph.add_edge(START, "plan")
     graph.map("plan", "work", over="items", item="item")
     graph.add_edges("plan", "left", "polish", "gather")
@@ -81,7 +83,7 @@ def everything(**settings: Any) -> tuple[App[Order], World]:
     return graph.compile(interrupt_before=["nap"], **settings), world
 
 
-def _add_work(graph: StateGraph[Order], world: World) -> None:
+def _add_work(graph: StateGraph[Order], world: World, delay: float) -> None:
     def plan(state: Order, ctx: Context) -> dict[str, Any]:
         return {"total": ctx.once("plan", world.do, ctx, "plan", 100)}
 
@@ -106,14 +108,14 @@ def _add_work(graph: StateGraph[Order], world: World) -> None:
         return Command(update={"notes": [f"gathered {len(state['notes'])}"]}, goto=sends)
 
     graph.add_node("plan", plan)
-    graph.add_node("work", work, retry=Retry(attempts=4, delay=2), limit=1)
+    graph.add_node("work", work, retry=Retry(attempts=4, delay=delay), limit=1)
     graph.add_node("left", ask)
     graph.add_node("right", ask)
     graph.add_node("polish", polish)
     graph.add_node("gather", gather, defer=True, goto=["customer"])
 
 
-def _add_end(graph: StateGraph[Order], world: World) -> None:
+def _add_end(graph: StateGraph[Order], world: World, is_async: bool) -> None:
     def nap(state: Order, ctx: Context) -> dict[str, Any]:
         ctx.once("lights out", world.do, ctx, "lights out", None)
         ctx.sleep(timedelta(hours=8))
@@ -123,8 +125,11 @@ def _add_end(graph: StateGraph[Order], world: World) -> None:
         told = await ctx.aonce("tell", world.do, ctx, "tell", state["item"])
         return {"total": told}
 
+    def sync_tail(state: Order, ctx: Context) -> dict[str, Any]:
+        return {"total": ctx.once("tell", world.do, ctx, "tell", state["item"])}
+
     graph.add_node("nap", nap)
-    graph.add_node("tail", tail)
+    graph.add_node("tail", tail if is_async else sync_tail)
 
 
 def _customer(world: World) -> App[Customer]:

@@ -1,6 +1,7 @@
 """The long form of the simulation: ``python -m tests.recovery.simulating FIRST COUNT [PROCESSES]``.
 
-Prints what was simulated and every violation with its seed; ends with 1 if there was one.
+With ``fleet`` before these, that of fleets. Prints what was simulated and every violation with its
+seed; ends with 1 if there was one.
 """
 
 from __future__ import annotations
@@ -9,26 +10,39 @@ import gc
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from time import perf_counter, process_time
 
 import msgspec.structs
 
-from milecastle.testing.simulation import Violation, simulate
+from tests.simulation.fleet.simulate import simulate_fleet
+from tests.simulation.simulate import Violation, simulate
 
 CHUNK = 250
 
 
 def simulate_all(seeds: range) -> tuple[Counter[str], list[str]]:
     """What happened, and the violations, each with its seed."""
+    return _all(seeds, lambda seed: msgspec.structs.asdict(simulate(seed)))
+
+
+def simulate_fleets(seeds: range) -> tuple[Counter[str], list[str]]:
+    """``simulate_all`` of fleets."""
+    return _all(seeds, simulate_fleet)
+
+
+def _all(
+    seeds: range, simulated: Callable[[int], Mapping[str, int]]
+) -> tuple[Counter[str], list[str]]:
     happened: Counter[str] = Counter()
     violations: list[str] = []
     began = process_time()
     gc.set_threshold(50_000)  # what a simulation leaves behind is small
     for seed in seeds:
         try:
-            happened.update(msgspec.structs.asdict(simulate(seed)))
+            happened.update(simulated(seed))
         except Violation as violation:
             violations.append(str(violation))
     happened["seeds"] = len(seeds)
@@ -38,6 +52,20 @@ def simulate_all(seeds: range) -> tuple[Counter[str], list[str]]:
 
 def main(first: int, count: int, processes: int = 1) -> int:
     """Simulate ``count`` seeds from ``first`` on, and tell of progress."""
+    return _in_chunks(simulate_all, first, count, processes)
+
+
+def main_fleet(first: int, count: int, processes: int = 1) -> int:
+    """``main`` for fleets."""
+    return _in_chunks(simulate_fleets, first, count, processes)
+
+
+def _in_chunks(
+    simulated: Callable[[range], tuple[Counter[str], list[str]]],
+    first: int,
+    count: int,
+    processes: int,
+) -> int:
     chunks = [
         range(start, min(start + CHUNK, first + count))
         for start in range(first, first + count, CHUNK)
@@ -46,7 +74,7 @@ def main(first: int, count: int, processes: int = 1) -> int:
     found: list[str] = []
     began = perf_counter()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for happened, violations in pool.map(simulate_all, chunks):
+        for happened, violations in pool.map(simulated, chunks):
             total += happened
             found += violations
             for violation in violations:
@@ -59,4 +87,5 @@ def main(first: int, count: int, processes: int = 1) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    is_fleet = sys.argv[1] == "fleet"
+    sys.exit((main_fleet if is_fleet else main)(*map(int, sys.argv[1 + is_fleet :])))

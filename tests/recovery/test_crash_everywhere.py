@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Annotated, Any, TypedDict
 
+import msgspec.structs
 import pytest
 
 from milecastle import (
@@ -106,7 +107,9 @@ def test_nothing_is_lost_and_the_report_says_what_ran_again() -> None:
     assert "0 mismatches; ran again: 'join' in 4" in str(report)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.no_cover) for n in range(1, 8))]
+)
 def test_interrupts_are_resumed_as_often_as_undisturbed(seed: int) -> None:
     app = busy_app(interrupt_before=["left", "join"], interrupt_after=["middle", "join"])
     assert crash_everywhere(app, BEGIN, seed=seed).mismatches == ()
@@ -181,7 +184,7 @@ def test_a_run_that_fails_undisturbed_raises_what_it_raises() -> None:
         crash_everywhere(chain(Work, a=lambda state: 1 // 0), BEGIN)
 
 
-def test_a_run_that_waits_for_ever_is_refused() -> None:
+def test_run_that_would_wait_forever_is_refused() -> None:
     graph = StateGraph(Work)
 
     @graph.node
@@ -190,7 +193,7 @@ def test_a_run_that_waits_for_ever_is_refused() -> None:
 
     graph.add_edge(START, "a")
     graph.add_conditional_edges("a", lambda state: "a", ["a", END])
-    with pytest.raises(InvalidRequest, match="did not come to an end in 1000 calls"):
+    with pytest.raises(InvalidRequest, match="did not finish in 1000 calls"):
         crash_everywhere(graph.compile(interrupt_before=["a"]), BEGIN)
 
 
@@ -200,9 +203,9 @@ def test_a_run_that_waits_for_ever_is_refused() -> None:
 @pytest.mark.parametrize(
     ("late", "finding"),
     [
-        ("entries", "was acknowledged and is lost"),
+        ("entries", "was acknowledged but lost"),
         ("runs", "has no record"),
-        ("results", "was committed, and it ran again"),
+        ("results", "was committed, but the task ran again"),
     ],
 )
 def test_a_commit_that_is_not_atomic_is_found_out(late: Part, finding: str) -> None:
@@ -215,7 +218,8 @@ def test_a_commit_that_is_not_atomic_is_found_out(late: Part, finding: str) -> N
 def test_a_run_record_that_lags_behind_is_found_out_at_the_end() -> None:
     error = failing(busy_app(store=TornStore(MemoryStore(), late={"runs"})), BEGIN)
     last = error.report.mismatches[-1]
-    assert (last.kind, last.problems) == ("Commit", ("a run was left as 'running'",))
+    ran_again = "called again after completion, it ran again instead of returning its result"
+    assert (last.kind, last.problems) == ("Commit", (ran_again, "a run was left as 'running'"))
     assert last.point is not None
     assert (last.point.effect, last.point.when) == (error.report.effects, "after")
 
@@ -235,6 +239,22 @@ def test_a_store_that_skips_a_number_is_found_out() -> None:
     assert "the history has gaps: its seqs are [1, 3," in str(error)
 
 
+class Forgetful(WrappedStore):
+    """Does not store by which input a run was begun."""
+
+    def commit(self, batch: Batch) -> None:
+        runs = tuple(msgspec.structs.replace(run, input_digest="") for run in batch.runs)
+        super().commit(msgspec.structs.replace(batch, runs=runs))
+
+
+def test_work_that_is_done_again_by_a_call_after_the_end_is_reported() -> None:
+    """Control: a store that forgets the input. Broken on purpose: the call after the end left out
+    of ``Courses.run``, and its clause out of the judge."""
+    app = chain(Work, store=Forgetful(MemoryStore()), node=lambda state: {"notes": ["done"]})
+    error = failing(app, BEGIN)
+    assert "called again after completion, it ran again" in str(error)
+
+
 def in_place(change: Callable[[Work], None]) -> App[Work]:
     return chain(Work, sloppy=change, tidy=lambda state: {"rounds": len(state["notes"])})
 
@@ -242,11 +262,11 @@ def in_place(change: Callable[[Work], None]) -> App[Work]:
 def test_a_value_changed_in_place_is_found_out_and_the_node_is_named() -> None:
     error = failing(in_place(lambda state: state["notes"].append("secret")), BEGIN)
     assert "without any crash: the final state differs at $.notes[0]" in str(error)
-    assert "changed in place a value of the state that was given to it: 'sloppy'" in str(error)
+    assert "changed a value of its input state in place: 'sloppy'" in str(error)
     assert "secret" not in str(error)
 
 
-def test_a_key_set_in_the_given_dict_changes_nothing_and_is_no_mismatch() -> None:
+def test_key_set_in_the_given_dict_changes_nothing_and_is_not_a_mismatch() -> None:
     def assign(state: Work) -> None:
         state["rounds"] = 99
 
@@ -300,7 +320,7 @@ def test_a_run_that_takes_another_way_each_time_is_reported() -> None:
     graph.add_conditional_edges("a", lambda state: END if next(calls) else "b", ["b", END])
     graph.add_edge("b", END)
     error = failing(graph.compile(), BEGIN)
-    assert "it is not the same each time" in str(error)
+    assert "the graph is not deterministic" in str(error)
     assert "the path through the graph differs" in str(error)
     assert error.report.mismatches[-1].kind == ""
 
@@ -313,7 +333,7 @@ def test_a_node_that_fails_after_a_crash_is_reported_without_its_message() -> No
             raise ValueError("a secret of the state")
 
     error = failing(chain(Work, once=once), BEGIN)
-    assert "it could not go on: ExecutionError: node 'once' failed at step 1" in str(error)
+    assert "it could not continue: ExecutionError: node 'once' failed at step 1" in str(error)
     assert "secret" not in str(error)
 
 
@@ -331,7 +351,7 @@ def test_a_store_that_raises_something_odd_is_reported_by_its_type() -> None:
 
     odd = Odd(MemoryStore())
     error = failing(chain(Work, store=odd, a=lambda state: {"rounds": 1}), BEGIN)
-    assert "it could not go on: OSError" in str(error)
+    assert "it could not continue: OSError" in str(error)
     assert "private" not in str(error)
 
 

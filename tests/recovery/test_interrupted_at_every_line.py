@@ -72,8 +72,8 @@ def two_steps(store: Counting, observers: list[Recorder]) -> App[Count]:
 
 
 @pytest.mark.parametrize("listening", [False, True])
-def test_a_run_interrupted_at_any_line_says_so_and_can_go_on(listening: bool) -> None:
-    """What was recorded as completed stays so; anything else goes on to the same end."""
+def test_run_interrupted_at_any_line_says_so_and_can_continue(listening: bool) -> None:
+    """What was recorded as completed stays so; anything else continues to the same end."""
     line, met = 0, set[bool]()
     while True:
         line += 1

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from milecastle.disk import files, locking
 from milecastle.errors import Unavailable
 from milecastle.model.checkpoint import SNAPSHOT
-from milecastle.stores.jsonl import JsonlStore, files, locking
+from milecastle.stores.jsonl import JsonlStore
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.entries import Writer, a_key, a_run
 
@@ -101,7 +102,7 @@ def check_nothing_lost(folder: Path, writer: Writer, number: int) -> None:
 def fail_once(
     monkeypatch: pytest.MonkeyPatch, name: str, error: int = errno.EIO
 ) -> Callable[[], bool]:
-    """Let the next call fail; the answer tells whether it came."""
+    """Let the next call fail; the answer says whether it came."""
     original, calls = getattr(os, name), [0]
 
     def wrapper(*args: Any, **options: Any) -> Any:
@@ -114,7 +115,7 @@ def fail_once(
     return lambda: calls[0] > 0
 
 
-def test_a_failed_sync_poisons_the_thread_until_it_is_opened_anew(
+def test_failed_sync_poisons_the_thread_until_it_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = JsonlStore(tmp_path, open_files=1)
@@ -125,12 +126,12 @@ def test_a_failed_sync_poisons_the_thread_until_it_is_opened_anew(
         writer.append(store)
     assert came()
     for attempt in (writer.append, writer.append):
-        with pytest.raises(Unavailable, match="open the store anew"):
+        with pytest.raises(Unavailable, match="reopen the store"):
             attempt(store)
     other.append(store)
-    with pytest.raises(Unavailable, match="open the store anew"):
+    with pytest.raises(Unavailable, match="reopen the store"):
         store.delete(writer.key)
-    with pytest.raises(Unavailable, match="open the store anew"):
+    with pytest.raises(Unavailable, match="reopen the store"):
         writer.append(store)
     again = JsonlStore(tmp_path)
     assert [entry.seq for entry in again.history(writer.key)] == [2, 1]
@@ -161,7 +162,7 @@ def test_a_write_that_failed_is_taken_back_and_may_be_tried_again(
     assert [entry.seq for entry in store.history(writer.key)] == [3, 2, 1]
 
 
-def test_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
 
     def seven(fd: int, data: bytes) -> int:
@@ -173,7 +174,7 @@ def test_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monke
     assert JsonlStore(tmp_path).read(writer.key) == store.read(writer.key)
 
 
-def test_a_short_read_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_read_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = os.pread
 
     def seven(fd: int, size: int, offset: int) -> bytes:
@@ -196,7 +197,7 @@ def test_what_can_be_neither_written_nor_taken_back_poisons(
         fail_once(patched, "ftruncate")
         with pytest.raises(Unavailable):
             writer.append(store)
-    with pytest.raises(Unavailable, match="open the store anew"):
+    with pytest.raises(Unavailable, match="reopen the store"):
         writer.append(store)
 
 
@@ -205,7 +206,7 @@ def test_a_file_that_others_hold_for_too_long_is_unavailable(tmp_path: Path) -> 
     writer = Writer().begin(store)
     fd = files.open_log(store.path_of(writer.key))
     locking.lock(fd, timeout=1)
-    with pytest.raises(Unavailable, match=r"held the thread's file for over 0\.05 s"):
+    with pytest.raises(Unavailable, match=r"locked the thread's file for more than 0\.05 s"):
         writer.append(store)
     locking.unlock(fd)
     os.close(fd)
@@ -237,7 +238,7 @@ def test_the_names_are_synced_with_the_first_append(
     assert synced == [threads / "tenant", threads, root, root.parent]
 
 
-def test_a_folder_above_the_root_that_may_not_be_read_is_no_obstacle(
+def test_unreadable_folder_above_the_root_is_not_an_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync_folder = files.sync_folder

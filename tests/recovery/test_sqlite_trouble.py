@@ -1,4 +1,4 @@
-"""What goes wrong around an SQLite file is said in our words, and never costs what was kept."""
+"""Trouble around an SQLite file is reported in our words, and never costs what was stored."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
-from milecastle.stores.sqlite.connections import Connections
-from milecastle.stores.sqlite.trouble import translate
+from milecastle.stores.sqlite.connections import Connections, translate
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, an_entry, make_id
 
@@ -57,7 +56,7 @@ def test_a_lock_that_is_held_too_long_is_unavailable(store: SqliteStore) -> None
     check_reads(store, writer)
 
 
-def test_a_lock_that_is_let_go_in_time_is_waited_for(tmp_path: Path) -> None:
+def test_lock_that_is_released_in_time_is_waited_for(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db", timeout=30)
     writer = Writer().begin(store)
     with closing(
@@ -82,7 +81,7 @@ def test_after_a_failed_write_nothing_is_written_until_reopened(
     with files_up_to(size + 100), pytest.raises(Unavailable, match="I/O"):
         store.commit(writer.batch(entry))
     for again in (lambda: writer.append(store), lambda: store.delete(writer.key)):
-        with pytest.raises(Unavailable, match="anew"):
+        with pytest.raises(Unavailable, match="reopen the store"):
             again()
     with closing(SqliteStore(store.path)) as reopened:
         check_reads(reopened, writer)
@@ -163,7 +162,7 @@ def test_an_older_run_that_is_written_again_is_counted_once(store: SqliteStore) 
     assert store.run(writer.key, make_id(3)) is None
 
 
-# -- a thread that was deleted and begun anew
+# -- a thread that was deleted and created again
 
 
 @pytest.mark.parametrize("kind", [DELTA, ROLLUP])
@@ -210,7 +209,7 @@ def test_two_stores_take_turns_on_one_thread(store: SqliteStore) -> None:
         check_reads(other, writer)
 
 
-def test_a_branch_off_what_this_store_wrote_last_is_told_from_a_step(store: SqliteStore) -> None:
+def test_branch_off_the_last_written_entry_is_distinguished_from_a_step(store: SqliteStore) -> None:
     with closing(SqliteStore(store.path)) as other:
         writer = Writer().begin(store, 3)
         writer.append(other)
@@ -332,7 +331,7 @@ def test_numbers_beyond_any_log_are_not_there(tmp_path: Path) -> None:
 # -- names
 
 
-def test_a_relative_and_an_absolute_path_are_told_apart(
+def test_relative_and_absolute_paths_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

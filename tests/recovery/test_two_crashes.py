@@ -6,16 +6,16 @@ from itertools import product
 from typing import Annotated, Any, TypedDict
 
 from milecastle import END, START, App, StateGraph, append
-from milecastle.app.threads import log_codec_for
+from milecastle.app.runtime.threads import log_codec_for
 from milecastle.testing import Crashed, CrashPoint, Simulator
-from milecastle.testing.crash_record import CourseRecord
+from milecastle.testing.crash_course import CourseRecord
 
 
 class Notes(TypedDict):
     notes: Annotated[list[str], append]
 
 
-SEED = 3  # one that tells of parallel tasks one by one
+SEED = 3  # one that reports parallel tasks one by one
 
 
 def note(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A run of twenty steps in a process of its own, to be disturbed from outside.
+"""A run of twenty steps in a separate process, to be disturbed from outside.
 
 Run as ``python -m tests.recovery.twenty_steps URL [swallow] [limit=BYTES]``. Each node says its
 step before anything else: the steps before it are acknowledged then. In the end the process says
@@ -44,7 +44,7 @@ class Swallowing(WrappedStore):
 
 
 def say(text: str) -> None:
-    """Tell whoever listens, without a buffer in between."""
+    """Report to the listening process, without a buffer in between."""
     os.write(1, text.encode() + b"\n")
 
 

@@ -6,6 +6,7 @@ import copy
 import inspect
 import pickle
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -32,21 +33,34 @@ from milecastle.errors import (
     MilecastleError,
     NodeTimeout,
     NoKeyring,
+    Place,
     PlaintextRefused,
+    Problem,
     RecoveryError,
     ResumeRefused,
     RoutingError,
     RunCancelled,
     RunError,
+    RunFailed,
+    RunInProgress,
     RunTimeout,
     StoreError,
     Unavailable,
     UnserializableState,
     UntrustedFile,
 )
-from milecastle.model.problem import Place, Problem
+from milecastle.model.run import Owner
 
+OWNER = Owner(host="h", boot_id="b", pid=7, started="1")
+SINCE = datetime(2026, 11, 16, tzinfo=UTC)
 WHERE = {"thread": "demo", "run_id": "0190"}
+
+
+def of_run(error: RunError) -> RunError:
+    """The error with the run that it ended, which the engine adds."""
+    error.thread, error.run_id = WHERE["thread"], WHERE["run_id"]
+    return error
+
 
 EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     (MilecastleError("it broke"), {"message": "it broke"}, "it broke"),
@@ -70,29 +84,34 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
         "node 'a' failed",
     ),
     (
-        MaxStepsExceeded(max=5, reached=6, **WHERE),
+        of_run(MaxStepsExceeded(max=5, reached=6)),
         {"max": 5, "reached": 6, **WHERE},
-        "max_steps is 5",
+        "max_steps=5",
     ),
     (
-        CycleDetected(node="a", recent=["a", "b"], strict=True, **WHERE),
+        of_run(CycleDetected(node="a", recent=["a", "b"], strict=True)),
         {"node": "a", "recent": ("a", "b"), "strict": True, **WHERE},
         "a -> b",
     ),
     (
         CycleDetected(node="a", recent=["a"]),
         {"strict": False, "thread": None},
-        "nothing in the state",
+        "the state did not change",
     ),
-    (NodeTimeout(node="a", seconds=1.5, **WHERE), {"node": "a", "seconds": 1.5, **WHERE}, "1.5 s"),
-    (RunTimeout(seconds=2, **WHERE), {"seconds": 2, **WHERE}, "longer than 2 s"),
-    (RunCancelled(**WHERE), WHERE, "resume() goes on from there"),
+    (of_run(NodeTimeout(node="a", seconds=1.5)), {"node": "a", "seconds": 1.5, **WHERE}, "1.5 s"),
+    (of_run(RunTimeout(seconds=2)), {"seconds": 2, **WHERE}, "longer than 2 s"),
+    (RunCancelled(**WHERE), WHERE, "resume() continues from there"),
+    (
+        RunFailed("it failed", failure_type="KeyError", node="a", **WHERE),
+        {"failure_type": "KeyError", "node": "a", **WHERE},
+        "it failed",
+    ),
     (InvalidUpdate("not a dict", node="a", key="k"), {"node": "a", "key": "k"}, "not a dict"),
     (RoutingError("nowhere", node="a"), {"node": "a"}, "nowhere"),
     (
-        AttemptsExhausted(node="a", attempts=3, **WHERE),
+        of_run(AttemptsExhausted(node="a", attempts=3)),
         {"node": "a", "attempts": 3, **WHERE},
-        "node 'a' was started 3 times and never came to an end",
+        "node 'a' was started 3 times and never finished",
     ),
     (
         CommandFailed("the command of 'a' failed", command="make", exit_code=2, output="secret"),
@@ -100,11 +119,11 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
         "the command of 'a' failed",
     ),
     (
-        FileRefused("not made", path="out.txt", node="a"),
-        {"path": "out.txt", "node": "a"},
+        FileRefused("not made", file="out.txt", node="a"),
+        {"file": "out.txt", "node": "a"},
         "not made",
     ),
-    (RecoveryError("cannot go on"), {}, "cannot go on"),
+    (RecoveryError("cannot continue"), {}, "cannot continue"),
     (
         ResumeRefused("demo", ["one", "two"]),
         {"thread": "demo", "reasons": ("one", "two")},
@@ -116,7 +135,22 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     (
         Conflict(tenant="t", thread="demo", expected=3, head=4),
         {"tenant": "t", "thread": "demo", "expected": 3, "head": 4},
-        "wanted seq 3 and the head is already 4",
+        "expected to append seq 3, but the head is already at seq 4",
+    ),
+    (
+        RunInProgress(
+            tenant="t", thread="demo", head=4, run="r1", owner=OWNER, since=SINCE, who="process 7"
+        ),
+        {
+            "tenant": "t",
+            "thread": "demo",
+            "expected": 5,
+            "head": 4,
+            "run": "r1",
+            "owner": OWNER,
+            "since": SINCE,
+        },
+        "thread 'demo' is in progress: run r1, driven by process 7 since 2026-11-16T00:00:00+00:00",
     ),
     (Corrupted("a bit flipped", place="file:3"), {"place": "file:3"}, "a bit flipped at file:3"),
     (Unavailable("closed"), {}, "closed"),
@@ -158,7 +192,8 @@ def test_an_error_says_what_happened_and_its_code(
     error: MilecastleError, data: dict[str, Any], text: str
 ) -> None:
     assert text in str(error)
-    assert str(error).endswith(f"[{error.code}]")
+    why = ": why" if isinstance(error, ExecutionError) else ""
+    assert str(error).endswith(f"[{error.code}]{why}")
     assert {name: getattr(error, name) for name in data} == data
 
 
@@ -199,7 +234,7 @@ def test_the_state_never_appears_in_a_message() -> None:
     assert "hidden" not in repr(error)
 
 
-def test_every_class_has_a_code_of_its_own() -> None:
+def test_every_class_has_its_own_code() -> None:
     codes = [cls.code for cls in every_class()]
     assert len(set(codes)) == len(codes)
     assert all(re.fullmatch(r"MC\d{3}", code) for code in codes)
@@ -237,3 +272,9 @@ def test_every_error_is_exported() -> None:
     names = {cls.__name__ for cls in every_class()}
     assert names == set(errors.__all__)
     assert names <= set(milecastle.__all__)
+
+
+def test_a_wrong_request_is_not_a_failed_recovery() -> None:
+    """Broken on purpose: ``InvalidRequest`` under ``RecoveryError``."""
+    assert InvalidRequest.__bases__ == (MilecastleError,)
+    assert not issubclass(InvalidRequest, RecoveryError)

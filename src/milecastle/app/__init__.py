@@ -1,1 +1,1 @@
-"""The composition root: graphs meet stores, drivers and observers here."""
+"""The composition root: connects graphs with stores, drivers and observers."""

@@ -1,213 +1,177 @@
 """The app: a compiled graph with a store, ready to be called, sync or async.
 
-The async twins do the same through the asynchronous driver; whatever may wait for a store is
-called off the event loop. There is one logic: ``starting`` decides, the engine runs.
+Each method here is a promise to users and a line that says what does the work: ``runner`` for
+runs, ``runtime/reading`` and ``runtime/threads`` for threads, ``upkeep`` and ``portable`` for the
+rest. The async versions do the same through the asynchronous driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from milecastle.app.answering import UNANSWERED, Given
-from milecastle.app.calls import Call
-from milecastle.app.children import delete_with_children
-from milecastle.app.clock import SystemClock
-from milecastle.app.habits import refuse_attribute
-from milecastle.app.keyring import Keyring
-from milecastle.app.launching import Launcher, Wish
-from milecastle.app.results import Result
-from milecastle.app.starting import Start, start_resumed, start_with_input
-from milecastle.app.streams import StreamMode, waiting_events
-from milecastle.app.thread_calls import Thread, ThreadCalls
-from milecastle.engine.plan import Ending
-from milecastle.engine.position import fresh_position
+from milecastle.app.encryption.keyring import Keyring
+from milecastle.app.runner import Runner, Thread
+from milecastle.app.runtime.answering import UNANSWERED, Given
+from milecastle.app.runtime.calls import Call
+from milecastle.app.runtime.cancelling import cancel_run
+from milecastle.app.runtime.children import own_threads
+from milecastle.app.runtime.difference import Change, difference
+from milecastle.app.runtime.fitting import Fit
+from milecastle.app.runtime.handing import Handle
+from milecastle.app.runtime.migrating import foresee
+from milecastle.app.runtime.reading import afollow, follow, history, snapshot
+from milecastle.app.runtime.results import Result, Snapshot
+from milecastle.app.runtime.starting import Terms
+from milecastle.app.runtime.streams import StreamMode
+from milecastle.app.runtime.threads import At, Migrate, Migration
+from milecastle.app.upkeep.removing import delete_thread
 from milecastle.errors import InvalidRequest
-from milecastle.graph.compiled import CompiledGraph
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Event
-from milecastle.model.keys import ThreadKey
+from milecastle.model.habits import explains_keywords, refuse_attribute
+from milecastle.model.keys import refuse_reserved
 from milecastle.model.policies import ExecutionOptions
-from milecastle.model.run import Mode
+from milecastle.model.run import Mode, RunStatus, ThreadInfo
 from milecastle.ports.clock import Clock
-from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
-    from milecastle.app.portable import FilePath
-    from milecastle.recovery.plan import Plan
-    from milecastle.recovery.workspace import Workspace
+    from milecastle.app.portable.files import FilePath
+    from milecastle.builds.plan import Plan
+    from milecastle.builds.workspace import Workspace
 
-__all__ = ["App"]
+__all__ = ["App", "with_store"]
 
 S = TypeVar("S")
 
+IfBusy = Literal["reject", "queue", "cancel"]
+"""What ``submit`` does with a thread that has an unfinished run of another input."""
 
-class App(ThreadCalls[S], Generic[S]):
-    """A compiled graph, ready to run. Immutable and thread-safe; made by ``StateGraph.compile``."""
 
-    def __init__(
-        self,
-        graph: CompiledGraph,
-        *,
-        store: Store | None = None,
-        interval: int = 1,
-        preserve: bool = True,
-        observers: tuple[Observer, ...] = (),
-        tenant: str = "default",
-        clock: Clock | None = None,
-        encryption: Keyring | None = None,
-        checkpoint_dir: FilePath | None = None,
-        signing_key: bytes | str | None = None,
-        workspace: Workspace | None = None,
-    ) -> None:
-        super().__init__(
-            graph, store, tenant, clock or SystemClock(), encryption, checkpoint_dir, signing_key
-        )
-        self._workspace = workspace
-        self._interval = interval
-        self._preserve = preserve
-        self._observers = observers
-        self._launcher = Launcher(
-            graph=graph if workspace is None else _with_caches(graph, workspace),
-            clock=self._clock,
-            store=store,
-            interval=interval,
-            observers=observers,
-            encryption=encryption,
-            hosting=None if checkpoint_dir is None else self._files().hosting,
-        )
+class App(Generic[S]):
+    """A compiled graph, ready to run.
+
+    Immutable and thread-safe; created by ``StateGraph.compile``.
+    """
+
+    def __init__(self, runner: Runner[S]) -> None:
+        self._runner = runner
+
+    @property
+    def __runner__(self) -> Runner[S]:
+        """What runs the calls, for the command line, builds and simulators: not for users."""
+        return self._runner
+
+    @property
+    def graph(self) -> CompiledGraph:
+        """The graph that this app runs."""
+        return self._runner.graph
+
+    @property
+    def store(self) -> Store:
+        """Where threads are stored; ``InvalidRequest`` if nothing is saved (``has_store``)."""
+        store = self._runner.settings.store
+        if store is None:
+            raise InvalidRequest("this app has no store: compile(store=...)")
+        return store
+
+    @property
+    def has_store(self) -> bool:
+        """Whether threads are saved."""
+        return self._runner.settings.store is not None
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of threads that are given only by name."""
+        return self._runner.settings.tenant
+
+    @property
+    def encryption(self) -> Keyring | None:
+        """The keyring that encrypts the threads; ``None`` if they are stored unencrypted."""
+        return self._runner.settings.encryption
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of the graph's structure: equal in every process and on every Python."""
+        return self._runner.graph.fingerprint
 
     @property
     def interval(self) -> int:
-        """How often threads are saved: every so many steps."""
-        return self._interval
+        """Threads are saved every ``interval`` steps."""
+        return self._runner.settings.interval
 
     @property
     def workspace(self) -> Workspace | None:
-        """Where file runs and caches are kept; ``None`` if there is none."""
-        return self._workspace
+        """The folder of file runs and caches, or ``None``."""
+        return self._runner.settings.workspace
 
-    def using(self, *, store: Store | None, clock: Clock, preserve: bool | None = None) -> App[S]:
-        """The same graph and settings with another store and clock, for simulators."""
-        return self._rebuilt(self._graph, store, clock, preserve, self._workspace)
-
-    def with_graph(self, graph: CompiledGraph, *, save: bool = True) -> App[S]:
-        """The same settings around another compiled graph; ``save=False`` stores nothing of it.
-
-        Observers, tenant, clock and encryption stay as they are.
-        """
-        store, workspace = (self._store, self._workspace) if save else (None, None)
-        return self._rebuilt(graph, store, self._clock, None, workspace)
-
-    def _rebuilt(
-        self,
-        graph: CompiledGraph,
-        store: Store | None,
-        clock: Clock,
-        preserve: bool | None,
-        workspace: Workspace | None,
-    ) -> App[S]:
-        app: App[S] = App(
-            graph,
-            store=store,
-            interval=self._interval or 1,
-            preserve=self._preserve if preserve is None else preserve,
-            observers=self._observers,
-            tenant=self._tenant,
-            clock=clock,
-            encryption=self._encryption,
-            checkpoint_dir=self._checkpoint_dir,
-            signing_key=self._signing_key,
-            workspace=workspace,
-        )
-        app._use_migrations(self._migrations)
-        return app
-
+    @explains_keywords
     def invoke(
         self,
         input: S | Mapping[str, Any] | None = None,
         thread: Thread | None = None,
         *,
+        key: str | None = None,
+        again: bool = False,
+        take_over: bool = False,
+        discard: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
+        file: FilePath | None = None,
         checkpoint: FilePath | None = None,
-        mode: Mode | None = None,
     ) -> Result[S]:
         """Run to the end or an interrupt; a failure is raised.
 
-        Called again with the same input on a thread whose run was cut short, it goes on from
-        the last committed step. ``None`` as input is ``resume``, or with ``checkpoint`` the run
-        that a portable file stands for.
-
-        With ``mode`` it is a file run in the app's workspace: ``"incremental"`` does what is
-        needed, ``"clean"`` everything, ``"resume-only"`` goes on with what failed.
+        Calling again is safe. If the input is that of the thread's newest run: an unfinished run
+        resumes from its last committed step, and a completed run's result is returned without
+        running anything (``result.reused``); ``again=True`` then starts a new run on top. ``key``
+        is an idempotency key, compared instead of the input. While a live process drives the
+        thread, ``RunInProgress`` is raised; ``take_over=True`` takes over anyway. A different input
+        on a thread that has not ended is refused; ``discard=True`` closes that run and starts from
+        the state before its input. ``None`` as input means ``resume``, or with ``file`` resuming
+        from that portable file (``checkpoint`` is another name for ``file``). For file graphs use
+        ``build``.
         """
-        wish = Wish(
-            input=input, thread=thread, options=options, config=config, checkpoint=checkpoint
+        call = Call(
+            input=input,
+            thread=thread,
+            terms=Terms(key=key, again=again, take_over=take_over, discard=discard),
+            options=options,
+            config=config,
+            file=_only_file(file, checkpoint),
         )
-        if mode is not None:
-            from milecastle.app.file_calls import run_files
+        return self._runner.invoke(call)
 
-            return run_files(self, wish, mode)
-        return self._finish(self.begin(wish))
-
+    @explains_keywords
     async def ainvoke(
         self,
         input: S | Mapping[str, Any] | None = None,
         thread: Thread | None = None,
         *,
+        key: str | None = None,
+        again: bool = False,
+        take_over: bool = False,
+        discard: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
+        file: FilePath | None = None,
         checkpoint: FilePath | None = None,
-        mode: Mode | None = None,
     ) -> Result[S]:
         """``invoke`` on an event loop."""
-        wish = Wish(
-            input=input, thread=thread, options=options, config=config, checkpoint=checkpoint
+        call = Call(
+            input=input,
+            thread=thread,
+            terms=Terms(key=key, again=again, take_over=take_over, discard=discard),
+            options=options,
+            config=config,
+            file=_only_file(file, checkpoint),
         )
-        if mode is not None:
-            from milecastle.app.file_calls import arun_files
+        return await self._runner.ainvoke(call)
 
-            return await arun_files(self, wish, mode)
-        call = await self._off_loop(self.begin, wish)
-        return await self._afinish(call)
-
-    def plan(
-        self,
-        input: S | Mapping[str, Any] | None = None,
-        thread: Thread | None = None,
-        *,
-        mode: Mode = "incremental",
-    ) -> Plan:
-        """What ``invoke(..., mode=...)`` would run, what it would reuse, and why."""
-        from milecastle.app.file_calls import plan_files
-
-        return plan_files(self, Wish(input=input, thread=thread), mode)
-
-    def run_unsaved(
-        self,
-        graph: CompiledGraph,
-        input: Any,
-        *,
-        run_id: str,
-        options: ExecutionOptions | None = None,
-    ) -> Result[S]:
-        """Run another graph with this app's settings and store nothing: for file runs."""
-        app = self.with_graph(graph, save=False)
-        return app._finish(app.begin(Wish(input=input, options=options, run_id=run_id)))
-
-    async def arun_unsaved(
-        self,
-        graph: CompiledGraph,
-        input: Any,
-        *,
-        run_id: str,
-        options: ExecutionOptions | None = None,
-    ) -> Result[S]:
-        """``run_unsaved`` on an event loop."""
-        app = self.with_graph(graph, save=False)
-        return await app._afinish(app.begin(Wish(input=input, options=options, run_id=run_id)))
-
+    @explains_keywords
     def resume(
         self,
         thread: Thread,
@@ -215,25 +179,29 @@ class App(ThreadCalls[S], Generic[S]):
         *,
         answers: Mapping[str, Any] | None = None,
         accept_changes: bool = False,
+        take_over: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
     ) -> Result[S]:
-        """Go on from the thread's head, in whatever process.
+        """Resume from the thread's head, in any process.
 
-        ``answer`` answers the one open question; ``answers`` several, by their ids. An answer
-        that does not fit is refused, and the thread stays as it was. ``accept_changes`` goes on
-        with a state that does not fit the changed graph; the history says so.
+        ``answer`` answers the one open question; ``answers`` several, by their ids. An invalid
+        answer is refused, and the thread is unchanged. ``accept_changes`` resumes even if the state
+        does not match the changed graph; the history records it. While a live process drives the
+        thread, ``RunInProgress`` is raised, unless ``take_over`` is set.
         """
         given = Given(answer=answer, answers=answers)
-        wish = Wish(
+        call = Call(
             thread=thread,
             options=options,
             config=config,
             given=given,
+            terms=Terms(take_over=take_over),
             accept_changes=accept_changes,
         )
-        return self._finish(self.begin(wish))
+        return self._runner.invoke(call)
 
+    @explains_keywords
     async def aresume(
         self,
         thread: Thread,
@@ -241,160 +209,563 @@ class App(ThreadCalls[S], Generic[S]):
         *,
         answers: Mapping[str, Any] | None = None,
         accept_changes: bool = False,
+        take_over: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
     ) -> Result[S]:
         """``resume`` on an event loop."""
         given = Given(answer=answer, answers=answers)
-        wish = Wish(
+        call = Call(
             thread=thread,
             options=options,
             config=config,
             given=given,
+            terms=Terms(take_over=take_over),
             accept_changes=accept_changes,
         )
-        return await self._afinish(await self._off_loop(self.begin, wish))
+        return await self._runner.ainvoke(call)
 
+    @explains_keywords
+    def submit(
+        self,
+        input: S | Mapping[str, Any],
+        thread: Thread | None = None,
+        *,
+        key: str | None = None,
+        again: bool = False,
+        delay: float = 0.0,
+        priority: int = 0,
+        if_busy: IfBusy = "reject",
+        if_absent: bool = False,
+    ) -> Handle[S]:
+        """Hand a run over to the workers and return: the input is committed, nothing is run here.
+
+        Submitting again is safe, as calling ``invoke`` again is: the same input, or the same
+        ``key``, finds the run that it started (``handle.reused``). ``delay`` is how many seconds
+        workers wait before they start it; of the runs of one tenant and graph that are due, they
+        start those with the higher ``priority`` first (from -100 to 100). A thread with an
+        unfinished run of another input is busy: that is refused. With ``if_busy="queue"`` the input
+        waits its turn instead: the end of one run starts the next, on its state, whatever its
+        ``delay`` and ``priority``. With ``if_busy="cancel"`` the unfinished run is closed and this
+        one starts from the state before its input. With ``if_absent`` nothing is started on a
+        thread that exists, whatever its input was and however its run ended.
+        """
+        call = Call(input=input, thread=thread, terms=_submitted(key, again, if_busy, if_absent))
+        return self._runner.submit(call, delay, priority)
+
+    @explains_keywords
+    async def asubmit(
+        self,
+        input: S | Mapping[str, Any],
+        thread: Thread | None = None,
+        *,
+        key: str | None = None,
+        again: bool = False,
+        delay: float = 0.0,
+        priority: int = 0,
+        if_busy: IfBusy = "reject",
+        if_absent: bool = False,
+    ) -> Handle[S]:
+        """``submit`` on an event loop; calls made in parallel are committed together."""
+        call = Call(input=input, thread=thread, terms=_submitted(key, again, if_busy, if_absent))
+        return await self._runner.asubmit(call, delay, priority)
+
+    def submit_many(
+        self,
+        inputs: Mapping[str, S | Mapping[str, Any]],
+        *,
+        again: bool = False,
+        delay: float = 0.0,
+        priority: int = 0,
+        if_busy: IfBusy = "reject",
+    ) -> list[Handle[S]]:
+        """``submit`` for many threads, each with its input: many are committed together.
+
+        An input that is refused keeps no other from being submitted. The first error is raised at
+        the end, and submitting all of them again is safe.
+        """
+        calls = _calls(inputs, _submitted(None, again, if_busy))
+        return self._runner.submit_many(calls, delay, priority)
+
+    async def asubmit_many(
+        self,
+        inputs: Mapping[str, S | Mapping[str, Any]],
+        *,
+        again: bool = False,
+        delay: float = 0.0,
+        priority: int = 0,
+        if_busy: IfBusy = "reject",
+    ) -> list[Handle[S]]:
+        """``submit_many`` on an event loop."""
+        calls = _calls(inputs, _submitted(None, again, if_busy))
+        return await self._runner.asubmit_many(calls, delay, priority)
+
+    def answer(
+        self,
+        thread: Thread,
+        answer: Any = UNANSWERED,
+        *,
+        answers: Mapping[str, Any] | None = None,
+    ) -> Handle[S]:
+        """Answer open questions as ``resume`` does, and let a worker continue the run."""
+        given = Given(answer=answer, answers=answers)
+        if not given:
+            raise InvalidRequest("answer() needs answer= or answers=")
+        return self._runner.submit(Call(thread=thread, given=given))
+
+    async def aanswer(
+        self,
+        thread: Thread,
+        answer: Any = UNANSWERED,
+        *,
+        answers: Mapping[str, Any] | None = None,
+    ) -> Handle[S]:
+        """``answer`` on an event loop."""
+        given = Given(answer=answer, answers=answers)
+        if not given:
+            raise InvalidRequest("aanswer() needs answer= or answers=")
+        return await self._runner.asubmit(Call(thread=thread, given=given))
+
+    def retry(self, thread: Thread, *, delay: float = 0.0) -> Handle[S]:
+        """Hand a thread whose run failed, died or was cancelled over to the workers.
+
+        It resumes from its last committed step.
+        """
+        return self._runner.submit(Call(thread=thread), delay)
+
+    async def aretry(self, thread: Thread, *, delay: float = 0.0) -> Handle[S]:
+        """``retry`` on an event loop."""
+        return await self._runner.asubmit(Call(thread=thread), delay)
+
+    def wait(self, thread: Thread, timeout: float | None = None) -> Result[S]:
+        """Wait until the thread's run ends or asks something, in whatever process it runs.
+
+        Sleeps and retries are waited for. A run that failed for good raises ``RunFailed``, a
+        cancelled one ``RunCancelled``. After ``timeout`` seconds, ``TimeoutError``.
+        """
+        return self._runner.wait(thread, timeout)
+
+    async def await_result(self, thread: Thread) -> Result[S]:
+        """``wait`` on an event loop; limit the time with ``asyncio.timeout``."""
+        return await self._runner.await_result(thread)
+
+    @explains_keywords
     def stream(
         self,
         input: S | Mapping[str, Any] | None = None,
         thread: Thread | None = None,
         *,
         mode: StreamMode = "updates",
+        key: str | None = None,
+        again: bool = False,
+        take_over: bool = False,
+        discard: bool = False,
         answer: Any = UNANSWERED,
         answers: Mapping[str, Any] | None = None,
         subgraphs: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
+        file: FilePath | None = None,
         checkpoint: FilePath | None = None,
-    ) -> Iterator[Event]:
-        """The same run as events: each node's update, each state, or everything.
+    ) -> Iterator[Event[S]]:
+        """Run like ``invoke`` and yield events: each node's update, each state, or everything.
 
-        ``stream(None, thread, answer=...)`` is ``resume``, told as events. Events of subgraphs
-        are left out unless ``subgraphs`` is set. Stop reading whenever you like: the run ends
-        cleanly at its last commit.
+        ``stream(None, thread, answer=...)`` is ``resume``, as events. Events of subgraphs are
+        omitted unless ``subgraphs`` is set. Stop reading whenever you like: the run ends cleanly at
+        its last commit.
         """
-        wish = Wish(
+        call = Call(
             input=input,
             thread=thread,
+            terms=Terms(key=key, again=again, take_over=take_over, discard=discard),
             options=options,
             config=config,
             mode=mode,
             subgraphs=subgraphs,
             given=Given(answer=answer, answers=answers),
-            checkpoint=checkpoint,
+            file=_only_file(file, checkpoint),
         )
-        call = self.begin(wish)
-        if isinstance(call, Result):
-            return iter(waiting_events(call))
-        return self._events(call)
+        return self._runner.stream(call)
 
-    async def astream(
+    @explains_keywords
+    def astream(
         self,
         input: S | Mapping[str, Any] | None = None,
         thread: Thread | None = None,
         *,
         mode: StreamMode = "updates",
+        key: str | None = None,
+        again: bool = False,
+        take_over: bool = False,
+        discard: bool = False,
         answer: Any = UNANSWERED,
         answers: Mapping[str, Any] | None = None,
         subgraphs: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
+        file: FilePath | None = None,
         checkpoint: FilePath | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncIterator[Event[S]]:
         """``stream`` on an event loop."""
-        from contextlib import aclosing
-
-        from milecastle.drivers.asynchronous import Drive
-
-        wish = Wish(
+        call = Call(
             input=input,
             thread=thread,
+            terms=Terms(key=key, again=again, take_over=take_over, discard=discard),
             options=options,
             config=config,
             mode=mode,
             subgraphs=subgraphs,
             given=Given(answer=answer, answers=answers),
-            checkpoint=checkpoint,
+            file=_only_file(file, checkpoint),
         )
-        call = await self._off_loop(self.begin, wish)
-        if isinstance(call, Result):
-            for event in waiting_events(call):
-                yield event
-            return
-        drive = Drive(call.effects, call.host)
-        async with aclosing(drive.events()) as events:
-            async for event in events:
-                yield event
-        await self._off_loop(self.conclude, call, drive.result())
+        return self._runner.astream(call)
 
-    def begin(self, wish: Wish) -> Call | Result[S]:
-        """Decide what to run, and leave the running to a driver; then ``conclude``.
+    @explains_keywords
+    def build(
+        self,
+        input: S | Mapping[str, Any] | None = None,
+        *,
+        mode: Mode = "incremental",
+        thread: Thread | None = None,
+        options: ExecutionOptions | None = None,
+    ) -> Result[S]:
+        """Build a file graph in the app's workspace; a failure is raised.
 
-        A thread that waits for a person, asked the same, is returned as it is.
+        ``mode="incremental"`` runs what is needed and reuses the rest, ``"clean"`` runs everything,
+        ``"resume-only"`` resumes the run that failed, or is refused. ``thread`` is by default named
+        after the graph; runs of one thread build on each other.
         """
-        key = self._key(wish.thread) if wish.thread is not None else None
-        if wish.checkpoint is not None:
-            start, wish = self._files().start(wish, self._threads, key, self._tenant)
-        else:
-            start = self._start(wish, key)
-        if start.waiting is not None:
-            return self._result(start.run_id, key, start.waiting)
-        return self._launcher.launch(start, wish)
+        from milecastle.app.file_calls import run_files
 
-    def _start(self, wish: Wish, key: ThreadKey | None) -> Start:
-        input = wish.input
-        if self._threads is None:
-            if input is None:
-                raise InvalidRequest("nothing can be resumed without a store: compile(store=...)")
-            return Start(
-                position=fresh_position(self._graph.schema),
-                run_id=wish.run_id or self._clock.new_id(),
-                journal=None,
-                update=self._graph.schema.read_input(input),
-            )
-        if input is None:
-            if key is None:
-                raise InvalidRequest("to resume, say which thread: resume('my-thread')")
-            return start_resumed(self._threads, key, wish.given, accept=wish.accept_changes)
-        if key is None:
-            key = ThreadKey(self._tenant, self._clock.new_id())
-        return start_with_input(self._threads, key, self._graph.schema.read_input(input))
+        return run_files(self._runner, input, mode, thread, options)
 
-    def _finish(self, call: Call | Result[S]) -> Result[S]:
-        return call if isinstance(call, Result) else self.conclude(call, call.finish())
+    @explains_keywords
+    async def abuild(
+        self,
+        input: S | Mapping[str, Any] | None = None,
+        *,
+        mode: Mode = "incremental",
+        thread: Thread | None = None,
+        options: ExecutionOptions | None = None,
+    ) -> Result[S]:
+        """``build`` on an event loop."""
+        from milecastle.app.file_calls import arun_files
 
-    async def _afinish(self, call: Call | Result[S]) -> Result[S]:
-        if isinstance(call, Result):
-            return call
-        return await self._off_loop(self.conclude, call, await call.afinish())
+        return await arun_files(self._runner, input, mode, thread, options)
 
-    def _events(self, call: Call) -> Iterator[Event]:
-        ending = yield from call.events()
-        self.conclude(call, ending)
+    @explains_keywords
+    def plan(
+        self,
+        input: S | Mapping[str, Any] | None = None,
+        *,
+        mode: Mode = "incremental",
+        thread: Thread | None = None,
+    ) -> Plan:
+        """What ``build`` with the same arguments would run, what it would reuse, and why."""
+        from milecastle.app.file_calls import plan_files
 
-    def conclude(self, call: Call, ending: Ending) -> Result[S]:
-        """What the caller gets of a call that a driver brought to rest."""
-        if not self._preserve and ending.status == "completed" and self._store and call.key:
-            delete_with_children(self._store, call.key)
-            if self._encryption:
-                self._encryption.erase(call.key)
-        return self._result(call.run_id, call.key, ending, call.given)
+        return plan_files(self._runner, input, mode, thread)
+
+    @explains_keywords
+    async def aplan(
+        self,
+        input: S | Mapping[str, Any] | None = None,
+        *,
+        mode: Mode = "incremental",
+        thread: Thread | None = None,
+    ) -> Plan:
+        """``plan`` on an event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(partial(self.plan, input, mode=mode, thread=thread))
+
+    def state(self, thread: Thread, at: At = None) -> Snapshot[S]:
+        """The state of a thread at its head, or at a checkpoint given by seq or id."""
+        return snapshot(*self._runner.stored(thread), at)
+
+    async def astate(self, thread: Thread, at: At = None) -> Snapshot[S]:
+        """``state`` on an event loop."""
+        return await self._runner.off_loop(self.state, thread, at)
+
+    def history(
+        self, thread: Thread, limit: int | None = None, *, subgraphs: bool = False
+    ) -> Iterator[CheckpointMetadata]:
+        """The thread's checkpoints, newest first. No state is decoded.
+
+        With ``subgraphs`` those of its subgraphs are among them, by time.
+        """
+        return history(*self._runner.stored(thread), limit, subgraphs=subgraphs)
+
+    async def ahistory(
+        self, thread: Thread, limit: int | None = None, *, subgraphs: bool = False
+    ) -> AsyncIterator[CheckpointMetadata]:
+        """``history`` on an event loop."""
+        found = self.history(thread, limit, subgraphs=subgraphs)
+        async for known in self._runner.in_pages(found):
+            yield known
+
+    def follow(
+        self, thread: Thread, *, after: int = 0, poll: float = 0.2, emitted: bool = False
+    ) -> Iterator[Event[S]]:
+        """The states of a thread from a seq on, then those to come, until its run stops.
+
+        The process that runs the thread may be another. ``poll`` is how often to look, in seconds.
+        ``emitted`` adds what nodes emit from now on, if a worker runs the thread: on PostgreSQL in
+        any process, otherwise one with this very store. Values may be lost, for example if this
+        reader is slow: a ``missed`` event says how many.
+        """
+        return follow(*self._runner.stored(thread), after, poll, emitted=emitted)
+
+    def afollow(
+        self, thread: Thread, *, after: int = 0, poll: float = 0.2, emitted: bool = False
+    ) -> AsyncIterator[Event[S]]:
+        """``follow`` on an event loop."""
+        runner = self._runner
+        return afollow(*runner.stored(thread), after, poll, runner.off_loop, emitted=emitted)
+
+    def migrate(
+        self, from_fingerprint: str, function: Migrate, *, types: Iterable[type] = ()
+    ) -> None:
+        """Migrate threads of an older graph when they are next resumed.
+
+        ``function`` receives the state as a dict and the names of the nodes to run next, as the old
+        graph left them, and returns both for this graph. ``types`` are types of the old state that
+        this one no longer has. The history records the migration. The fingerprint may be that of a
+        subgraph: its threads are migrated with their parent's.
+        """
+        self._runner.settings.migrations[from_fingerprint] = Migration(function, tuple(types))
+
+    def fit(self, thread: Thread) -> Fit:
+        """Whether a thread could be resumed with this graph: reasons against it, or what changed.
+
+        Subgraphs that it is in the middle of and registered migrations are taken into account.
+        Nothing is changed, and no state is decoded.
+        """
+        threads, key = self._runner.stored(thread)
+        chain = threads.store.read(key)
+        if chain is None:
+            raise InvalidRequest(f"thread '{key.thread}' has no checkpoints")
+        return foresee(threads, key, chain)
+
+    async def afit(self, thread: Thread) -> Fit:
+        """``fit`` on an event loop."""
+        return await self._runner.off_loop(self.fit, thread)
+
+    def update_state(
+        self, thread: Thread, update: Mapping[str, Any], at: At = None
+    ) -> CheckpointMetadata:
+        """Append a checkpoint with an update on top of the head, or branching off an older one.
+
+        What runs next does not change.
+        """
+        threads, key = self._runner.stored(thread)
+        return threads.update(key, update, at)
+
+    async def aupdate_state(
+        self, thread: Thread, update: Mapping[str, Any], at: At = None
+    ) -> CheckpointMetadata:
+        """``update_state`` on an event loop."""
+        return await self._runner.off_loop(self.update_state, thread, update, at)
+
+    def fork(self, thread: Thread, at: At, as_thread: Thread | None = None) -> CheckpointMetadata:
+        """Go back to a checkpoint: the thread's head becomes a branch from it.
+
+        With ``as_thread`` the branch is another thread, and this one is unchanged.
+        """
+        threads, key = self._runner.stored(thread)
+        return threads.fork(key, at, None if as_thread is None else self._runner.key(as_thread))
+
+    async def afork(
+        self, thread: Thread, at: At, as_thread: Thread | None = None
+    ) -> CheckpointMetadata:
+        """``fork`` on an event loop."""
+        return await self._runner.off_loop(self.fork, thread, at, as_thread)
+
+    def diff(self, thread: Thread, a: At, b: At = None) -> list[Change]:
+        """The differences between two checkpoints of a thread, by path."""
+        threads, key = self._runner.stored(thread)
+        return difference(threads.existing(key, a)[0].values, threads.existing(key, b)[0].values)
+
+    async def adiff(self, thread: Thread, a: At, b: At = None) -> list[Change]:
+        """``diff`` on an event loop."""
+        return await self._runner.off_loop(self.diff, thread, a, b)
+
+    def threads(
+        self,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        tenant: str | None = None,
+    ) -> Iterator[ThreadInfo]:
+        """The threads of a tenant, by name, without those of subgraphs; by default the app's own.
+
+        ``status`` filters by status, ``after`` lists names that sort after this one.
+        """
+        wanted = tenant or self.tenant
+        refuse_reserved(wanted)
+        return own_threads(self.store, wanted, status=status, limit=limit, after=after)
+
+    async def athreads(
+        self,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        tenant: str | None = None,
+    ) -> AsyncIterator[ThreadInfo]:
+        """``threads`` on an event loop."""
+        found = self.threads(status=status, limit=limit, after=after, tenant=tenant)
+        async for info in self._runner.in_pages(found):
+            yield info
+
+    def cancel(self, thread: Thread) -> bool:
+        """Cancel the unfinished run of a thread from outside; return whether there was one.
+
+        The run becomes ``cancelled`` and has a failure record. A process that still drives it gets
+        ``Conflict`` at its next commit. Committed steps are saved, and the thread can be resumed.
+        """
+        threads, key = self._runner.stored(thread)
+        return cancel_run(threads.store, threads.codec, self._runner.settings.clock, key)
+
+    async def acancel(self, thread: Thread) -> bool:
+        """``cancel`` on an event loop."""
+        return await self._runner.off_loop(self.cancel, thread)
+
+    def delete(self, thread: Thread, *, take_over: bool = False) -> bool:
+        """Delete a thread with its runs, its subgraphs and its key; return whether it existed.
+
+        While a live process drives it, ``RunInProgress`` is raised; ``cancel`` it first, or pass
+        ``take_over=True``. If it is written to meanwhile, it is not deleted: ``Conflict``.
+        """
+        threads, key = self._runner.stored(thread)
+        return delete_thread(
+            threads.store, key, self._runner.settings.encryption, take_over=take_over
+        )
+
+    async def adelete(self, thread: Thread, *, take_over: bool = False) -> bool:
+        """``delete`` on an event loop."""
+        return await self._runner.off_loop(partial(self.delete, thread, take_over=take_over))
+
+    def close(self) -> None:
+        """Close the store, and that of the keys. Closing again does nothing.
+
+        An app owns the store that it was compiled with: whatever else uses it finds it closed.
+        """
+        settings = self._runner.settings
+        if settings.store is not None:
+            settings.store.close()
+        if settings.encryption is not None:
+            settings.encryption.close()
+
+    async def aclose(self) -> None:
+        """``close`` on an event loop."""
+        await self._runner.off_loop(self.close)
+
+    def save_checkpoint(self, path: FilePath, state: Any, node: str, config: Any = None) -> None:
+        """Save a state, the node to run next and its config in a portable file."""
+        self._runner.files().save(path, state, node, config)
+
+    async def asave_checkpoint(
+        self, path: FilePath, state: Any, node: str, config: Any = None
+    ) -> None:
+        """``save_checkpoint`` on an event loop."""
+        import asyncio
+
+        await asyncio.to_thread(self.save_checkpoint, path, state, node, config)
+
+    def load_checkpoint(self, path: FilePath) -> dict[str, Any]:
+        """The state, node, config, timestamp and version in a portable file, as a dict.
+
+        ``results`` is included if it was saved at a fan-in. Nothing in the file is executed.
+        """
+        return self._runner.files().load(path)
+
+    async def aload_checkpoint(self, path: FilePath) -> dict[str, Any]:
+        """``load_checkpoint`` on an event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(self.load_checkpoint, path)
 
     def resume_from_checkpoint(
         self, path: FilePath, config: Any = None, *, thread: Thread | None = None
     ) -> Result[S]:
-        """Run the node that a portable file names, and go on; ``config`` goes over the saved one.
+        """Run from the node in a portable file; ``config`` overrides the saved one.
 
-        With a store this begins a thread, which must have no checkpoints yet.
+        With a store this starts a thread, which must not have checkpoints yet.
         """
-        return self.invoke(thread=thread, config=config, checkpoint=path)
+        return self.invoke(thread=thread, config=config, file=path)
 
-    def __getattr__(self, name: str) -> Any:
-        refuse_attribute(name)
+    async def aresume_from_checkpoint(
+        self, path: FilePath, config: Any = None, *, thread: Thread | None = None
+    ) -> Result[S]:
+        """``resume_from_checkpoint`` on an event loop."""
+        return await self.ainvoke(thread=thread, config=config, file=path)
+
+    def draw(self, form: str = "mermaid") -> str:
+        """Draw the graph as ``"mermaid"``, ``"svg"`` or ``"text"``, offline."""
+        from milecastle.graph.draw import draw_mermaid, draw_svg, draw_text, notes_of
+
+        drawers = {"mermaid": draw_mermaid, "svg": draw_svg, "text": draw_text}
+        if form not in drawers:
+            raise InvalidRequest(f"unknown drawing format {form!r}; use 'mermaid', 'svg' or 'text'")
+        graph = self.graph
+        return drawers[form](graph.manifest, title=graph.name, notes=notes_of(graph))
+
+    def __repr__(self) -> str:
+        graph, store = self.graph, self._runner.settings.store
+        kept = "no store" if store is None else type(store).__name__
+        return (
+            f"{type(self).__name__}({graph.name!r}, nodes={len(graph.nodes)}, {kept}, "
+            f"fingerprint {graph.fingerprint[:8]})"
+        )
+
+    def _repr_svg_(self) -> str:
+        return self.draw("svg")
+
+    def _repr_html_(self) -> str:
+        return self.draw("svg")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> None:
+            refuse_attribute("App", name)
 
 
-def _with_caches(graph: CompiledGraph, workspace: Workspace) -> CompiledGraph:
-    from milecastle.recovery.caching import with_caches
+def with_store(
+    app: App[S], store: Store | None, *, clock: Clock | None = None, preserve: bool | None = None
+) -> App[S]:
+    """The same graph and settings with another store and, if given, another clock."""
+    settings = app.__runner__.settings
+    runner = app.__runner__.rebuilt(
+        store=store,
+        clock=clock or settings.clock,
+        interval=settings.interval or 1,
+        preserve=settings.preserve if preserve is None else preserve,
+    )
+    return App(runner)
 
-    return with_caches(graph, workspace)
+
+def _calls(inputs: Mapping[str, Any], terms: Terms) -> list[Call]:
+    return [Call(input=input, thread=thread, terms=terms) for thread, input in inputs.items()]
+
+
+def _submitted(key: str | None, again: bool, if_busy: IfBusy, if_absent: bool = False) -> Terms:
+    if if_busy not in ("reject", "queue", "cancel"):
+        raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
+    cancels = if_busy == "cancel"
+    return Terms(
+        key=key,
+        again=again,
+        discard=cancels,
+        take_over=cancels,
+        waits=if_busy == "queue",
+        if_absent=if_absent,
+    )
+
+
+def _only_file(file: FilePath | None, checkpoint: FilePath | None) -> FilePath | None:
+    """The portable file that a call names, under either name."""
+    if file is not None and checkpoint is not None:
+        raise InvalidRequest("give the portable file once: as file= or as checkpoint=, not both")
+    return checkpoint if file is None else file

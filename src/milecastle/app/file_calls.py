@@ -1,72 +1,84 @@
-"""File runs of an app: what ``plan`` and ``invoke(..., mode=...)`` do in its workspace.
+"""File runs of an app: what ``build`` and ``plan`` do in its workspace.
 
-Their records are in the workspace and not in the store: a thread of the store goes on from its last
-step, and a file run looks at every node again.
+Their records are in the workspace and not in the store: a thread continues from its last step,
+while a file run checks every node again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec.structs
 
-from milecastle.app.children import refuse_mark
-from milecastle.app.habits import refuse_thread
-from milecastle.app.launching import Wish
-from milecastle.app.results import Result
+from milecastle.app.runner import Runner, Thread
+from milecastle.app.runtime.results import Result
+from milecastle.builds.file_run import FileResult, FileRun, load_file_run
+from milecastle.builds.plan import Plan
+from milecastle.builds.workspace import Workspace
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
+from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode
-from milecastle.recovery.file_run import FileResult, FileRun
-from milecastle.recovery.plan import Plan
-
-if TYPE_CHECKING:
-    from milecastle.app.application import App
-
-__all__ = ["arun_files", "plan_files", "run_files"]
 
 S = TypeVar("S")
 
 
-def plan_files(app: App[Any], wish: Wish, mode: Mode) -> Plan:
+def plan_files(runner: Runner[Any], input: Any, mode: Mode, thread: Thread | None) -> Plan:
     """What a file run would do."""
-    return _file_run(app, wish).plan(mode, input=wish.input)
+    workspace, key = _workspace(runner), _key(runner, thread)
+    encryption = runner.settings.encryption
+    run = FileRun(runner, workspace, thread=key.thread, tenant=key.tenant, encryption=encryption)
+    return run.plan(mode, input=input)
 
 
-def run_files(app: App[S], wish: Wish, mode: Mode) -> Result[S]:
+def run_files(
+    runner: Runner[S],
+    input: Any,
+    mode: Mode,
+    thread: Thread | None,
+    options: ExecutionOptions | None,
+) -> Result[S]:
     """A file run to its end."""
-    run = _file_run(app, wish)
-    return _result(run, run.run(mode, input=wish.input, options=wish.options))
+    run = _file_run(runner, mode, thread)
+    return _result(run, run.run(mode, input=input, options=options))
 
 
-async def arun_files(app: App[S], wish: Wish, mode: Mode) -> Result[S]:
+async def arun_files(
+    runner: Runner[S],
+    input: Any,
+    mode: Mode,
+    thread: Thread | None,
+    options: ExecutionOptions | None,
+) -> Result[S]:
     """``run_files`` on an event loop."""
-    run = _file_run(app, wish)
-    return _result(run, await run.arun(mode, input=wish.input, options=wish.options))
+    run = _file_run(runner, mode, thread)
+    return _result(run, await run.arun(mode, input=input, options=options))
 
 
-def _file_run(app: App[Any], wish: Wish) -> FileRun:
-    if app.workspace is None:
-        raise InvalidRequest("a plan and a mode need a workspace: compile(workspace='.milecastle')")
-    if wish.config is not None or wish.checkpoint is not None:
+def _file_run(runner: Runner[Any], mode: Mode, thread: Thread | None) -> FileRun:
+    """The file run of an app; a graph that cannot be one is recorded as a failed run."""
+    workspace, key = _workspace(runner), _key(runner, thread)
+    return load_file_run(
+        lambda: runner,
+        workspace,
+        thread=key.thread,
+        tenant=key.tenant,
+        mode=mode,
+        encryption=runner.settings.encryption,
+    )
+
+
+def _workspace(runner: Runner[Any]) -> Workspace:
+    if runner.settings.workspace is None:
         raise InvalidRequest(
-            "a file run takes neither config nor a portable file: nothing could tell when they "
-            "change; give nodes what they need in the input"
+            "build() and plan() need a workspace: compile(workspace='.milecastle')"
         )
-    key = _key(app, wish.thread)
-    return FileRun(app, app.workspace, thread=key.thread, tenant=key.tenant)
+    return runner.settings.workspace
 
 
-def _key(app: App[Any], thread: Any) -> ThreadKey:
+def _key(runner: Runner[Any], thread: Thread | None) -> ThreadKey:
     """The thread, by default named after the graph: runs of one thread build on each other."""
-    if isinstance(thread, ThreadKey):
-        return thread
-    if thread is None:
-        return ThreadKey(app.tenant, app.graph.name)
-    if not isinstance(thread, str):
-        return refuse_thread(thread)
-    refuse_mark(thread)
-    return ThreadKey(app.tenant, thread)
+    return runner.key(runner.graph.name if thread is None else thread)
 
 
 def _result(run: FileRun, found: FileResult) -> Result[Any]:
@@ -75,5 +87,5 @@ def _result(run: FileRun, found: FileResult) -> Result[Any]:
         ended,
         thread=run.key,
         executed={name: tuple(map(str, why)) for name, why in found.executed.items()},
-        reused=found.reused,
+        reused_nodes=found.reused,
     )

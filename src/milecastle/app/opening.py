@@ -1,20 +1,21 @@
-"""Opening stores by name or URL, through a registry that users can add to.
+"""Opening stores by name or URL, through a registry that users can extend.
 
-A scheme that is not registered is looked for among the entry points of installed packages, group
+An unregistered scheme is looked up in the entry points of installed packages, group
 ``milecastle.stores``. Nothing else is ever imported for a URL.
 
-What is wrong with a URL is told without repeating it: a password may stand anywhere in one.
+Errors never repeat a URL, because a password may be anywhere in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from os import PathLike, fspath
+from typing import Literal, cast
 
 from milecastle.errors import InvalidRequest
+from milecastle.ports.maintenance import Unopened
 from milecastle.ports.store import Store
-
-__all__ = ["find_store", "register_store"]
 
 StoreFactory = Callable[[str], Store]
 
@@ -26,31 +27,43 @@ def _memory(url: str) -> Store:
 
 
 def _sqlite(url: str) -> Store:
+    from milecastle.stores.sqlite import SqliteStore
+
+    path, synchronous = _sqlite_place(url)
+    return SqliteStore(path, synchronous=synchronous)
+
+
+def _sqlite_unopened(url: str) -> Unopened:
+    from milecastle.stores.sqlite import SqliteFile
+
+    return SqliteFile(_sqlite_place(url)[0])
+
+
+def _sqlite_place(url: str) -> tuple[str, Literal["full", "normal"]]:
     """Three slashes and a relative path, or four and an absolute one; ``?synchronous=normal``."""
     from urllib.parse import parse_qsl, unquote
-
-    from milecastle.stores.sqlite import SqliteStore
 
     place, _, query = url.partition("://")[2].partition("?")
     path = unquote(place[1:])
     if not path or not place.startswith("/"):
         raise InvalidRequest(
-            "this sqlite:// URL names no file: write sqlite:///relative.db or "
-            "sqlite:////absolute.db"
+            "this sqlite:// URL has no file: write sqlite:///relative.db or sqlite:////absolute.db"
         )
     if path == ":memory:":
-        raise InvalidRequest("SQLite keeps a file here: memory:// ends with its process")
+        raise InvalidRequest("a SQLite store needs a file: use memory:// for a store in memory")
     options = dict(parse_qsl(query, keep_blank_values=True))
     synchronous = options.pop("synchronous", "full")
     if options:
-        raise InvalidRequest("this sqlite:// URL has an unknown option; known is synchronous")
+        raise InvalidRequest(
+            "this sqlite:// URL has an unknown option; the only option is synchronous"
+        )
     if synchronous not in ("full", "normal"):
-        raise InvalidRequest("synchronous is 'full' or 'normal'")
-    return SqliteStore(path, synchronous="normal" if synchronous == "normal" else "full")
+        raise InvalidRequest("synchronous must be 'full' or 'normal'")
+    return path, "normal" if synchronous == "normal" else "full"
 
 
 def _file(url: str) -> Store:
-    """A folder: ``file:///absolute/dir``, or ``file://relative/dir`` from where the process is."""
+    """A folder: ``file:///absolute/dir``, or ``file://relative/dir`` from the working directory."""
     import re
     from urllib.parse import unquote
 
@@ -60,7 +73,7 @@ def _file(url: str) -> Store:
     path = unquote(place)
     if not path or query:
         raise InvalidRequest(
-            "this file:// URL names no folder, or has options: write file:///absolute/dir or "
+            "this file:// URL has no folder, or has options: write file:///absolute/dir or "
             "file://relative/dir"
         )
     return JsonlStore(path[1:] if re.match("/[A-Za-z]:", path) else path)
@@ -68,14 +81,26 @@ def _file(url: str) -> Store:
 
 def _postgres(url: str) -> Store:
     """``postgresql://user@host/database``; options are listed at ``PostgresStore``."""
-    try:
+    with _needing_packages():
         from milecastle.stores.postgres import PostgresStore
+    return PostgresStore(url)
+
+
+def _postgres_unopened(url: str) -> Unopened:
+    with _needing_packages():
+        from milecastle.stores.postgres import PostgresServer
+    return PostgresServer(url)
+
+
+@contextmanager
+def _needing_packages() -> Generator[None]:
+    try:
+        yield
     except ImportError as error:
         raise InvalidRequest(
-            f"PostgreSQL needs packages that are not there ({error}): "
+            f"PostgreSQL needs packages that are not installed ({error}): "
             "pip install milecastle[postgres]"
         ) from None
-    return PostgresStore(url)
 
 
 _GROUP = "milecastle.stores"
@@ -87,36 +112,81 @@ _factories: dict[str, StoreFactory] = {
     "postgresql": _postgres,
     "postgres": _postgres,
 }
+_unopened: dict[str, Callable[[str], Unopened]] = {
+    "sqlite": _sqlite_unopened,
+    "postgresql": _postgres_unopened,
+    "postgres": _postgres_unopened,
+}
 
 
 def register_store(name: str, factory: StoreFactory) -> None:
-    """Make a store known: ``factory(url)`` is called for ``name`` itself and for ``name://...``."""
+    """Register a store: ``factory(url)`` is called for ``name`` itself and for ``name://...``.
+
+    A factory whose stores migrate when they are opened has an attribute ``unopened``, a callable
+    that returns what ``milecastle doctor`` and ``migrate`` use instead of the store.
+    """
     _factories[name] = factory
+    _unopened.pop(name, None)
 
 
 def find_store(url: str) -> Store:
-    """Open the store that a name or a URL means."""
+    """Open a store by name or URL."""
+    return _factory_of(url)(url)
+
+
+def find_unopened(url: str) -> Unopened | None:
+    """What can be asked about a store that must not be opened; ``None``: it may be opened."""
+    factory = _factory_of(url)
+    unopened = _unopened.get(url.partition("://")[0]) or getattr(factory, "unopened", None)
+    return None if unopened is None else cast("Unopened", unopened(url))
+
+
+def _factory_of(url: str) -> StoreFactory:
     scheme = url.partition("://")[0]
     factory = _factories.get(scheme) or _from_packages(scheme)
     if factory is None:
+        _refuse_path(url)
         known = ", ".join(f"{name}://" for name in sorted(_factories))
         raise InvalidRequest(
-            f"no store is registered for {_named(url)}; known are {known}; register_store(name, "
+            f"no store is registered for {_named(url)}; registered: {known}; register_store(name, "
             f"factory) adds one, as does a package with an entry point in the group '{_GROUP}'"
         )
-    return factory(url)
+    return factory
+
+
+def require_store(given: object) -> None:
+    """Refuse what is not a store: a path, a class, the checkpointer of another library."""
+    if isinstance(given, PathLike):
+        _refuse_path(str(fspath(cast("PathLike[str]", given))))
+        raise InvalidRequest("store= takes a URL, not a path: file:///absolute/dir for a folder")
+    if isinstance(given, type) or not callable(getattr(given, "commit", None)):
+        called = given.__name__ if isinstance(given, type) else type(given).__name__
+        raise InvalidRequest(
+            "store= takes a URL such as 'sqlite:///runs.db', a registered name or a Store, not "
+            f"{called}"
+        )
+
+
+def _refuse_path(given: str) -> None:
+    """A path of a database file: it is repeated in the message, because it contains no password."""
+    import re
+
+    if re.fullmatch(r"[\w./ -]+\.(db|sqlite3?)", given):
+        raise InvalidRequest(f"a store is a URL: write store='sqlite:///{given}'")
+    if re.fullmatch(r"[\w. -]+/", given):
+        raise InvalidRequest(f"a store is a URL: write store='file://{given[:-1]}'")
 
 
 def _named(url: str) -> str:
-    """The scheme of a URL, if it has one that can be nothing else."""
+    """The scheme of a URL, if it clearly has one."""
     import re
 
     found = re.match("([A-Za-z][A-Za-z0-9+.-]*)://", url)
-    return f"'{found[1]}'" if found else "what was given, which is no URL and no registered name"
+    return f"'{found[1]}'" if found else "this value: it is neither a URL nor a registered name"
 
 
 def _from_packages(scheme: str) -> StoreFactory | None:
-    """The factory that an installed package has for a scheme; kept once it is loaded."""
+    """The factory that an installed package has for a scheme; registered once it is loaded."""
     from importlib.metadata import entry_points
 
     found = {point.value: point for point in entry_points(group=_GROUP, name=scheme)}
@@ -124,8 +194,8 @@ def _from_packages(scheme: str) -> StoreFactory | None:
         return None
     if len(found) > 1:
         raise InvalidRequest(
-            f"several packages offer a store for '{scheme}': {', '.join(sorted(found))}; "
-            "register_store(name, factory) settles it"
+            f"several packages provide a store for '{scheme}': {', '.join(sorted(found))}; "
+            "choose one with register_store(name, factory)"
         )
     value, point = found.popitem()
     try:

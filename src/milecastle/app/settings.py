@@ -1,17 +1,20 @@
-"""Settings that stand outside the code: the environment, then ``[tool.milecastle]``.
+"""Settings outside of the code: the environment, then ``[tool.milecastle]``.
 
 Rules:
 
 - First found wins, name by name: ``MILECASTLE_STORE`` before ``store`` in pyproject.toml.
-- The file is the nearest pyproject.toml in the folder or above. A relative place that it names
-  is relative to it, wherever the command is run.
-- A name that is not known is an error: a misspelt setting must not be silently ignored.
+- The file is the nearest pyproject.toml in the folder or above, within the user's project: the
+  search ends at the root of a repository, at the home folder, and at a folder of another user.
+- A file of another user is not read: a user who can write to a parent folder must not choose the
+  store or the code. Files of root are trusted like the user's own.
+- A relative path in the file is relative to that file, wherever the command is run.
+- An unknown name is an error: a misspelt setting must not be silently ignored.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,10 +22,9 @@ import msgspec
 
 from milecastle.errors import InvalidRequest
 
-__all__ = ["NAMES", "Setting", "Settings", "read_settings"]
-
 NAMES = ("store", "tenant", "app")
 _FILE = "pyproject.toml"
+_REPOSITORIES = (".git", ".hg")
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -33,43 +35,43 @@ class Setting(msgspec.Struct, frozen=True):
     folder: Path | None = None
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found; ``None`` for what nobody set."""
+class ProjectSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found; ``None`` for what is not set. ``refused`` is a file of another user."""
 
     store: Setting | None = None
     tenant: Setting | None = None
     app: Setting | None = None
+    refused: Path | None = None
 
 
-def read_settings(folder: Path, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings that hold in a folder.
+def read_settings(folder: Path, environment: Mapping[str, str] | None = None) -> ProjectSettings:
+    """The settings that apply in a folder.
 
     Raises:
-        InvalidRequest: pyproject.toml cannot be read, or names something that is no setting.
+        InvalidRequest: pyproject.toml cannot be read, or contains something that is not a setting.
     """
-    found = _from_file(folder)
+    path = next((place for place in _places(folder) if place.is_file()), None)
+    refused = path if path and not _is_own(path) else None
+    found = _from_file(path, folder) if path and not refused else {}
     given = os.environ if environment is None else environment
     for name in NAMES:
         variable = f"MILECASTLE_{name.upper()}"
         if given.get(variable):
             found[name] = Setting(given[variable], variable)
-    return Settings(**found)
+    return ProjectSettings(**found, refused=refused)
 
 
-def _from_file(start: Path) -> dict[str, Setting]:
-    path = next((place for place in _places(start) if place.is_file()), None)
-    if path is None:
-        return {}
+def _from_file(path: Path, start: Path) -> dict[str, Setting]:
     table = _table(path)
     unknown = sorted(table.keys() - set(NAMES))
     if unknown:
         raise InvalidRequest(
-            f"[tool.milecastle] in {path} has {', '.join(unknown)}, which is no setting; "
-            f"there are {', '.join(NAMES)}"
+            f"[tool.milecastle] in {path} has {', '.join(unknown)}, which is not a setting; the "
+            f"settings are {', '.join(NAMES)}"
         )
     for name, value in table.items():
         if not isinstance(value, str) or not value:
-            raise InvalidRequest(f"{name} in [tool.milecastle] of {path} must be a text")
+            raise InvalidRequest(f"{name} in [tool.milecastle] of {path} must be a string")
     found = {name: Setting(str(value), str(path), path.parent) for name, value in table.items()}
     if "store" in found and path.parent != start:
         anchored = _anchored(found["store"].value, path.parent)
@@ -77,8 +79,36 @@ def _from_file(start: Path) -> dict[str, Setting]:
     return found
 
 
-def _places(start: Path) -> list[Path]:
-    return [folder / _FILE for folder in (start, *start.parents)]
+def _places(start: Path) -> Iterator[Path]:
+    """Where the file can be, nearest first."""
+    for folder in (start, *start.parents):
+        if folder != start and _owner(folder) != _user():
+            return
+        yield folder / _FILE
+        if folder == _home() or any((folder / name).exists() for name in _REPOSITORIES):
+            return
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file, the link that it may be, and its folder are the user's or root's."""
+    owners = {_owner(path), path.lstat().st_uid, _owner(path.parent)}
+    return owners <= {_user(), 0} or _user() is None
+
+
+def _owner(path: Path) -> int | None:
+    return path.stat().st_uid if _user() is not None else None
+
+
+def _user() -> int | None:
+    """The user; ``None`` where files do not have an owner that Python can name."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def _table(path: Path) -> dict[str, Any]:

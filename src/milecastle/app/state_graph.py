@@ -1,31 +1,50 @@
-"""``StateGraph``: the builder with the one method that makes an app of it."""
+"""``StateGraph``: the graph builder, with ``compile()`` to turn it into an app."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore
-from milecastle.app.habits import refuse_checkpointer
-from milecastle.app.keyring import Keyring
-from milecastle.app.opening import find_store
-from milecastle.errors import InvalidRequest
+from milecastle.app.encryption.keyring import Keyring
+from milecastle.app.opening import find_store, require_store
+from milecastle.app.runner import AppSettings, Runner
+from milecastle.app.runtime.clock import SystemClock
+from milecastle.errors import DefinitionError, InvalidRequest, Problem
 from milecastle.graph.builder import GraphBuilder
-from milecastle.graph.compiled import compile_graph
-from milecastle.graph.nodes import name_of
+from milecastle.graph.compiling import compile_graph
+from milecastle.graph.functions import caller, name_of
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.habits import explains_keywords, refuse_attribute
 from milecastle.model.policies import CheckpointConfig, Retry, Timeout
 from milecastle.observers.registry import find_observers
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
-    from milecastle.app.portable import FilePath
-    from milecastle.recovery.declarations import Cache
-    from milecastle.recovery.workspace import Workspace
+    from milecastle.app.portable.files import FilePath
+    from milecastle.builds.declarations import Cache
+    from milecastle.builds.workspace import Workspace
 
-__all__ = ["StateGraph"]
+    class NodeOptions(TypedDict, total=False):
+        """The options of ``add_node``, for its overloads."""
+
+        version: str
+        inline: bool
+        retry: Retry | int | None
+        timeout: Timeout | float | None
+        limit: int | None
+        on_error: str | None
+        defer: bool
+        goto: Iterable[str]
+        give: Callable[[Any], Any] | None
+        take: Callable[[Any], Any] | None
+        inputs: Paths
+        outputs: Paths
+        cache: Cache | None
+
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,12 +52,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 Paths = Iterable[str | PathLike[str]] | str | PathLike[str]
 
 
-class StateGraph(GraphBuilder, Generic[S]):
+class StateGraph(GraphBuilder[S], Generic[S]):
     """A graph over a state: declare nodes and edges, then ``compile()``.
 
     ``state`` is a TypedDict, a dataclass or a pydantic model; each field is a channel.
     """
 
+    @explains_keywords
     def __init__(self, state: type[S], *, name: str | None = None) -> None:
         super().__init__(state, name=name)
 
@@ -51,38 +71,47 @@ class StateGraph(GraphBuilder, Generic[S]):
         /,
         *,
         name: str | None = ...,
-        version: str = ...,
-        inline: bool = ...,
-        retry: Retry | int | None = ...,
-        timeout: Timeout | float | None = ...,
-        limit: int | None = ...,
-        on_error: str | None = ...,
-        defer: bool = ...,
-        goto: Iterable[str] = ...,
-        inputs: Paths = ...,
-        outputs: Paths = ...,
-        cache: Cache | None = ...,
+        **options: Unpack[NodeOptions],
     ) -> Callable[[F], F]: ...
     def node(
-        self, function: F | None = None, /, *, name: str | None = None, **policy: Any
+        self, function: F | None = None, /, *, name: str | None = None, **options: Any
     ) -> F | Callable[[F], F]:
         """Declare the decorated function as a node, under its own name unless ``name`` is given.
 
-        What else can be said of it is described at ``add_node``.
+        Its options are those of ``add_node``. Declaring a function of the same qualified name
+        again replaces the first: so a notebook cell can be run again.
         """
         if isinstance(function, str):
             raise TypeError(f"to name a node, write @graph.node(name={function!r})")
 
         def declare(function: F) -> F:
-            self.add_node(name_of(function) if name is None else name, function, **policy)
+            called = name_of(function) if name is None else name
+            earlier = self._find_node(called, function)
+            self.add_node(called, function, **options)
+            if earlier is not None:
+                self._declared.nodes[earlier] = self._declared.nodes.pop()
             return function
 
         return declare if function is None else declare(function)
 
+    @overload
+    def add_node(
+        self, name: str, function: Callable[[S], Any], **options: Unpack[NodeOptions]
+    ) -> Self: ...
+    @overload
+    def add_node(
+        self,
+        name: str,
+        function: Callable[..., Any] | App[Any],
+        **options: Unpack[NodeOptions],
+    ) -> Self: ...
+    @overload
+    def add_node(self, name: Callable[..., Any], /, **options: Unpack[NodeOptions]) -> Self: ...
+    @explains_keywords
     def add_node(
         self,
         name: str | Callable[..., Any],
-        function: Any = None,
+        function: Callable[..., Any] | App[Any] | None = None,
         *,
         version: str = "",
         inline: bool = False,
@@ -97,21 +126,21 @@ class StateGraph(GraphBuilder, Generic[S]):
         inputs: Paths = (),
         outputs: Paths = (),
         cache: Cache | None = None,
-    ) -> None:
+    ) -> Self:
         """Declare a node; ``add_node(function)`` uses the function's name.
 
         ``version`` is part of the fingerprint: raise it when the node's meaning changes.
-        ``inline=True`` runs a sync node on the event loop when the graph runs async. ``retry`` and
-        ``timeout`` say how it is tried (``retry=3``, ``timeout=30``), ``on_error`` what runs once
-        it has failed for good. ``limit`` is how many tasks of it run at once in a fan-out;
-        ``defer=True`` waits until no other node is left; ``goto`` lists where a ``Command`` leads.
-        A compiled graph may be a node: ``give`` makes its input of the state, ``take`` the update
-        of its last state; by default both share the keys that both have. In an app with a
-        workspace, ``inputs`` and ``outputs`` are files that it reads and makes, ``cache`` says when
-        a result is used again, and ``version``, if given, stands for the node's code.
+        ``inline=True`` runs a sync node on the event loop when the graph runs async. ``retry=3``
+        and ``timeout=30`` set retries and the timeout; ``on_error`` names the node that runs once
+        it has failed for good. ``limit`` is the maximum number of its tasks that run at once in a
+        fan-out; ``defer=True`` waits until no other node is left; ``goto`` lists the targets of a
+        ``Command``. A compiled graph may be a node: ``give`` computes its input from the state,
+        ``take`` computes the update from its final state; by default they share the keys that both
+        have. In an app with a workspace, ``inputs`` and ``outputs`` are its files, ``cache`` says
+        when a result is reused, and ``version`` represents its code.
         """
         if function is None and not isinstance(name, str):
-            name, function = name_of(name), name
+            function, name = name, name_of(name)
         if function is not None and (inputs or outputs or cache is not None):
             function = _declared(function, str(name), version, inputs, outputs, cache)
         self._add_node(
@@ -128,7 +157,9 @@ class StateGraph(GraphBuilder, Generic[S]):
             give=give,
             take=take,
         )
+        return self
 
+    @explains_keywords
     def compile(
         self,
         *,
@@ -136,38 +167,35 @@ class StateGraph(GraphBuilder, Generic[S]):
         checkpoint: CheckpointConfig | None = None,
         interrupt_before: Sequence[str] = (),
         interrupt_after: Sequence[str] = (),
-        observers: Iterable[str | Observer] = (),
+        observers: Iterable[str | Observer] | str | Observer = (),
         tenant: str = "default",
         encryption: Keyring | None = None,
         checkpoint_dir: FilePath | None = None,
         signing_key: bytes | str | None = None,
         workspace: str | PathLike[str] | Workspace | None = None,
-        checkpointer: object = None,
+        retry_runs: Retry | None = None,
     ) -> App[S]:
         """Check the whole graph and freeze it; ``DefinitionError`` lists every problem.
 
         ``store`` is a URL (``"memory://"``), a registered name or a store; without one nothing is
         saved. ``checkpoint`` sets the store together with how often to save. With ``encryption``
-        states are stored encrypted, and what is not is refused. ``workspace`` is the folder of
-        caches and file runs: ``cache=``, ``plan`` and ``invoke(..., mode=...)`` need it.
-
-        With ``checkpoint_dir`` a portable file is saved there before each interrupt event. With
-        ``signing_key`` such files are signed, and none is opened that is not.
+        states are stored encrypted, and plaintext is refused. ``workspace`` is the folder of
+        ``cache=`` and of file runs; a graph with declared files then needs fixed edges and no
+        interrupts. ``checkpoint_dir`` gets a portable file before each interrupt event; with
+        ``signing_key`` such files are signed, and unsigned files are refused. ``retry_runs`` says
+        which failed runs workers retry, and how often; nodes have their own ``retry``.
         """
-        refuse_checkpointer(checkpointer)
         graph = compile_graph(
             self._declared,
             interrupt_before=_names(interrupt_before),
             interrupt_after=_names(interrupt_after),
         )
-        if checkpoint is None:
-            checkpoint = CheckpointConfig(store=store)
-        elif store is not None and checkpoint.store is not None:
-            raise InvalidRequest("give the store once: as store= or in CheckpointConfig, not both")
+        checkpoint = _checkpoint(checkpoint, store)
+        place = _open_workspace(workspace, graph)
         given = checkpoint.store if store is None else store
         opened = _open(given)
-        return App(
-            graph,
+        settings = AppSettings(
+            clock=SystemClock(),
             store=opened if checkpoint.interval else None,
             interval=checkpoint.interval,
             preserve=checkpoint.preserve,
@@ -177,8 +205,29 @@ class StateGraph(GraphBuilder, Generic[S]):
             signing_key=signing_key,
             encryption=encryption
             or (given.encryption if isinstance(given, CheckpointStore) else None),
-            workspace=_open_workspace(workspace),
+            workspace=place,
+            retry_runs=retry_runs,
         )
+        return App(Runner(graph, settings))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> None:
+            refuse_attribute("StateGraph", name)
+
+
+def _checkpoint(given: CheckpointConfig | None, store: object) -> CheckpointConfig:
+    """How often to save, and where, if ``store`` is not given."""
+    if given is None:
+        return CheckpointConfig(store=store)
+    if not isinstance(cast("object", given), CheckpointConfig):
+        raise InvalidRequest(
+            "checkpoint= takes CheckpointConfig(store=..., interval=...); to set only the store "
+            "write store='memory://'"
+        )
+    if store is not None and given.store is not None:
+        raise InvalidRequest("pass the store either as store= or in CheckpointConfig, not both")
+    return given
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -188,27 +237,45 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 def _open(given: str | Store | CheckpointStore | None) -> Store | None:
     if isinstance(given, str):
         return find_store(given)
-    return given.store if isinstance(given, CheckpointStore) else given
+    if isinstance(given, CheckpointStore):
+        return given.store
+    if given is not None:
+        require_store(given)
+    return given
 
 
-def _open_workspace(given: str | PathLike[str] | Workspace | None) -> Workspace | None:
+def _open_workspace(
+    given: str | PathLike[str] | Workspace | None, graph: CompiledGraph
+) -> Workspace | None:
+    """The workspace, if the graph can be a file run or declares no files."""
     if given is None:
         return None
-    from milecastle.recovery.workspace import Workspace
+    from milecastle.builds.file_graph import problems_over_files
+    from milecastle.builds.workspace import Workspace
 
-    return given if isinstance(given, Workspace) else Workspace(given)
+    workspace = given if isinstance(given, Workspace) else Workspace(given)
+    problems = problems_over_files(graph, workspace.root, workspace.path)
+    if problems:
+        suggestion = (
+            "remove the files from its nodes (cache= works in every graph), or the workspace"
+        )
+        place = caller()
+        raise DefinitionError([Problem("MC126", one, place, suggestion) for one in problems])
+    return workspace
 
 
 def _declared(
     function: Any, name: str, version: str, inputs: Paths, outputs: Paths, cache: Cache | None
 ) -> Any:
-    """The function with what it declares; what was declared before is not thrown away."""
-    from milecastle.recovery.declarations import Files, as_paths, declare, files_of
+    """The function with its declarations; earlier declarations are kept."""
+    from milecastle.builds.declarations import Cache, Files, as_paths, declare, files_of
 
     if not callable(function):
-        raise TypeError(f"node {name!r} is no function, so it cannot declare files or a cache")
+        raise TypeError(f"node {name!r} is not a function, so it cannot declare files or a cache")
+    if cache is not None and not isinstance(cast("object", cache), Cache):
+        raise TypeError(f"cache= takes Cache(...), not {type(cache).__name__}")
     if files_of(function) is not None:
-        raise TypeError(f"node {name!r} declares its files twice: here, and with its function")
+        raise TypeError(f"node {name!r} declares its files twice: here and on its function")
     declared = Files(
         inputs=as_paths(inputs), outputs=as_paths(outputs), cache=cache, version=version or None
     )

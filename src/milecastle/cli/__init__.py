@@ -1,1 +1,1 @@
-"""The command line: one verb for each thing that people do with threads, runs and stores."""
+"""The command line: one command for each operation on threads, runs and stores."""

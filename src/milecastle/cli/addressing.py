@@ -1,33 +1,61 @@
-"""How people name threads, checkpoints and runs.
+"""How users address threads, checkpoints and runs.
 
 ``demo`` is a thread, or its head; ``demo@2`` its checkpoint with seq 2; ``demo@019a...`` the one
-whose id begins so. A thread whose own name has an ``@`` is found by its whole name.
+whose id starts with that. A thread whose own name is ``joe@2`` is found by its whole name, unless
+thread ``joe`` has a checkpoint 2: then the name is ambiguous.
 
-Ids that Milecastle made may be cut short wherever what is left is unambiguous. Names that people
-gave may not: ``order-1`` must never be taken for ``order-10``.
+Generated ids may be shortened while they stay unambiguous. Names chosen by users may not:
+``order-1`` must never mean ``order-10``.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from milecastle.app.children import children_of
+from milecastle.app.runtime.children import children_of, every_thread
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
+from milecastle.model.printable import is_unsafe
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Store
 
-__all__ = ["Address", "all_threads", "find_checkpoint", "find_run", "find_thread"]
+
+def command_text(verb: str, *words: str, app: str | None = None) -> str:
+    """A call of ``milecastle`` that can be pasted into a shell."""
+    options = ["--app", app] if app else []
+    # A name that looks like an option must come after `--`, and options before that.
+    parts = (
+        [*options, "--", *words] if any(w.startswith("-") for w in words) else [*words, *options]
+    )
+    return " ".join(["milecastle", verb, *map(_quoted, parts)])
+
+
+def _quoted(word: str) -> str:
+    if word.isprintable():
+        return shlex.quote(word)
+    shown = (
+        char.encode("unicode_escape").decode() if is_unsafe(char) or char == "\\" else char
+        for char in word
+    )
+    return "$'" + "".join(shown).replace("'", "\\'") + "'"
+
+
+def bash_word(text: str) -> str:
+    """Text as bash reads it back, whether a quotation is open before it or not."""
+    return "".join(char if char.isalnum() or char in "_@%+=:,./-" else f"\\{char}" for char in text)
+
 
 _MADE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHORTEST = 4
+_LONGEST_SEQ = 18
 _PAGE = 1000
 
 
-class Address(NamedTuple):
-    """A checkpoint that is there."""
+class CheckpointAddress(NamedTuple):
+    """A checkpoint that exists."""
 
     key: ThreadKey
     seq: int
@@ -37,40 +65,37 @@ class Address(NamedTuple):
 
 
 def find_thread(store: Store, tenant: str, text: str) -> ThreadKey:
-    """The thread that is meant.
+    """The thread with this name or id.
 
     Raises:
         InvalidRequest: there is none, or there are several.
     """
     key = ThreadKey(tenant, text)
-    if _is_there(store, key):
+    if has_thread(store, key):
         return key
     if len(text) >= _SHORTEST:
         page = store.threads(tenant, after=text, limit=2)
         found = [info.key for info in page if info.key.thread.startswith(text)]
         if found and _MADE.fullmatch(found[0].thread):
             if len(found) > 1:
-                raise InvalidRequest(f"'{text}' is the beginning of several threads: write more")
+                raise InvalidRequest(f"'{text}' matches several threads: type more of the name")
             return found[0]
     raise InvalidRequest(f"there is no thread '{text}' in tenant '{tenant}'{_hint(store, key)}")
 
 
 def all_threads(store: Store, tenant: str, named: Sequence[str] = ()) -> Iterator[ThreadKey]:
-    """Every thread of a tenant, or those that are named; with those of their subgraphs."""
+    """Every thread of a tenant, or the named ones, including those of subgraphs."""
     for text in named:
         key = find_thread(store, tenant, text)
         yield key
         yield from (info.key for info in children_of(store, key))
-    last: str | None = None
-    while not named and (page := store.threads(tenant, limit=_PAGE, after=last)):
-        yield from (info.key for info in page)
-        last = page[-1].key.thread
+    if not named:
+        yield from (info.key for info in every_thread(store, tenant, page=_PAGE))
 
 
-def _is_there(store: Store, key: ThreadKey) -> bool:
-    return next(iter(store.history(key, limit=1)), None) is not None or bool(
-        store.runs(key, limit=1)
-    )
+def has_thread(store: Store, key: ThreadKey) -> bool:
+    """Whether a thread of exactly this name has checkpoints or runs."""
+    return store.head(key) is not None or bool(store.runs(key, limit=1))
 
 
 def _hint(store: Store, key: ThreadKey) -> str:
@@ -83,53 +108,70 @@ def _hint(store: Store, key: ThreadKey) -> str:
     return ": `milecastle ls` lists them" if names else ", which has no threads at all"
 
 
-def find_checkpoint(store: Store, tenant: str, text: str) -> Address:
-    """The checkpoint that is meant: by default the head.
+def find_checkpoint(store: Store, tenant: str, text: str) -> CheckpointAddress:
+    """The checkpoint with this address: by default the head.
 
     Raises:
         InvalidRequest: there is none, or there are several.
     """
     name, _, at = text.rpartition("@")
-    if not name or not at or _is_there(store, ThreadKey(tenant, text)):
-        key = find_thread(store, tenant, text)
-        newest = next(iter(store.history(key, limit=1)), None)
-        if newest is None:
-            raise InvalidRequest(f"thread '{key.thread}' has runs and no checkpoints")
-        return Address(key, newest.seq)
-    key = find_thread(store, tenant, name)
-    # A seq has no leading zero, and an id that was made before the year 2500 has one.
-    if at.isdecimal() and at[0] != "0":
+    if not name or not at:
+        return _head(store, find_thread(store, tenant, text))
+    if not has_thread(store, ThreadKey(tenant, text)):
+        return _checkpoint(store, find_thread(store, tenant, name), at)
+    head = _head(store, ThreadKey(tenant, text))
+    try:
+        other = _checkpoint(store, find_thread(store, tenant, name), at)
+    except InvalidRequest:
+        return head
+    found = next(iter(store.history(other.key, limit=1, before=other.seq + 1)))
+    raise InvalidRequest(
+        f"'{text}' is both a thread and checkpoint {other.seq} of thread '{other.key.thread}': "
+        f"use '{head}' for the thread, '{other.key.thread}@{found.id}' for the checkpoint"
+    )
+
+
+def _head(store: Store, key: ThreadKey) -> CheckpointAddress:
+    newest = store.head(key)
+    if newest is None:
+        raise InvalidRequest(f"thread '{key.thread}' has runs but no checkpoints")
+    return CheckpointAddress(key, newest.seq)
+
+
+def _checkpoint(store: Store, key: ThreadKey, at: str) -> CheckpointAddress:
+    # A seq has no leading zero, and an id created before the year 2500 has one.
+    if at.isdecimal() and at[0] != "0" and len(at) <= _LONGEST_SEQ:
         return _by_seq(store, key, int(at))
     return _by_id(store, key, at)
 
 
-def _by_seq(store: Store, key: ThreadKey, seq: int) -> Address:
+def _by_seq(store: Store, key: ThreadKey, seq: int) -> CheckpointAddress:
     entry = next(iter(store.history(key, limit=1, before=seq + 1)), None)
     if entry is not None and entry.seq == seq:
-        return Address(key, seq)
+        return CheckpointAddress(key, seq)
     raise InvalidRequest(
         f"thread '{key.thread}' has no checkpoint {seq}: "
-        f"`milecastle history {key.thread}` lists them"
+        f"`{command_text('history', key.thread)}` lists them"
     )
 
 
-def _by_id(store: Store, key: ThreadKey, text: str) -> Address:
+def _by_id(store: Store, key: ThreadKey, text: str) -> CheckpointAddress:
     seq = store.locate(key, text)
     if seq is not None:
-        return Address(key, seq)
+        return CheckpointAddress(key, seq)
     found = [entry for entry in store.history(key) if entry.id.startswith(text)]
     if len(found) == 1 and len(text) >= _SHORTEST:
-        return Address(key, found[0].seq)
+        return CheckpointAddress(key, found[0].seq)
     if found:
         raise InvalidRequest(
             f"{len(found)} checkpoints of '{key.thread}' begin with '{text}': "
-            "write more of the id, or the seq"
+            "type more of the id, or use the seq"
         )
     raise InvalidRequest(f"thread '{key.thread}' has no checkpoint with id {text}")
 
 
 def find_run(store: Store, key: ThreadKey, text: str) -> RunRecord:
-    """The run of a thread whose id begins so.
+    """The run of a thread whose id starts with this prefix.
 
     Raises:
         InvalidRequest: there is none, or there are several.

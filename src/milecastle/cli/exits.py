@@ -1,4 +1,4 @@
-"""Exit codes. They are stable: scripts decide by them."""
+"""Exit codes. They are stable: scripts depend on them."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ _CODES: Final[tuple[tuple[type[MilecastleError], int], ...]] = (
 
 
 def code_of(error: MilecastleError) -> int:
-    """The exit code of an error: the first line of the table that it falls under."""
+    """The exit code of an error: the first matching line of the table."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)

@@ -1,57 +1,93 @@
-"""Graphs whose nodes declare files, run in a workspace: modes and plans.
+"""Graphs whose nodes declare files, built and planned in a workspace.
 
 The workspace is ``--workspace``; the one that the app was compiled with; or the folder of a
-``file://`` store. Unless the app says otherwise, declared files lie in the current folder.
+``file://`` store. Unless the app says otherwise, declared files are in the current folder.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args
 
 import click
 
 from milecastle.app.application import App
-from milecastle.cli.documents import FileRunDocument, PlanDocument, PlanLine
+from milecastle.builds.declarations import files_of
+from milecastle.builds.file_run import FileResult, FileRun, load_file_run
+from milecastle.builds.plan import Plan
+from milecastle.builds.workspace import Workspace
 from milecastle.cli.exits import OK, REFUSED
-from milecastle.cli.places import path_of
 from milecastle.cli.printing import print_document, print_lines
-from milecastle.cli.session import Session
-from milecastle.cli.values import plain
+from milecastle.cli.session import Session, path_of
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Mode
-from milecastle.recovery.declarations import files_of
-from milecastle.recovery.file_run import FileResult, FileRun
-from milecastle.recovery.plan import Plan
-from milecastle.recovery.workspace import Workspace
+from milecastle.views.documents import FileRunDocument, PlanDocument, PlanLine
+from milecastle.views.values import plain
 
-__all__ = ["declares_files", "file_run", "print_file_result", "print_plan"]
+F = TypeVar("F", bound=Callable[..., Any])
+
+_BUILD_OPTIONS = (
+    click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False),
+    click.option(
+        "--thread", metavar="NAME", help="Runs of a thread build on each other; the graph's name."
+    ),
+    click.option("--input", "given", metavar="JSON", help="A JSON object, @FILE, or - for stdin."),
+    click.option(
+        "--mode",
+        type=click.Choice(get_args(Mode)),
+        default="incremental",
+        help="What of an earlier run may be reused; incremental unless set.",
+    ),
+    click.option("--workspace", metavar="DIR", help="Where records and cached results are stored."),
+)
+
+
+def build_options(command: F) -> F:
+    """What ``build`` and ``plan`` take."""
+    for option in reversed(_BUILD_OPTIONS):
+        command = option(command)
+    return command
 
 
 def declares_files(app: App[Any]) -> bool:
-    """Whether any node says what it reads, makes or may reuse."""
+    """Whether any node declares inputs, outputs or a cache."""
     return any(files_of(node.function) is not None for node in app.graph.nodes.values())
 
 
-def file_run(session: Session, app: App[Any], thread: str | None, folder: str | None) -> FileRun:
-    """The run of a graph over files."""
+def find_workspace(session: Session, app: App[Any] | None, folder: str | None) -> Workspace | None:
+    """The workspace that was named, the app's, or the folder of a file store."""
+    if folder:
+        return Workspace(folder, root=session.folder)
+    if app is not None and app.workspace is not None:
+        return app.workspace
     found = session.url()
     path = path_of(found.value) if found and found.value.startswith("file:") else None
-    if folder:
-        path = Path(folder)
-    elif app.workspace is not None:
-        return FileRun(app, app.workspace, thread=thread, tenant=session.tenant)
-    if path is None:
+    return None if path is None else Workspace(path, root=session.folder)
+
+
+def file_run(
+    session: Session, app: App[Any], thread: str | None, folder: str | None, mode: Mode
+) -> FileRun:
+    """The file run of a graph; a graph that cannot be one is recorded as a failed run."""
+    workspace = find_workspace(session, app, folder)
+    if workspace is None:
         raise click.UsageError(
-            "nodes of this graph declare files, which need a workspace: "
-            "name one with --workspace DIR, compile(workspace=...), or a store file://DIR"
+            "a build needs a workspace: name one with --workspace DIR, compile(workspace=...), "
+            "or a store file://DIR; without files, write: milecastle run"
         )
-    workspace = Workspace(path, root=session.folder)
-    return FileRun(app, workspace, thread=thread, tenant=session.tenant)
+    name = thread or app.graph.name
+    return load_file_run(
+        lambda: app,
+        workspace,
+        thread=name,
+        tenant=session.tenant,
+        mode=mode,
+        encryption=app.encryption,
+    )
 
 
 def print_plan(session: Session, thread: str, plan: Plan) -> int:
-    """Print what would be done and why; the exit code."""
+    """Print what would be done and why; return the exit code."""
     if session.as_json:
         lines = tuple(
             PlanLine(
@@ -71,12 +107,12 @@ def print_plan(session: Session, thread: str, plan: Plan) -> int:
         )
         print_document(document)
     else:
-        print_lines(str(plan).splitlines())
+        print_lines(plan.lines())
     return OK if plan.verdict else REFUSED
 
 
 def print_file_result(session: Session, key: ThreadKey, mode: Mode, result: FileResult) -> None:
-    """Print what a run over files did."""
+    """Print what a file run did."""
     document = FileRunDocument(
         tenant=key.tenant,
         thread=key.thread,

@@ -1,4 +1,4 @@
-"""Loading what ``module:attribute`` means: a person typed it, so it is imported.
+"""Loading ``module:attribute``: the user typed it, so it is imported.
 
 This is the one place where something is imported by name. The name comes from the command line,
 the environment or pyproject.toml, and never from anything that is stored.
@@ -19,18 +19,17 @@ from typing import Any, NoReturn, cast
 import click
 
 from milecastle.app.application import App
+from milecastle.app.runner import Runner
 from milecastle.app.state_graph import StateGraph
 from milecastle.cli.exits import FAILED
-from milecastle.cli.values import anything
 from milecastle.errors import DefinitionError, MilecastleError
-
-__all__ = ["LoadError", "check_reference", "load"]
+from milecastle.views.values import anything
 
 _REFERENCE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 
 
 class LoadError(click.ClickException):
-    """The graph's code cannot be loaded; the message names the line of the user's that failed."""
+    """The graph's code cannot be loaded; the message names the failing line of the user's code."""
 
     exit_code = FAILED
 
@@ -44,14 +43,14 @@ def check_reference(reference: str) -> tuple[str, str]:
     found = _REFERENCE.fullmatch(reference)
     if found is None or found[1].endswith(".py"):
         raise click.UsageError(
-            f"'{reference}' is no reference to an app: write module:attribute, "
+            f"'{reference}' is not a reference to an app: write module:attribute, "
             f"such as {_meant(reference)}"
         )
     return found[1], found[2]
 
 
 def _meant(reference: str) -> str:
-    """What was probably meant: demo.py, demo/flow.py:app, demo."""
+    """A suggestion for demo.py, demo/flow.py:app, demo."""
     place, _, attribute = reference.partition(":")
     module = place.removesuffix(".py").replace("/", ".").replace("\\", ".").strip(".")
     guess = f"{module}:{attribute or 'app'}"
@@ -59,7 +58,7 @@ def _meant(reference: str) -> str:
 
 
 def load(reference: str, folder: Path) -> App[Any] | StateGraph[Any]:
-    """The app or the graph that a reference means; a factory is called for it.
+    """The app or the graph of a reference; a factory is called.
 
     Raises:
         click.UsageError: the reference is malformed.
@@ -77,7 +76,7 @@ def load(reference: str, folder: Path) -> App[Any] | StateGraph[Any]:
     if not isinstance(found, App | StateGraph):
         kind = type(cast("object", found)).__name__
         raise LoadError(
-            f"{reference} is {kind}; an app, a StateGraph or a function that returns one is needed"
+            f"{reference} is {kind}; expected an app, a StateGraph, or a function that returns one"
         )
     usable: App[Any] | StateGraph[Any] = anything(found)
     return usable
@@ -85,7 +84,7 @@ def load(reference: str, folder: Path) -> App[Any] | StateGraph[Any]:
 
 @contextmanager
 def _nothing_runs(name: str) -> Generator[None]:
-    """Refuse a module that runs a graph when it is imported: looking at it would run it."""
+    """Refuse a module that runs a graph on import: inspecting it would run it."""
 
     def refuse(*_: object) -> NoReturn:
         frames = traceback.extract_stack()[:-1]
@@ -96,12 +95,12 @@ def _nothing_runs(name: str) -> Generator[None]:
             f'`if __name__ == "__main__":`{place}'
         )
 
-    begin: Any = vars(App)["begin"]
-    setattr(App, "begin", refuse)  # noqa: B010 - for the time of an import
+    begin: Any = vars(Runner)["begin"]
+    setattr(Runner, "begin", refuse)  # noqa: B010 - for the time of an import
     try:
         yield
     finally:
-        setattr(App, "begin", begin)  # noqa: B010
+        setattr(Runner, "begin", begin)  # noqa: B010
 
 
 def _import(name: str, folder: Path) -> ModuleType:
@@ -112,7 +111,7 @@ def _import(name: str, folder: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
             raise LoadError(
-                f"there is no module '{error.name}' in {folder}, nor is one installed"
+                f"there is no module '{error.name}' in {folder}, and none is installed"
             ) from error
         raise _failure(f"module '{name}' cannot be imported", error) from error
     except (Exception, SystemExit) as error:
@@ -145,7 +144,7 @@ def _failure(what: str, error: BaseException) -> LoadError:
 
 
 def _place(error: BaseException) -> str:
-    """The line of the user's that failed, and what it says."""
+    """The failing line of the user's code."""
     if isinstance(error, SyntaxError):
         return f"\n  {error.filename}:{error.lineno}: {(error.text or '').strip()}"
     frames = [

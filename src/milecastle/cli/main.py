@@ -1,48 +1,61 @@
 """The command ``milecastle``: a group whose verbs are imported when they are used.
 
-``--help`` imports no verb: what each does stands in the table below, and a test holds the table
-to the verbs themselves.
+``--help`` imports no verb: the table below describes each, and a test compares the table with the
+verbs themselves.
 """
 
 from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from milecastle.model.printable import printable
 from milecastle.version import __version__
 
-__all__ = ["VERBS", "cli", "main"]
+COMPLETION: Final = "_MILECASTLE_COMPLETE"
+"""The variable with which a shell requests completions."""
 
 VERBS: Final[dict[str, str]] = {
     "check": "Report all problems of a graph at once, with file and line.",
     "run": "Run a graph on a thread, to its end or an interrupt.",
-    "resume": "Go on with a thread from its last checkpoint.",
-    "answer": "Answer the question at which a thread waits, and go on.",
+    "build": "Build a file graph: run what is needed, and say why.",
+    "plan": "Print what build would run and reuse, and why; run nothing.",
+    "submit": "Hand a run over to the workers, and return at once.",
+    "worker": "Run the threads that were submitted, many at once, until SIGTERM or Ctrl-C.",
+    "workers": "List the workers of a store, with what they run and when they were last heard of.",
+    "queue": "List how many threads are due, wait for their time, and run: by graph and tenant.",
+    "schedules": "List the schedules of a graph; backfill, pause or resume one.",
+    "retry": "Hand a thread whose run failed, died or was cancelled over to the workers.",
+    "resume": "Resume a thread from its last checkpoint.",
+    "answer": "Answer an open question of a thread and resume it.",
+    "cancel": "Close the unfinished run of a thread.",
+    "delete": "Delete a thread, its runs and its subgraphs.",
     "ls": "List threads.",
     "runs": "List runs, or show one with its failure.",
     "show": "Show a checkpoint with its state.",
     "history": "List a thread's checkpoints, newest first.",
-    "diff": "Show what differs between two checkpoints, by path.",
-    "fork": "Go back to a checkpoint, here or as a thread of its own.",
-    "update": "Change the state of a thread by a checkpoint of its own.",
+    "diff": "Show the differences between two checkpoints, by path.",
+    "fork": "Go back to a checkpoint, in the same thread or in a new one.",
+    "update": "Change the state of a thread by adding a checkpoint.",
     "graph": "Draw a graph.",
-    "export-test": "Write a test from a recorded checkpoint.",
-    "gc": "Let old checkpoints and threads go.",
-    "verify": "Read everything and report damage with its place.",
-    "repair": "Cut off torn last lines of logs in files, keeping copies.",
+    "gc": "Delete old checkpoints and threads.",
+    "verify": "Read everything and report damage and where it is.",
+    "repair": "Remove torn last lines from log files, saving copies.",
     "copy": "Copy threads from one store to another.",
-    "migrate": "Bring the tables of a store up to date.",
-    "doctor": "Check store, versions, permissions, clock and disk; say what to do.",
-    "completion": "Print the completion script of a shell.",
+    "migrate": "Migrate the tables of a store to the current version.",
+    "doctor": "Check store, versions, permissions, clock and disk; suggest fixes.",
+    "explain": "Explain an error code and how to fix it.",
+    "completion": "Print the completion script for a shell.",
 }
 
 
 class LazyGroup(click.Group):
-    """A group that knows its verbs by name and loads one when it is asked for."""
+    """A group that knows its verbs by name and loads one on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs, in the order of the table."""
@@ -62,10 +75,17 @@ class LazyGroup(click.Group):
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; click's own error messages are escaped like all other output."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise click.UsageError(printable(error.format_message()), error.ctx) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; for one that is not there, say which was probably meant."""
+        """Find the verb; for an unknown one, suggest a similar name."""
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
             import difflib
@@ -84,16 +104,20 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="milecastle", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Durable state graphs: run them, look at their threads, go on from where they stopped."""
+    """Durable state graphs: run them, inspect their threads, resume them."""
 
 
 def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
-        # What a state holds may not be in the terminal's alphabet; showing it must not fail.
+        # A state may contain characters that the terminal cannot show; printing must not fail.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    cli(prog_name="milecastle")
+    if COMPLETION in os.environ:
+        from milecastle.cli.completing import register_bash
+
+        register_bash()
+    cli(prog_name="milecastle", complete_var=COMPLETION)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,61 @@
-"""Printing: tables and JSON. Nothing is ever cut off.
+"""Printing: tables and JSON. No other module of the command line writes to a stream.
 
-Colour and rich tables are for terminals, and never when ``NO_COLOR`` is set; what is piped is
-plain text in columns.
+Rules:
+
+- Each line and each cell is one line: control sequences and newlines are escaped.
+- Nothing is truncated, except ids in tables and lines of ``show`` in a terminal.
+- Colour and rich tables are for terminals, and never when ``NO_COLOR`` is set; piped output is
+  plain text in columns.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
 
 import click
 import msgspec
 
-from milecastle.cli.values import as_json
+from milecastle.model.printable import printable
+from milecastle.views.documents import FailureLine
+from milecastle.views.values import as_json, plain
 
-__all__ = [
-    "counted",
-    "moment",
-    "print_document",
-    "print_lines",
-    "print_table",
-    "say",
-    "styled_status",
-    "wants_colour",
-]
+T = TypeVar("T")
 
+_EVERY: Final = 2.0
+
+
+class ProgressReport:
+    """Reports progress, so rarely that short work reports nothing."""
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._clock = clock
+        self._said = clock()
+        self._count = 0
+
+    def at(self, place: str) -> None:
+        """Count one more."""
+        self._count += 1
+        now = self._clock()
+        if now - self._said >= _EVERY:
+            self._said = now
+            say(f"{self._what}: {self._count} done, now {place}")
+
+    def over(self, items: Iterable[T], name: Callable[[T], str] = str) -> Iterator[T]:
+        """Iterate over items and report progress."""
+        for item in items:
+            yield item
+            self.at(name(item))
+
+
+_COLOURED = {"STATUS", "VERDICT"}
+_IDS = {"RUN", "ID"}
+_TIME_OF_ID = len("01a1dd55-96da")
 _COLOURS = {
     "completed": "green",
     "ok": "green",
@@ -36,30 +64,57 @@ _COLOURS = {
     "warning": "yellow",
     "running": "cyan",
     "failed": "red",
+    "lost": "red",
     "cancelled": "magenta",
     "superseded": "magenta",
 }
 
 
 def wants_colour() -> bool:
-    """Whether stdout is a terminal of somebody who did not say no to colour."""
+    """Whether stdout is a terminal and colour is not disabled."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def print_document(document: msgspec.Struct) -> None:
-    """Print what ``--json`` asks for."""
+    """Print the document of ``--json``."""
     click.echo(as_json(msgspec.to_builtins(document), indent=2))
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines on stdout."""
+def print_lines(lines: Iterable[str], width: int | None = None) -> bool:
+    """Print lines on stdout; return whether any was truncated to ``width``."""
+    cut = False
+    for line in map(printable, lines):
+        shown = line if width is None else fitting(line, width)
+        cut = cut or shown != line
+        click.echo(shown)
+    return cut
+
+
+def terminal_width() -> int | None:
+    """How many columns stdout has; ``None`` if it is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def fitting(line: str, width: int) -> str:
+    """A line, truncated with an ellipsis if it is too long."""
+    if len(line) * 2 <= width:
+        return line
+    from unicodedata import combining, east_asian_width
+
+    room, end = width, 0
+    for at, char in enumerate(line):
+        room -= 0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1
+        if room < 0:
+            return line[:end] + "…"
+        if room >= 1:
+            end = at + 1
+    return line
+
+
+def say(*lines: str) -> None:
+    """Print a message on stderr."""
     for line in lines:
-        click.echo(line, color=wants_colour())
-
-
-def say(message: str) -> None:
-    """Tell a person something, on stderr."""
-    click.echo(message, err=True)
+        click.echo(printable(line), err=True)
 
 
 def counted(number: int, what: str) -> str:
@@ -67,26 +122,44 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def styled_status(status: str) -> str:
-    """A status, in colour where that is wanted."""
-    return click.style(status, fg=_COLOURS.get(status)) if wants_colour() else status
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns, as wide as they need to be."""
-    if wants_colour() and _print_rich(head, rows):
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns, as wide as needed. Ids are as short as possible."""
+    table = [[printable(cell) for cell in row] for row in rows]
+    for at, name in enumerate(head):
+        if name in _IDS:
+            length = shortest_length([row[at] for row in table])
+            for row in table:
+                row[at] = row[at][:length]
+    if wants_colour() and _print_rich(head, table):
         return
-    table = [tuple(head), *rows]
-    widths = [max(len(click.unstyle(row[at])) for row in table) for at in range(len(head))]
-    for row in table:
+    widths = [max(map(len, column)) for column in zip(head, *table, strict=True)]
+    for line in (head, *table):
         cells = [
-            cell + " " * (width - len(click.unstyle(cell)))
-            for cell, width in zip(row, widths, strict=True)
+            _styled(name, cell) + " " * (width - len(cell))
+            for name, cell, width in zip(head, line, widths, strict=True)
         ]
         click.echo("  ".join(cells).rstrip(), color=wants_colour())
 
 
-def _print_rich(head: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+def shortest_length(ids: Sequence[str]) -> int:
+    """The length that makes ids unique here, and their times distinct from most others."""
+    known, length = set(ids), _TIME_OF_ID
+    while len({id[:length] for id in known}) < len(known):
+        length += 1
+    return length
+
+
+def _colour(column: str, cell: str) -> str | None:
+    """The colour of a cell: statuses and verdicts have one, on a terminal that wants it."""
+    return _COLOURS.get(cell) if column in _COLOURED and wants_colour() else None
+
+
+def _styled(column: str, cell: str) -> str:
+    colour = _colour(column, cell)
+    return click.style(cell, fg=colour) if colour else cell
+
+
+def _print_rich(head: Sequence[str], rows: Iterable[Sequence[str]]) -> bool:
     try:
         from rich.console import Console
         from rich.table import Table
@@ -97,15 +170,36 @@ def _print_rich(head: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     for name in head:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text.from_ansi(cell) for cell in row))
+        cells = zip(head, row, strict=True)
+        table.add_row(*(Text(cell, style=_colour(name, cell) or "") for name, cell in cells))
     Console().print(table)
     return True
 
 
-def moment(time: int | datetime | None) -> Any:
-    """A time as ISO 8601 in UTC, to the second for ``str``; ``None`` stays."""
-    if time is None:
-        return None
-    if isinstance(time, int):
-        time = datetime.fromtimestamp(time / 1_000_000, UTC)
-    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def print_facts(facts: Mapping[str, str], width: int | None = None) -> bool:
+    """Print pairs, one per line, in two columns.
+
+    Return whether any line was truncated to ``width``.
+    """
+    names = max(map(len, facts), default=0)
+    lines = (f"{name:<{names}}  {value}".rstrip() for name, value in facts.items())
+    return print_lines(lines, width)
+
+
+def print_state(values: Any, width: int | None = None) -> bool:
+    """Print a state, one channel per line, values as JSON; return whether any was truncated."""
+    found = plain(values)
+    if not isinstance(found, dict):
+        return print_lines([as_json(found)], width)
+    channels = cast("dict[str, Any]", found)
+    return print_facts({f"  {name}": as_json(value) for name, value in channels.items()}, width)
+
+
+def print_failure(failure: FailureLine) -> None:
+    """Print why a run failed."""
+    place = f"node {failure.node}" if failure.node else "no node"
+    again = "resumable" if failure.resumable else "not resumable"
+    print_lines([f"failure  {failure.failure_class}, {again}, {place}, attempt {failure.attempt}"])
+    print_lines(f"  {line}" for line in f"{failure.error_type}: {failure.message}".splitlines())
+    print_lines(f"  {line}" for part in failure.traceback for line in part.splitlines())
+    print_lines(f"  caused by {cause}" for cause in failure.causes)

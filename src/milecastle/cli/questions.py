@@ -7,18 +7,17 @@ from typing import Any
 
 import click
 
-from milecastle.cli.documents import QuestionLine
-from milecastle.cli.values import as_json, parse_loosely, plain
+from milecastle.cli.printing import say
 from milecastle.errors import ResumeRefused
 from milecastle.model.interrupt import Interrupt
-
-__all__ = ["choose", "parse_answer", "question_lines", "question_text"]
+from milecastle.views.documents import QuestionLine
+from milecastle.views.values import as_json, parse_loosely, plain
 
 _WORDS = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 
 
 def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
-    """The questions among what a run waits for."""
+    """The questions that a run waits for."""
     return tuple(
         QuestionLine(
             id=one.id,
@@ -34,7 +33,7 @@ def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
 
 
 def question_text(line: QuestionLine) -> str:
-    """A question as people read it."""
+    """A question as text."""
     asked = line.question if isinstance(line.question, str) else as_json(line.question)
     shown = "" if line.show is None else f"  {as_json(line.show)}"
     refused = f"  (refused: {line.refused})" if line.refused else ""
@@ -42,26 +41,26 @@ def question_text(line: QuestionLine) -> str:
 
 
 def choose(thread: str, interrupts: Iterable[Interrupt], given: str | None) -> Interrupt:
-    """The question that is meant: the only one, or the one whose id is given or ends so.
+    """The question to answer: the only one, or the one whose id is given or ends with it.
 
     Raises:
-        ResumeRefused: the thread waits for no answer.
+        ResumeRefused: the thread has no open question.
         click.UsageError: there are several, or none has this id.
     """
     asked = [one for one in interrupts if one.asks]
     if not asked:
-        raise ResumeRefused(thread, ["it waits for no answer: `milecastle resume` goes on with it"])
+        raise ResumeRefused(thread, ["it has no open question: `milecastle resume` continues it"])
     found = [one for one in asked if given is None or one.id == given]
     found = found or [one for one in asked if given and one.id.startswith(given)]
     if len(found) == 1:
         return found[0]
-    listed = "\n".join(f"  {question_text(line)}" for line in question_lines(asked))
-    how = f"no question has the id '{given}'" if not found else "several questions are open"
-    raise click.UsageError(f"{how}: say which with --id\n{listed}")
+    say(*map(question_text, question_lines(asked)))
+    how = f"no question has the id '{given}'" if not found else "there are several open questions"
+    raise click.UsageError(f"{how}: choose one with --id")
 
 
 def parse_answer(text: str, schema: Mapping[str, Any] | None) -> Any:
-    """What was typed, as the question takes it: text as it is, yes and no where those are meant."""
+    """The typed answer in the type of the question: text as it is, yes and no for a bool."""
     wanted = (schema or {}).get("type")
     if wanted == "string":
         return text

@@ -1,48 +1,73 @@
-"""Running a graph for a person: progress and trace on stderr, the outcome on stdout.
+"""Running a graph from the command line: progress and trace on stderr, the result on stdout.
 
-Ctrl-C ends the run at its last commit, and tells how to go on.
+Ctrl-C ends the run at its last commit, and prints how to continue.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from milecastle.app.application import App
-from milecastle.app.calls import Call
-from milecastle.app.results import Result
-from milecastle.cli.documents import RunDocument
+from milecastle.app.runtime.calls import PlannedRun
+from milecastle.app.runtime.results import Result
+from milecastle.cli.addressing import command_text
 from milecastle.cli.exits import INTERRUPTED, OK, STOPPED
-from milecastle.cli.lines import names, print_state, seconds
-from milecastle.cli.printing import moment, print_document, print_lines, say
-from milecastle.cli.progress import Progress
+from milecastle.cli.printing import ProgressReport, print_document, print_lines, print_state, say
 from milecastle.cli.questions import question_lines, question_text
 from milecastle.cli.session import Session
-from milecastle.cli.values import as_json, plain
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
-
-__all__ = ["finish", "go_on_hint", "options_of", "run_options"]
+from milecastle.views.documents import RunDocument
+from milecastle.views.lines import moment, names, seconds
+from milecastle.views.values import as_json, parse_object, plain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _RUN_OPTIONS = (
-    click.option("--config", metavar="JSON", help="What nodes get as config."),
+    click.option("--config", metavar="JSON", help="The config that nodes receive."),
     click.option(
-        "--max-steps", type=click.IntRange(min=1), metavar="N", help="The most steps of this run."
+        "--max-steps", type=click.IntRange(min=1), metavar="N", help="Maximum number of steps."
     ),
-    click.option("--timeout", type=float, metavar="SECONDS", help="The most time of this run."),
-    click.option("--trace", is_flag=True, help="Print every event on stderr."),
+    click.option("--timeout", type=float, metavar="SECONDS", help="Time limit of the run."),
+    click.option("--trace", is_flag=True, help="Print every event to stderr."),
+)
+
+_INPUT_OPTIONS = (
+    click.option(
+        "--thread", metavar="NAME", help="The thread; if omitted, a new one with a generated id."
+    ),
+    click.option("--input", "given", metavar="JSON", help="A JSON object, @FILE, or - for stdin."),
+    click.option(
+        "--key",
+        metavar="TEXT",
+        help="Idempotency key, compared with earlier runs instead of the input.",
+    ),
+    click.option("--again", is_flag=True, help="Run again even if this input already completed."),
+)
+
+take_over_option = click.option(
+    "--take-over", is_flag=True, help="Take over the thread from a running process."
 )
 
 
 def run_options(command: F) -> F:
     """The options of every verb that runs something."""
-    for option in reversed(_RUN_OPTIONS):
+    return _with_options(command, _RUN_OPTIONS)
+
+
+def input_options(command: F) -> F:
+    """The options of every verb that starts a run with an input."""
+    return _with_options(command, _INPUT_OPTIONS)
+
+
+def _with_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
+    for option in reversed(options):
         command = option(command)
     return command
 
@@ -52,31 +77,45 @@ def options_of(max_steps: int | None, timeout: float | None) -> ExecutionOptions
     return ExecutionOptions(max_steps=max_steps, timeout=timeout)
 
 
+def read_input(given: str | None) -> dict[str, Any]:
+    """The value of ``--input``: a JSON object, given directly, in a ``@FILE`` or on stdin."""
+    if not given:
+        return {}
+    if given == "-":
+        return parse_object(sys.stdin.read(), "--input")
+    if not given.startswith("@"):
+        return parse_object(given, "--input")
+    try:
+        return parse_object(Path(given[1:]).read_text("utf-8"), "--input")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--input {given}: {error}") from None
+
+
 def finish(
-    session: Session, call: Call | Result[Any], *, trace: bool, reference: str | None
+    session: Session, planned: PlannedRun | Result[Any], *, trace: bool, reference: str | None
 ) -> None:
-    """Run a call to rest, print what came of it, and leave with the right exit code."""
+    """Perform a run, print what came of it, and leave with the right exit code."""
     app = session.app()
-    key = call.key if isinstance(call, Call) else call.thread
+    key = planned.key if isinstance(planned, PlannedRun) else planned.thread
     try:
         with session.user_code():
-            result = call if isinstance(call, Result) else _driven(app, call, trace)
+            result = planned if isinstance(planned, Result) else _driven(app, planned, trace)
     except KeyboardInterrupt:
-        say(f"stopped; what was committed stays.{go_on_hint(app, key, reference)}")
+        say(f"stopped; committed steps are saved.{go_on_hint(app, key, reference)}")
         sys.exit(STOPPED)
     _print(session, app, result, reference)
     sys.exit(OK if result.status == "completed" else INTERRUPTED)
 
 
-def _driven(app: App[Any], call: Call, trace: bool) -> Result[Any]:
-    """Perform the run, saying what happens."""
-    progress = Progress("running")
-    events = call.events()
+def _driven(app: App[Any], planned: PlannedRun, trace: bool) -> Result[Any]:
+    """Perform the run and report events."""
+    progress = ProgressReport("running")
+    events = planned.events()
     while True:
         try:
             event = next(events)
         except StopIteration as stop:
-            return app.conclude(call, stop.value)
+            return app.__runner__.conclude(planned, stop.value)
         if trace:
             say(_traced(event))
         if event.type == "node_complete":
@@ -87,16 +126,15 @@ def _traced(event: Event) -> str:
     """An event as a line: never a value of the state."""
     seq = "" if event.seq is None else f" seq={event.seq}"
     node = f" {event.node}" if event.node else ""
-    more = "".join(f" {name}={as_json(value)}" for name, value in event.data.items())
+    more = "".join(f" {name}={as_json(value)}" for name, value in event.facts.items())
     return f"trace: {event.type}{node} step={event.step}{seq}{more}"
 
 
 def go_on_hint(app: App[Any], key: ThreadKey | None, reference: str | None) -> str:
-    """How to go on with a thread, as a command."""
-    if key is None or app.store is None:
+    """The command that resumes a thread."""
+    if key is None or not app.has_store:
         return " Nothing was saved: the app has no store."
-    named = f" --app {reference}" if reference else ""
-    return f" Go on with: milecastle resume {key.thread}{named}"
+    return f" Continue with: {command_text('resume', key.thread, app=reference)}"
 
 
 def _print(session: Session, app: App[Any], result: Result[Any], reference: str | None) -> None:
@@ -112,6 +150,7 @@ def _print(session: Session, app: App[Any], result: Result[Any], reference: str 
         wake_at=moment(result.wake_at),
         questions=question_lines(result.interrupts),
         state=plain(result.state),
+        reused=result.reused,
     )
     if session.as_json:
         print_document(document)
@@ -120,11 +159,13 @@ def _print(session: Session, app: App[Any], result: Result[Any], reference: str 
     print_lines([f"{thread}: {result.status}{_where(result)} (run {result.run_id})"])
     print_state(result.state)
     print_lines(map(question_text, document.questions))
-    if app.store is None:
-        say("nothing was saved: name a store with --store, or in compile(store=...)")
+    if result.reused:
+        say("it already completed with this input, so nothing was run: --again starts a new run")
+    elif not app.has_store:
+        say("nothing was saved: set a store with --store or compile(store=...)")
     elif document.questions:
-        named = f" --app {reference}" if reference else ""
-        say(f"Answer with: milecastle answer {document.thread} ANSWER{named}")
+        command = command_text("answer", str(document.thread), "ANSWER", app=reference)
+        say(f"Answer with: {command}")
     elif result.status != "completed":
         say(go_on_hint(app, result.thread, reference).strip())
 

@@ -1,4 +1,4 @@
-"""A session: what one call of the command line was told, and what it opened.
+"""A session: the options of one call of the command line, and what it opened.
 
 Which store, first found wins: ``--store``; the store that the app was compiled with; the
 environment; pyproject.toml; ``runs.db`` in this folder, if it is there.
@@ -7,27 +7,106 @@ environment; pyproject.toml; ``runs.db`` in this folder, if it is there.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
 
 import click
 
-from milecastle.app.application import App
-from milecastle.app.opening import find_store
-from milecastle.app.settings import Setting, Settings, read_settings
+from milecastle.app.application import App, with_store
+from milecastle.app.checkpoints import CheckpointStore
+from milecastle.app.opening import find_store, find_unopened
+from milecastle.app.settings import ProjectSettings, Setting, read_settings
 from milecastle.cli.loading import load
-from milecastle.cli.places import check_place, masked
-from milecastle.errors import MilecastleError
+from milecastle.errors import MilecastleError, PlaintextRefused, Unavailable
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store
+from milecastle.ports.maintenance import Unopened
+from milecastle.ports.store import Chain, Store
+from milecastle.views.decoding import Decoded, decode
 
 if TYPE_CHECKING:
-    from milecastle.app.keyring import Keyring
+    from milecastle.app.encryption.keyring import Keyring
 
-__all__ = ["Session"]
+_HOST = r"(?:\[[0-9a-fA-F:.]+\]|[\w.%-]*)(?::\d{1,5})?"
+_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/.*)?", flags=re.DOTALL)
+_USER = re.compile(r"([\w.%+-]*)(:.*)?", flags=re.DOTALL)
+
+
+def masked(url: str) -> str:
+    """A URL without anything that may be a password: for a malformed URL, nearly everything."""
+    scheme, found, rest = url.partition("://")
+    if not re.fullmatch(r"[\w.+-]+", scheme):
+        return "***"
+    address, asked, query = rest.partition("?")
+    options = "&".join(one if one.startswith("schema=") else "***" for one in query.split("&"))
+    end = f"?{options}" if asked else ""
+    if not found or address.startswith("/"):  # a registered name, or a path
+        return f"{scheme}{found}{address}{end}"
+    user, at, place = address.rpartition("@")
+    known = _USER.fullmatch(user)
+    if "@" in query or known is None or not _PLACE.fullmatch(place):
+        return f"{scheme}://***"
+    return f"{scheme}://{known[1]}{':***' if known[2] else ''}{at}{place}{end}"
+
+
+def path_of(url: str) -> Path | None:
+    """The file or folder of a store that has one."""
+    scheme, _, rest = url.partition("://")
+    place = unquote(rest.partition("?")[0])
+    if scheme == "sqlite" and place.startswith("/"):
+        return Path(place[1:]).absolute() if len(place) > 1 else None
+    if scheme == "file" and place:
+        return Path(place[1:] if re.match("/[A-Za-z]:", place) else place).absolute()
+    return None
+
+
+def check_place(url: str) -> None:
+    """Refuse a store that does not exist: reading must not create one.
+
+    Raises:
+        Unavailable: there is no such file or folder.
+    """
+    if url.partition("://")[0] == "memory":
+        raise click.UsageError(
+            "a memory:// store exists only inside its process: there is nothing to inspect"
+        )
+    path = path_of(url)
+    if path is not None and not path.exists():
+        raise Unavailable(
+            f"there is no store at {path}: is the path correct? A run creates a store; inspecting "
+            "does not"
+        )
+
+
+T = TypeVar("T")
+
+
+def keepers_of(session: Session, types: Iterable[Any] = ()) -> list[CheckpointStore]:
+    """The store with its keys first, if there are any, then without; never empty."""
+    store, types = session.store(), list(types)
+    keyring = session.keyring()
+    found = [CheckpointStore(store, types=types)]
+    if keyring is not None:
+        found.insert(0, CheckpointStore(store, types=types, encryption=keyring))
+    return found
+
+
+def with_keys(keepers: list[CheckpointStore], work: Callable[[CheckpointStore], T]) -> T:
+    """Do something with the keys, or without where the thread is not encrypted."""
+    for keeper in keepers[:-1]:
+        try:
+            return work(keeper)
+        except PlaintextRefused:
+            continue
+    return work(keepers[-1])
+
+
+MISSING = "it does not implement milecastle.ports.maintenance.Maintenance"
+"""Why ``verify``, ``repair``, ``migrate`` and ``doctor`` do less for a store."""
 
 _USUAL_FILE = "runs.db"
 _USUAL_TENANT = "default"
@@ -51,33 +130,47 @@ class Session:
         self._store_flag = store
         self._tenant_flag = tenant
         self._app_flag = app
-        self._settings: Settings | None = None
+        self._settings: ProjectSettings | None = None
         self._app: App[Any] | None = None
         self._opened: list[Store | Keyring] = []
         self._keyring: Keyring | None = None
         self._store: Store | None = None
 
     @property
-    def settings(self) -> Settings:
-        """What the environment and pyproject.toml say."""
+    def settings(self) -> ProjectSettings:
+        """The settings of the environment and pyproject.toml."""
         if self._settings is None:
             self._settings = read_settings(self.folder)
         return self._settings
 
     @property
     def app_reference(self) -> str | None:
-        """The app that was named, by flag or setting."""
+        """The app, from a flag or setting."""
         found = self.settings.app
         return self._app_flag or (found.value if found else None)
 
     @property
+    def named_app(self) -> str | None:
+        """The app that the user named, by flag or environment.
+
+        A verb that only reads imports no other app: no file in a folder makes ``ls`` run code.
+        """
+        found = self.settings.app
+        return self._app_flag or (found.value if found and found.folder is None else None)
+
+    @property
     def typed_app(self) -> str | None:
-        """The app, if it was named in this very call: whoever repeats the call must do so too."""
+        """The app, if it was named in this call, so that a repeated command names it too."""
         return self._app_flag
 
     @property
+    def typed_tenant(self) -> str | None:
+        """The tenant, if it was named in this call."""
+        return self._tenant_flag
+
+    @property
     def tenant(self) -> str:
-        """Whose threads are meant."""
+        """The tenant of the threads."""
         if self._tenant_flag:
             return self._tenant_flag
         own = self._app.tenant if self._app else _USUAL_TENANT
@@ -89,7 +182,7 @@ class Session:
         return ThreadKey(self.tenant, thread)
 
     def url(self) -> Setting | None:
-        """The store that was named, by flag or setting, or the usual file."""
+        """The store, from a flag or setting, or the default file."""
         if self._store_flag:
             return Setting(self._store_flag, "--store")
         if self.settings.store:
@@ -99,7 +192,7 @@ class Session:
         return None
 
     def store(self) -> Store:
-        """The store to read, which must be there already."""
+        """The store to read, which must already exist."""
         if self._store is None:
             self._store = self._find_store()
         return self._store
@@ -111,20 +204,29 @@ class Session:
         if found is not None:
             check_place(found.value)
             return self.open(found.value)
-        if self.app_reference:
+        if self.named_app:
             return self._store_of_app()
+        of_app = f", or use the app's store with --app {self.app_reference}"
         raise click.UsageError(
-            f"which store? There is no {_USUAL_FILE} here: name one with --store sqlite:///FILE, "
+            f"no store given, and there is no {_USUAL_FILE} here: set one with --store "
+            "sqlite:///FILE, "
             "MILECASTLE_STORE, or store = ... under [tool.milecastle] in pyproject.toml"
+            f"{of_app if self.app_reference else ''}{self.refused_file}"
         )
 
+    @property
+    def refused_file(self) -> str:
+        """The ignored settings and why, to be added to a message; "" if there are none."""
+        path = self.settings.refused
+        return f" ({path} is ignored: it, or its folder, belongs to another user)" if path else ""
+
     def _store_of_app(self) -> Store:
-        store = self.app().store
-        if store is None:
+        app = self.app()
+        if not app.has_store:
             raise click.UsageError(
-                f"{self.app_reference} was compiled without a store: name one with --store"
+                f"{self.app_reference} was compiled without a store: set one with --store"
             )
-        return store
+        return app.store
 
     def open(self, url: str) -> Store:
         """Open a store, to be closed at the end."""
@@ -132,14 +234,22 @@ class Session:
         self._opened.append(store)
         return store
 
+    def unopened(self, url: str) -> Unopened | Store:
+        """What can be asked about a store without opening it; else the store, opened."""
+        found = find_unopened(url)
+        if found is None:
+            return self.open(url)
+        check_place(url)
+        return found
+
     def app(self, reference: str | None = None) -> App[Any]:
-        """The app that was named, with the store that holds for this call."""
+        """The app with the store of this call."""
         if self._app is None:
             named = reference or self.app_reference
             if named is None:
                 raise click.UsageError(
-                    "which graph? Name it with --app module:attribute, MILECASTLE_APP, or "
-                    "app = ... under [tool.milecastle] in pyproject.toml"
+                    "no graph given: use --app module:attribute, MILECASTLE_APP, or "
+                    f"app = ... under [tool.milecastle] in pyproject.toml{self.refused_file}"
                 )
             self._app = self._assemble(named)
         return self._app
@@ -154,33 +264,35 @@ class Session:
         if not isinstance(found, App):
             tenant = self._tenant_flag or (self.settings.tenant or Setting("", "")).value
             found = found.compile(tenant=tenant or _USUAL_TENANT)
-        if found.store is not None:
+        if found.has_store:
             self._opened.append(found.store)
         named = self._store_flag or self._setting_of_store()
-        if self._store_flag or (found.store is None and named):
-            from milecastle.app.clock import SystemClock
-
-            return found.using(store=self.open(str(named)), clock=SystemClock())
+        if self._store_flag or (not found.has_store and named):
+            return with_store(found, self.open(str(named)))
         return found
 
     def keyring(self) -> Keyring | None:
-        """What opens encrypted threads: the keys of the environment, else those of the app."""
+        """The keyring for encrypted threads: from the environment, else from the app."""
         if self._keyring is None:
             if os.environ.get("MILECASTLE_KEYS"):
-                from milecastle.app.keyring import Keyring
+                from milecastle.app.encryption.keyring import Keyring
 
                 self._keyring = Keyring.from_environment()
                 self._opened.append(self._keyring)
-            elif self.app_reference:
+            elif self.named_app:
                 self._keyring = self.app().encryption
         return self._keyring
+
+    def decode(self, key: ThreadKey, chain: Chain) -> Decoded:
+        """The state at the end of a chain; with the app's types if this call names the app."""
+        return decode(key, chain, self.app().graph if self.typed_app else None, self.keyring)
 
     def _setting_of_store(self) -> str | None:
         return self.settings.store.value if self.settings.store else None
 
     @contextmanager
     def user_code(self) -> Generator[None]:
-        """Where code of the user's runs: with ``--json``, what it prints goes to stderr."""
+        """Context for running user code: with ``--json``, its output goes to stderr."""
         if not self.as_json:
             yield
             return
@@ -188,7 +300,7 @@ class Session:
             yield
 
     def describe_store(self) -> str:
-        """The store in words, without a password."""
+        """A description of the store, without a password."""
         found = self.url()
         return masked(found.value) if found else "the app's store"
 

@@ -2,7 +2,7 @@
 
 Rules:
 
-- A mistake of the user's is a message on stderr and an exit code, never a traceback.
+- A user's mistake is a message on stderr and an exit code, never a traceback.
 - With ``--json`` there is one document on stdout, whatever happens, and nothing else.
 """
 
@@ -16,30 +16,59 @@ from typing import Any, NoReturn
 
 import click
 
-from milecastle.cli.documents import ErrorDocument, ErrorLine, ProblemLine
+from milecastle.app.application import App
 from milecastle.cli.exits import FAILED, STOPPED, code_of
 from milecastle.cli.loading import LoadError
-from milecastle.cli.printing import print_document, say
+from milecastle.cli.printing import print_document, print_lines, say
 from milecastle.cli.session import Session
-from milecastle.errors import DefinitionError, ExecutionError, MilecastleError, ResumeRefused
-from milecastle.model.problem import Problem
+from milecastle.errors import (
+    DefinitionError,
+    ExecutionError,
+    MilecastleError,
+    Problem,
+    ResumeRefused,
+)
+from milecastle.model.checkpoint import CheckpointMetadata
+from milecastle.ports.store import Store
+from milecastle.views.documents import ErrorDocument, ErrorLine, ProblemLine, WrittenDocument
+from milecastle.views.lines import checkpoint_line, names
 
-__all__ = ["app_option", "problem_line", "verb"]
+
+def stored_app(session: Session) -> tuple[App[Any], Store]:
+    """The app, which must have a store, and the store."""
+    app = session.app()
+    if not app.has_store:
+        raise click.UsageError("the app has no store, so it has no threads: set one with --store")
+    return app, app.store
+
+
+def print_written(session: Session, written: CheckpointMetadata, what: str) -> None:
+    """Print the checkpoint that was written."""
+    key = written.key
+    if session.as_json:
+        line = checkpoint_line(written)
+        print_document(WrittenDocument(tenant=key.tenant, thread=key.thread, checkpoint=line))
+        return
+    print_lines([f"{what} {key.thread}@{written.seq} ({written.id}), next: {names(written.next)}"])
+
 
 _COMMON = (
     click.option("--store", metavar="URL", help="The store, as a URL or a registered name."),
-    click.option("--tenant", metavar="NAME", help="Whose threads; 'default' unless set."),
+    click.option("--tenant", metavar="NAME", help="The tenant; 'default' if not set."),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
     click.option("--debug", is_flag=True, help="Show the traceback of an error."),
 )
 
+workspace_option = click.option(
+    "--workspace", metavar="DIR", help="Also include file runs in this workspace."
+)
 app_option = click.option(
-    "--app", metavar="MODULE:ATTRIBUTE", help="The graph's code: an app, a StateGraph, a factory."
+    "--app", metavar="MODULE:ATTRIBUTE", help="The graph: an app, a StateGraph or a factory."
 )
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a verb of ``function(session, **given)``."""
+    """Turn ``function(session, **given)`` into a verb."""
 
     @functools.wraps(function)
     def called(
@@ -85,16 +114,18 @@ def _fail(
     session: Session, error: Exception, code: int, name: str | None, message: str
 ) -> NoReturn:
     if session.debug:
-        say("".join(traceback.format_exception(error)))
+        say(*"".join(traceback.format_exception(error)).splitlines())
     if session.as_json:
         print_document(ErrorDocument(error=_line(error, code, name, message)))
-    say(f"error: {message}" + (f" [{name}]" if name else ""))
-    for note in getattr(error, "__notes__", ()):
-        say(f"  {note}")
+    whole = f"error: {message}" + (f" [{name}]" if name else "")
+    # Only these contain intended newlines. In any other message a newline is part of a name.
+    several = not isinstance(error, MilecastleError) or isinstance(error, DefinitionError)
+    say(*(whole.splitlines() if several else [whole]))
+    say(*(f"  {note}" for note in getattr(error, "__notes__", ())))
     if isinstance(error, ExecutionError):
-        say(_cause(error.cause))
+        say(*(f"  {line}" for line in _cause(error.cause)))
     if name:
-        say(f"  {name} is explained in docs/errors.md")
+        say(f"  `milecastle explain {name}` explains it")
     sys.exit(code)
 
 
@@ -122,8 +153,8 @@ def problem_line(problem: Problem) -> ProblemLine:
     )
 
 
-def _cause(cause: BaseException) -> str:
-    """What the user's node raised, and in which line."""
-    frames = traceback.extract_tb(cause.__traceback__)
-    place = f"\n  {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
-    return f"  {type(cause).__name__}: {cause}{place}"
+def _cause(cause: BaseException) -> list[str]:
+    """The exception of the user's node, and its line."""
+    lines = f"{type(cause).__name__}: {cause}".splitlines()
+    last = next(reversed(traceback.extract_tb(cause.__traceback__)), None)
+    return [*lines, f"{last.filename}:{last.lineno}: {last.line}"] if last else lines

@@ -1,7 +1,7 @@
-"""Answers: what a question takes, as a JSON schema, and whether a value fits it.
+"""Answers: the JSON schema of a question, and whether a value matches it.
 
-A question is asked in one process and answered in another, perhaps by somebody who does not have
-the code. So the type is stored as a schema, and an answer is plain data until it is delivered.
+A question is asked in one process and answered in another, perhaps without access to the code. So
+the type is stored as a schema, and an answer is plain data until it is delivered.
 """
 
 from __future__ import annotations
@@ -9,16 +9,75 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from milecastle.codec.plain import kind_of
 from milecastle.errors import InvalidAnswer, InvalidRequest
+from milecastle.model.printable import path_segment
 
-__all__ = ["as_plain", "check_answer", "deliver", "schema_of"]
+_MAX_WAYS: Final = 1_000_000
+_MAX_PATTERN: Final = 1000
+
+_PIECE: Final = re.compile(
+    r"(?:\\[dDwWsS.\-\\/@+*?()\[\]{}^$|]"  # an escape
+    r"|\[\^?(?:\\.|[^\]\\])+\]"  # a class
+    r"|[^\\\[\](){}|*+?^$])"  # a character
+    r"(?P<repeat>[*+?]|\{(?P<least>\d+)(?P<more>,(?P<most>\d*))?\})?\??",
+    re.DOTALL,
+)
+
+
+def may_match(pattern: str, text: str) -> bool:
+    """Whether a text matches a pattern; also true if checking would take too long.
+
+    A stored schema is data: a regular expression in it must not keep the process busy. Only a
+    sequence of characters and classes with repeats is matched, if its repeats cannot try too many
+    ways. Any other pattern is left to the type that the node declares.
+    """
+    if _ways(pattern, len(text)) > _MAX_WAYS:
+        return True
+    try:
+        return re.search(pattern, text) is not None
+    except (re.error, OverflowError):
+        return True
+
+
+def _ways(pattern: str, size: int) -> float:
+    """The maximum number of ways to match a text of this size; infinite if unknown."""
+    end = len(pattern) - pattern.endswith("$")
+    place, ways = int(pattern.startswith("^")), 1
+    if len(pattern) > _MAX_PATTERN:
+        return float("inf")
+    if not place:
+        ways = size + 1
+    while place < end:
+        piece = _PIECE.match(pattern, place, end)
+        if piece is None:
+            return float("inf")
+        ways *= _choices(piece, size)
+        place = piece.end()
+    return ways
+
+
+def _choices(piece: re.Match[str], size: int) -> int:
+    """How many lengths a piece can match."""
+    repeat = piece["repeat"]
+    if repeat is None or (piece["least"] and not piece["more"]):
+        return 1
+    if repeat == "?":
+        return 2
+    if piece["most"]:
+        return min(size, max(0, int(piece["most"]) - int(piece["least"]))) + 1
+    return size + 1
+
 
 Schema = Mapping[str, Any]
+
+_MAX_CHECKS: Final = 200_000
+"""The maximum number of schema parts compared with an answer: a stored schema may refer to
+itself."""
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
@@ -43,22 +102,22 @@ def schema_of(wanted: Any) -> dict[str, Any] | None:
         return schema | {"format": form} if form else schema  # times without a zone have none
     except TypeError as error:
         raise InvalidRequest(
-            f"answer= is a type that answers can be checked against: {error}"
+            f"answer= must be a type that answers can be validated against: {error}"
         ) from None
 
 
 def as_plain(answer: Any) -> Any:
-    """An answer as plain data: what JSON can say."""
+    """An answer as plain data that JSON can express."""
     try:
         if hasattr(answer, "model_dump"):
             return answer.model_dump(mode="json")
         return msgspec.to_builtins(answer)
     except TypeError as error:
-        raise InvalidAnswer(f"an answer is plain data: {error}") from None
+        raise InvalidAnswer(f"an answer must be plain data: {error}") from None
 
 
 def deliver(answer: Any, wanted: Any) -> Any:
-    """A stored answer in the type that the node asked for."""
+    """A stored answer in the type that the node declared."""
     if wanted is None or wanted is Any:
         return answer
     try:
@@ -67,11 +126,11 @@ def deliver(answer: Any, wanted: Any) -> Any:
         return msgspec.convert(answer, wanted)
     except ValueError as error:
         kind = getattr(wanted, "__name__", str(wanted))
-        raise InvalidAnswer(f"the answer is no {kind}: {_reason(error)}") from None
+        raise InvalidAnswer(f"the answer is not a valid {kind}: {_reason(error)}") from None
 
 
 def _reason(error: ValueError) -> str:
-    """What a type says of a value that it refuses, without the value."""
+    """The message of a type that refuses a value, without the value."""
     if isinstance(error, msgspec.ValidationError):
         return str(error).partition("\n")[0]
     tell: Any = getattr(error, "errors", None)
@@ -83,21 +142,40 @@ def _reason(error: ValueError) -> str:
 
 
 def check_answer(answer: Any, schema: Schema | None) -> None:
-    """Refuse an answer that does not fit; the message names the path, never the value."""
+    """Refuse an invalid answer; the message names the path, never the value."""
     if schema is None:
         return
-    problem = next(_problems(answer, schema, "$", schema), None)
+    try:
+        problem = next(_problems(answer, schema, "$", _Root(schema)), None)
+    except RecursionError:
+        raise InvalidAnswer("its schema refers to itself endlessly") from None
     if problem is not None:
-        raise InvalidAnswer(f"the answer does not fit: {problem}")
+        raise InvalidAnswer(f"the answer is not valid: {problem}")
 
 
-def _problems(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[str]:
+class _Root:
+    """The whole schema, to resolve references in, and how much of it was compared."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._left = _MAX_CHECKS
+
+    def count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidAnswer(
+                f"checking it against its schema takes more than {_MAX_CHECKS} comparisons"
+            )
+
+
+def _problems(value: Any, schema: Schema, path: str, root: _Root) -> Iterator[str]:
+    root.count()
     if "$ref" in schema:
-        schema = _resolve(schema["$ref"], root)
+        schema = _resolve(schema["$ref"], root.schema)
     yield from _type_problems(value, schema, path)
     for name in ("anyOf", "oneOf"):
         if name in schema and not any(_fits(value, choice, path, root) for choice in schema[name]):
-            yield f"{path} fits none of the {len(schema[name])} forms that are taken"
+            yield f"{path} matches none of the {len(schema[name])} accepted forms"
     for part in schema.get("allOf", ()):
         yield from _problems(value, part, path, root)
     yield from _bound_problems(value, schema, path)
@@ -108,7 +186,7 @@ def _problems(value: Any, schema: Schema, path: str, root: Schema) -> Iterator[s
         yield from _array_problems(value, schema, path, root)
 
 
-def _fits(value: Any, schema: Schema, path: str, root: Schema) -> bool:
+def _fits(value: Any, schema: Schema, path: str, root: _Root) -> bool:
     return next(_problems(value, schema, path, root), None) is None
 
 
@@ -133,12 +211,12 @@ def _type_problems(value: Any, schema: Schema, path: str) -> Iterator[str]:
         try:
             msgspec.convert(value, _forms()[form])
         except msgspec.ValidationError:
-            yield f"{path} should be of the form {form}"
+            yield f"{path} should have the form {form}"
 
 
 @cache
 def _forms() -> dict[str, Any]:
-    """The formats of strings that can be told, each with its type."""
+    """The string formats that can be checked, each with its type."""
     from datetime import date, datetime, time, timedelta
     from decimal import Decimal
     from uuid import UUID
@@ -178,7 +256,7 @@ _BOUNDS: tuple[tuple[str, tuple[type, ...], Callable[[Any, Any], bool], str], ..
     ("maxLength", (str,), lambda value, bound: len(value) <= bound, "no longer than"),
     ("minItems", (list, tuple), lambda value, bound: len(value) >= bound, "as long as at least"),
     ("maxItems", (list, tuple), lambda value, bound: len(value) <= bound, "no longer than"),
-    ("pattern", (str,), lambda value, bound: re.search(bound, value) is not None, "of the form"),
+    ("pattern", (str,), lambda value, bound: may_match(bound, value), "of the form"),
 )
 
 
@@ -190,7 +268,7 @@ def _bound_problems(value: Any, schema: Schema, path: str) -> Iterator[str]:
 
 
 def _object_problems(
-    value: dict[str, Any], schema: Schema, path: str, root: Schema
+    value: dict[str, Any], schema: Schema, path: str, root: _Root
 ) -> Iterator[str]:
     known = schema.get("properties", {})
     rest = schema.get("additionalProperties", True)
@@ -201,12 +279,12 @@ def _object_problems(
         if name in known:
             yield from _problems(member, known[name], f"{path}.{name}", root)
         elif isinstance(rest, dict):
-            yield from _problems(member, cast("Schema", rest), f"{path}.{name}", root)
+            yield from _problems(member, cast("Schema", rest), f"{path}{path_segment(name)}", root)
         elif rest is False:
-            yield f"{path}.{name} is not known"
+            yield f"{path}{path_segment(name)} is not allowed"
 
 
-def _array_problems(value: Sequence[Any], schema: Schema, path: str, root: Schema) -> Iterator[str]:
+def _array_problems(value: Sequence[Any], schema: Schema, path: str, root: _Root) -> Iterator[str]:
     first = schema.get("prefixItems", ())
     rest = schema.get("items", True)
     for number, member in enumerate(value):

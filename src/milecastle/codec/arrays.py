@@ -19,8 +19,6 @@ from milecastle.codec.plain import kind_of
 from milecastle.codec.refusal import Refusal
 from milecastle.errors import CodecError
 
-__all__ = ["READERS", "writer_for"]
-
 _encode: Final = Encoder().encode
 _decode: Final = Decoder(list[Any]).decode
 
@@ -32,7 +30,7 @@ _HIGHEST_CODE_POINT: Final = 0x10FFFF
 
 
 def writer_for(kind: type) -> Callable[[Any], Ext] | None:
-    """The function that writes values of ``kind``, or None when it is not NumPy's."""
+    """The function that writes values of ``kind``, or None if it is not a NumPy type."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None
@@ -47,8 +45,8 @@ def _dtype_text(dtype: Any, kind: type) -> str:
     text: str = dtype.str
     if dtype.metadata or dtype.names or not _PLAIN_DTYPE.fullmatch(text):
         raise Refusal(
-            f"its dtype kind '{dtype.kind}' of {dtype.itemsize} bytes is not plain memory that "
-            "every platform has; convert it with .astype(...) or .tolist()",
+            f"its dtype kind '{dtype.kind}' of {dtype.itemsize} bytes is not portable plain "
+            "memory; convert it with .astype(...) or .tolist()",
             kind,
         )
     return text
@@ -74,7 +72,7 @@ def _write_scalar(value: Any) -> Ext:
 def _numpy() -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is None:
-        raise CodecError("it is a NumPy value and numpy is not imported: import numpy first")
+        raise CodecError("it is a NumPy value, but numpy is not imported: import numpy first")
     return numpy
 
 
@@ -84,7 +82,7 @@ def _build(text: str, shape: list[int], order: str, data: bytes) -> Any:
         raise ValueError("not a plain dtype")
     dtype = numpy.dtype(text)
     if math.prod(shape) * dtype.itemsize != len(data):
-        raise ValueError("the shape does not fit the data")
+        raise ValueError("the shape does not match the data")
     view = numpy.ndarray(tuple(shape), dtype=dtype, buffer=data, order=order)
     if dtype.kind == "U" and data:
         points = numpy.frombuffer(data, dtype=f"{text[0]}u4")

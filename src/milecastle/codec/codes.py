@@ -1,7 +1,7 @@
 """The msgpack extension codes of the format.
 
-A code is never given a new meaning: stored bytes live for years. Plain data has no code,
-it is written as msgpack's own types.
+A code never gets a new meaning: stored bytes live for years. Plain data has no code: it is written
+as msgpack's own types.
 """
 
 from __future__ import annotations

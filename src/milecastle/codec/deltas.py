@@ -1,12 +1,13 @@
-"""Deltas: what an entry of the log says about the state, and how states are rebuilt from them.
+"""Deltas: the state changes in an entry of the log, and how states are rebuilt from them.
 
-A payload holds operations, each a code, a channel and a value, in one flat list: code 0 sets
-the channel, the others are built-in reducers applied to what is there. A snapshot is the same
-with every channel set. So a log explains itself: rebuilding needs no schema and no user code.
+A payload contains operations, each a code, a channel and a value, in one flat list: code 0 sets the
+channel, the others are built-in reducers applied to the current value. A snapshot is the same with
+every channel set. So a log is self-describing: rebuilding needs no schema and no user code.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -14,15 +15,41 @@ import msgspec
 import msgspec.msgpack
 
 from milecastle.codec import envelope
-from milecastle.codec.packing import join_lists
+from milecastle.codec.bounds import MAX_CONTAINERS, refuse_excess
+from milecastle.codec.envelope import UNBOUND, PayloadPlace, Sealer, Sealers
 from milecastle.codec.plain import kind_of
-from milecastle.codec.sealing import UNBOUND, Sealer, Sealers
 from milecastle.codec.values import ValueCodec
 from milecastle.errors import CodecError, UnserializableState
 from milecastle.graph.reducers import BUILTIN, SET
+from milecastle.model.checkpoint import DELTA, ROLLUP, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 
-__all__ = ["LogCodec", "Operations", "fold", "replay"]
+
+def join_lists(bodies: Sequence[bytes]) -> bytes:
+    """One packed list with the items of all these packed lists, in turn."""
+    if len(bodies) == 1:
+        return bodies[0]
+    total = 0
+    parts = [b""]
+    for body in bodies:
+        count, start = _head(body)
+        total += count
+        parts.append(body[start:])
+    parts[0] = struct.pack(">BI", 0xDD, total)
+    return b"".join(parts)
+
+
+def _head(body: bytes) -> tuple[int, int]:
+    """How many items a packed list has, and where the first one starts."""
+    first = body[0] if body else 0
+    if first & 0xF0 == 0x90:
+        return first & 0x0F, 1
+    if first == 0xDC and len(body) >= 3:
+        return int.from_bytes(body[1:3]), 3
+    if first == 0xDD and len(body) >= 5:
+        return int.from_bytes(body[1:5]), 5
+    raise CodecError("a payload does not hold a list of operations")
+
 
 Operations = list[Any]
 """``[code, channel, value, code, channel, value, ...]``."""
@@ -36,13 +63,13 @@ _EXTEND: dict[int, Callable[[Any, Any], None]] = {
     2: dict[Any, Any].update,
     6: set[Any].update,
 }
-"""Reducers that are associative, and how to do them in place on values that nobody else holds."""
+"""Associative reducers, and how to apply them in place to values that are not shared."""
 
 
 class LogCodec:
     """Turns operations and states into sealed payloads and back.
 
-    With ``sealers`` payloads are encrypted, and ``for_thread`` gives the codec that does it.
+    With ``sealers`` payloads are encrypted, and ``for_thread`` returns the codec for it.
     """
 
     def __init__(self, values: ValueCodec, *, sealers: Sealers | None = None) -> None:
@@ -57,7 +84,7 @@ class LogCodec:
         self.digest = sealer.digest
 
     def for_thread(self, key: ThreadKey, *, new: bool = False) -> LogCodec:
-        """The codec for one thread; ``new`` says that the thread begins with what it seals."""
+        """The codec for one thread; ``new`` means that the thread starts with what it seals."""
         if self._sealers is None:
             return self
         bound = LogCodec(self._values)
@@ -68,6 +95,40 @@ class LogCodec:
         """The types of this codec with the seals of another."""
         self.seal, self.unseal, self.digest = other.seal, other.unseal, other.digest
         return self
+
+    def seal_entry(self, body: bytes, entry: Entry) -> bytes:
+        """The payload of an entry with this body."""
+        return self.seal(
+            body,
+            PayloadPlace(entry.seq, entry.kind, entry.base_seq, entry.roll_seq, entry.parent_id),
+        )
+
+    def unseal_entry(self, entry: Entry, rolled: int) -> bytes:
+        """The body of an entry. ``rolled`` is the newest rollup or snapshot before it."""
+        return self.unseal(
+            entry.payload,
+            PayloadPlace(entry.seq, entry.kind, entry.base_seq, rolled, entry.parent_id),
+        )
+
+    def unseal_chain(self, entries: Sequence[Entry]) -> list[bytes]:
+        """The bodies of a chain's entries, oldest first, each opened after the others."""
+        bodies: list[bytes] = []
+        cut = 0
+        for entry in entries:
+            bodies.append(self.unseal_entry(entry, cut if entry.kind == ROLLUP else entry.roll_seq))
+            cut = cut if entry.kind == DELTA else entry.seq
+        return bodies
+
+    def unseal_last(self, entries: Sequence[Entry]) -> bytes:
+        """The body of a chain's last entry."""
+        last = entries[-1]
+        cuts = [entry.seq for entry in entries[:-1] if entry.kind != DELTA]
+        rolled = cuts[-1] if last.kind == ROLLUP and cuts else last.roll_seq
+        return self.unseal_entry(last, rolled)
+
+    def unseal_result(self, result: TaskResult) -> bytes:
+        """The body of a task result."""
+        return self.unseal(result.payload, PayloadPlace(result.seq, task=result.task))
 
     def encode(self, operations: Operations, *, node: str | None = None) -> bytes:
         """The body of a payload; ``UnserializableState`` names node and path of a bad value."""
@@ -86,8 +147,13 @@ class LogCodec:
 
     def decode(self, body: bytes) -> Operations:
         """The operations of a body; strict."""
+        refuse_excess(body)
+        return self._decode(body)
+
+    def _decode(self, body: bytes) -> Operations:
+        """The operations of a body that is within the limits."""
         try:
-            found = self._values.decode(body)
+            found = self._values.decode(body, bounded=False)
         except CodecError:
             self._find_damage(body)
             raise
@@ -108,11 +174,11 @@ class LogCodec:
 
     def rebuild(self, bodies: Sequence[bytes]) -> dict[str, Any]:
         """The values after all these bodies in turn; the first is a snapshot."""
-        return replay({}, self.decode(join_lists(bodies)))
+        return replay({}, self._decode(_joined(bodies)))
 
     def roll_up(self, bodies: Sequence[bytes]) -> bytes:
-        """One body with the effect of all these in turn, and as short as it can be."""
-        return self.encode(fold(self.decode(join_lists(bodies))))
+        """One body with the effect of all these in turn, as short as possible."""
+        return self.encode(fold(self._decode(_joined(bodies))))
 
     def _find_culprit(self, operations: Operations, node: str | None) -> None:
         for _, channel, value in _triples(operations):
@@ -120,7 +186,11 @@ class LogCodec:
                 self._values.encode(value, path=f"$.{channel}")
             except UnserializableState as error:
                 raise UnserializableState(
-                    error.reason, path=error.path, type_name=error.type_name, node=node
+                    error.reason,
+                    path=error.path,
+                    type_name=error.type_name,
+                    node=node,
+                    place=error.place,
                 ) from error.__cause__
 
     def _find_damage(self, body: bytes) -> None:
@@ -134,13 +204,21 @@ class LogCodec:
             self._values.decode(bytes(value), path=f"$.{name}")
 
 
+def _joined(bodies: Sequence[bytes]) -> bytes:
+    """One body from many. Limits apply to each separately, as when it was written."""
+    for body in bodies:
+        if len(body) > MAX_CONTAINERS:
+            refuse_excess(body)
+    return join_lists(bodies)
+
+
 def _triples(operations: Operations) -> Iterator[tuple[int, str, Any]]:
     parts = iter(operations)
     return zip(parts, parts, parts, strict=True)
 
 
 def replay(values: dict[str, Any], operations: Operations) -> dict[str, Any]:
-    """Apply operations to ``values`` in place. The values must belong to nobody else."""
+    """Apply operations to ``values`` in place. The values must not be shared."""
     for code, channel, value in _triples(operations):
         if code == SET or channel not in values:
             values[channel] = value
@@ -156,16 +234,16 @@ def _reduce(code: int, old: Any, update: Any) -> Any:
             return _REDUCERS[code].function(old, update)
         except TypeError as error:
             raise CodecError(
-                f"a stored update does not fit the value before it: {error}"
+                f"a stored update does not match the value before it: {error}"
             ) from error
     if type(old) is not type(update):
-        raise CodecError("a stored update is of another type than the value before it")
+        raise CodecError("a stored update has a different type from the value before it")
     extend(old, update)
     return old
 
 
 def fold(operations: Operations) -> Operations:
-    """A shorter list with the same effect: what is overwritten goes, appends are joined.
+    """A shorter list with the same effect: overwritten values are dropped, appends are joined.
 
     The operations must have been decoded for this call: their values are changed in place.
     """

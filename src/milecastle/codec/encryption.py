@@ -2,13 +2,19 @@
 
 Rules:
 
-- A thread has a random key of its own. Who does not have it has nothing of the thread.
-- Bytes open only where they stood: tenant, thread, seq, kind and task are authenticated with them.
-- First compressed, then encrypted; what was decrypted is decompressed within the usual bound.
-- A nonce is 12 random bytes, new for each message. That is sound up to 2**32 messages under one
+- Each thread has its own random key. Without it, nothing of the thread can be read.
+- Bytes can be decrypted only at their position. Authenticated with them are tenant, thread and
+  life; of an entry seq, kind, base_seq, parent and the newest rollup or snapshot before it; of a
+  task result seq and task. So nothing in the middle of a log can be left out, moved or replaced.
+- A *life* of a thread starts with its first entry and ends when it is deleted: 8 random bytes, in
+  each payload. A sealer handles only one life.
+- First compressed, then encrypted; decrypted bytes are decompressed within the usual limit.
+- A nonce is 12 random bytes, new for each message. That is safe for up to 2**32 messages under one
   key: entries and task results for a thread's key, wrapped keys for a key of the keyring.
 
-A sealed payload is the envelope's header, the id of the thread's key, the nonce, the ciphertext.
+A sealed payload is the envelope's header, the id of the thread's key, the life, the nonce, the
+ciphertext. Version 1 had no life, and authenticated neither base_seq nor the preceding entry;
+a thread that has such entries has the life 0.
 """
 
 from __future__ import annotations
@@ -25,32 +31,34 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from milecastle.codec.envelope import (
     COMPRESSED,
     ENCRYPTED,
-    FORMAT_VERSION,
+    ENCRYPTION_VERSION,
+    PayloadPlace,
     compress,
     decompress,
     frame,
     unframe,
 )
 from milecastle.errors import EncryptionError, KeyNotFound, PlaintextRefused
+from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
-
-__all__ = ["KEY_BYTES", "KeyWrapper", "ThreadSealer", "WrappedKey", "new_thread_key"]
 
 KEY_BYTES: Final = 32
 
 _ID_BYTES: Final = 8
+_LIFE_BYTES: Final = 8
 _NONCE_BYTES: Final = 12
-_START: Final = _ID_BYTES + _NONCE_BYTES
+_NO_LIFE: Final = bytes(_LIFE_BYTES)
 _PLACE: Final = struct.Struct(">BBQB")
+_LINKS: Final = struct.Struct(">QQ")
 _RESULT: Final = 255
-"""Stands for a task result where an entry has its kind."""
+"""Marks a task result where an entry has its kind."""
 
 WrappedKey = tuple[str, bytes]
 """The id of the key of the keyring that wraps it, and the wrapped bytes."""
 
 
 def new_thread_key() -> bytes:
-    """The key of a thread that begins: an id, a key to encrypt with and one for digests."""
+    """The key of a new thread: an id, a key to encrypt with and one for digests."""
     return os.urandom(_ID_BYTES + 2 * KEY_BYTES)
 
 
@@ -72,95 +80,134 @@ class KeyWrapper:
 
         Raises:
             KeyNotFound: the keyring does not have the key that it was wrapped with.
-            EncryptionError: it has another one under that id, or the bytes were changed.
+            EncryptionError: it has a different key under that id, or the bytes were changed.
         """
         key_id, data = wrapped
         cipher = self._ciphers.get(key_id)
         if cipher is None:
             raise KeyNotFound(
                 f"a thread's key is wrapped with '{key_id}', which the keyring does not have "
-                f"(it has {', '.join(self._ciphers)}): add it until rotate() was called"
+                f"(it has {', '.join(self._ciphers)}): add that key until rotate() has been called"
             )
         try:
             return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _purpose(address))
         except (InvalidTag, ValueError):
             raise EncryptionError(
-                f"a thread's key does not open with '{key_id}': the keyring has another key "
-                "under this id than the one it was wrapped with, or the stored key was changed"
+                f"a thread's key cannot be unwrapped with '{key_id}': the keyring has a different "
+                "key under this id than the one used to wrap it, or the stored key was changed"
             ) from None
 
 
 class ThreadSealer:
-    """Seals and unseals the payloads of one thread. Without a key it opens and seals nothing."""
+    """Encrypts and decrypts the payloads of one life of a thread. Without a key it does neither.
 
-    def __init__(self, key: ThreadKey, thread_key: bytes | None) -> None:
+    ``new`` means that a life starts. Otherwise it is that of the first payload that is opened, and
+    nothing can be sealed before that.
+    """
+
+    def __init__(self, key: ThreadKey, thread_key: bytes | None, *, new: bool = False) -> None:
         self._thread = key.thread
+        self._life = os.urandom(_LIFE_BYTES) if new else None
         self._id = thread_key[:_ID_BYTES] if thread_key else b""
         self._digest_key = thread_key[-KEY_BYTES:] if thread_key else b""
         self._cipher = AESGCM(thread_key[_ID_BYTES:-KEY_BYTES]) if thread_key else None
         self._owner = b"milecastle payload\0" + _framed(key.tenant) + _framed(key.thread) + self._id
 
-    def seal(self, body: bytes, seq: int, kind: int = 0, task: str | None = None) -> bytes:
-        """Compress and encrypt ``body`` for its place."""
+    def seal(self, body: bytes, place: PayloadPlace) -> bytes:
+        """Compress and encrypt ``body`` for its position."""
         if self._cipher is None:
-            raise self._missing(seq)
+            raise self._missing(place.seq)
+        life = self._life
+        if life is None:
+            if place.seq:
+                raise RuntimeError(
+                    "an entry of the thread must be decrypted before one is encrypted"
+                )
+            life = _NO_LIFE  # a cached result: it belongs to the thread's key but to no life
         flags, body = compress(body)
         flags |= ENCRYPTED
         nonce = os.urandom(_NONCE_BYTES)
-        data = self._cipher.encrypt(nonce, body, self._place(flags, seq, kind, task))
-        return frame(flags, self._id + nonce + data)
+        bound = self._bound(ENCRYPTION_VERSION, flags, place) + self._links(life, place)
+        data = self._cipher.encrypt(nonce, body, bound)
+        return frame(flags, self._id + life + nonce + data, ENCRYPTION_VERSION)
 
-    def unseal(self, payload: bytes, seq: int, kind: int = 0, task: str | None = None) -> bytes:
-        """The body that was sealed for this place.
+    def unseal(self, payload: bytes, place: PayloadPlace) -> bytes:
+        """The body that was sealed for this position.
 
-        Raises:
-            CodecError: the payload is damaged.
-            PlaintextRefused: it is not encrypted.
-            KeyNotFound: the key that it was sealed with is not there any more.
-            EncryptionError: it does not open here.
+        Raises: CodecError: the payload is damaged. PlaintextRefused: it is not encrypted.
+        KeyNotFound: the key that it was sealed with no longer exists. EncryptionError: it cannot be
+        decrypted here.
         """
-        flags, data = unframe(payload)
+        seq = place.seq
+        version, flags, data = unframe(payload)
         if not flags & ENCRYPTED:
             raise PlaintextRefused(
-                f"the entry with seq {seq} of thread '{self._thread}' is not encrypted and must "
-                "be: it was written without a keyring; read it without one and write it anew",
+                f"the entry with seq {seq} of thread '{self._thread}' is not encrypted but must "
+                "be: it was written without a keyring; read it without one and write it again",
                 thread=self._thread,
                 seq=seq,
             )
         if self._cipher is None or data[:_ID_BYTES] != self._id:
             raise self._missing(seq)
-        nonce = data[_ID_BYTES:_START]
+        bound = self._bound(version, flags, place)
+        life, start = _NO_LIFE, _ID_BYTES
+        if version == ENCRYPTION_VERSION:
+            start += _LIFE_BYTES
+            life = data[_ID_BYTES:start]
+            bound += self._links(life, place)
+        nonce, data = data[start : start + _NONCE_BYTES], data[start + _NONCE_BYTES :]
         try:
-            body = self._cipher.decrypt(nonce, data[_START:], self._place(flags, seq, kind, task))
+            body = self._cipher.decrypt(nonce, data, bound)
         except (InvalidTag, ValueError):
-            raise EncryptionError(
-                f"the entry with seq {seq} of thread '{self._thread}' does not open: it was "
-                "written for another place, or somebody changed it; restore it from a copy",
-                thread=self._thread,
-                seq=seq,
-            ) from None
+            raise self._refused(seq, "written for another position, or modified") from None
+        if seq and self._life is None:
+            self._life = life
+        elif seq and life != self._life:
+            raise self._refused(seq, "written for an earlier thread of the same name, now deleted")
         return decompress(body) if flags & COMPRESSED else body
 
     def digest(self, body: bytes) -> str:
-        """Tells two bodies apart, and tells nothing to who does not have the key."""
+        """Distinguishes two bodies, and reveals nothing without the key."""
         if self._cipher is None:
             raise self._missing(0)
         return hmac.digest(self._digest_key, body, "sha256")[:16].hex()
 
-    def _place(self, flags: int, seq: int, kind: int, task: str | None) -> bytes:
-        if task is None:
-            return self._owner + _PLACE.pack(FORMAT_VERSION, flags, seq, kind)
-        name = task.encode("utf-8", "surrogatepass")
-        return self._owner + _PLACE.pack(FORMAT_VERSION, flags, seq, _RESULT) + name
+    def _bound(self, version: int, flags: int, place: PayloadPlace) -> bytes:
+        """What version 1 authenticated."""
+        if place.task is None:
+            return self._owner + _PLACE.pack(version, flags, place.seq, place.kind)
+        packed = _PLACE.pack(version, flags, place.seq, _RESULT)
+        return self._owner + packed + _bytes_of(place.task)
 
-    def _missing(self, seq: int) -> KeyNotFound:
-        return KeyNotFound(
-            f"thread '{self._thread}' does not have the key that this was encrypted with: it was "
-            "erased, and the thread with it; or this stood in another thread, or was never "
-            "encrypted; or the keyring names another store of keys",
+    def _links(self, life: bytes, place: PayloadPlace) -> bytes:
+        """What version 2 also authenticates. Pruning creates snapshots, which depend on nothing."""
+        if place.task is not None:
+            return life
+        links = _LINKS.pack(place.base_seq, 0 if place.kind == SNAPSHOT else place.rolled)
+        parent = place.parent_id
+        return life + links + (b"" if parent is None else b"\1" + _bytes_of(parent))
+
+    def _refused(self, seq: int, why: str) -> EncryptionError:
+        return EncryptionError(
+            f"the entry with seq {seq} of thread '{self._thread}' cannot be decrypted: it was "
+            f"{why}; "
+            "restore the thread from a copy",
             thread=self._thread,
             seq=seq,
         )
+
+    def _missing(self, seq: int) -> KeyNotFound:
+        return KeyNotFound(
+            f"thread '{self._thread}' has no key to decrypt this: the key was erased with the "
+            "thread, the data belongs to another thread or was never encrypted, or the keyring "
+            "uses another key store",
+            thread=self._thread,
+            seq=seq,
+        )
+
+
+def _bytes_of(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _framed(text: str) -> bytes:

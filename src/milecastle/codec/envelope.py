@@ -2,43 +2,100 @@
 
 Rules:
 
-- The first six bytes (version, flags, CRC-32 of version, flags and body, big-endian) keep this
-  form in every version to come, so that damage is told apart from a newer format.
+- The first six bytes (version, flags, CRC-32 of version, flags and body, big-endian) keep this form
+  in every future version, so that damage can be distinguished from a newer format.
 - A body over ``COMPRESS_ABOVE`` bytes is compressed with zstd when that makes it smaller.
 - Decompression is bounded by ``MAX_BYTES``, whatever the compressed frame claims.
-- What is encrypted says so in its flags. It is never opened here, only told apart.
+- Encrypted payloads have a flag and a separate version. They are not opened here.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
-from typing import Final
+from typing import Final, NoReturn, Protocol
 from zlib import crc32
 
-from milecastle.codec.limits import MAX_BYTES
+import msgspec
+
+from milecastle.codec.bounds import MAX_BYTES
 from milecastle.errors import CodecError, FormatTooNew, NoKeyring
+from milecastle.model.keys import ThreadKey
+
+
+class PayloadPlace(msgspec.Struct, frozen=True, gc=False):
+    """Where a payload is in the log of its thread.
+
+    An entry has all but ``task``; ``rolled`` is the newest rollup or snapshot before it. A task
+    result has the ``seq`` of the head and the ``task``; a result in a cache has ``seq`` 0.
+    """
+
+    seq: int = 0
+    kind: int = 0
+    base_seq: int = 0
+    rolled: int = 0
+    parent_id: str | None = None
+    task: str | None = None
+
+
+class Sealer(Protocol):
+    """Converts bodies to payloads and back, each for its position in the log.
+
+    The envelope itself is a sealer: it ignores the position.
+    """
+
+    def seal(self, body: bytes, place: PayloadPlace) -> bytes:
+        """The payload to store at this position."""
+        ...
+
+    def unseal(self, payload: bytes, place: PayloadPlace) -> bytes:
+        """The body that was sealed for this position; otherwise ``CodecError``."""
+        ...
+
+    def digest(self, body: bytes) -> str:
+        """A digest that distinguishes bodies of one thread."""
+        ...
+
+
+class Sealers(Protocol):
+    """Has a sealer for each thread."""
+
+    def sealer(self, key: ThreadKey, *, new: bool) -> Sealer:
+        """The thread's sealer; ``new`` means that the thread starts and may get a key."""
+        ...
+
+
+class _Unbound:
+    """Used until a thread's sealer is requested, so that nothing is stored unencrypted."""
+
+    def seal(self, body: bytes, place: PayloadPlace) -> NoReturn:
+        raise RuntimeError(
+            "an encrypting codec encrypts for one thread: call for_thread(key) first"
+        )
+
+    def unseal(self, payload: bytes, place: PayloadPlace) -> NoReturn:
+        raise RuntimeError(
+            "an encrypting codec decrypts for one thread: call for_thread(key) first"
+        )
+
+    def digest(self, body: bytes) -> NoReturn:
+        raise RuntimeError(
+            "an encrypting codec computes digests for one thread: call for_thread(key) first"
+        )
+
+
+UNBOUND = _Unbound()
+
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-__all__ = [
-    "COMPRESSED",
-    "COMPRESS_ABOVE",
-    "ENCRYPTED",
-    "FORMAT_VERSION",
-    "compress",
-    "decompress",
-    "digest",
-    "frame",
-    "seal",
-    "unframe",
-    "unseal",
-]
-
 FORMAT_VERSION: Final = 1
+ENCRYPTION_VERSION: Final = 2
+"""The version that encrypted payloads are written in; version 1 is still read."""
+
 COMPRESS_ABOVE: Final = 4096
 COMPRESSED: Final = 1
 ENCRYPTED: Final = 2
@@ -50,14 +107,14 @@ _PLAIN_HEAD: Final = bytes((FORMAT_VERSION, 0))
 _PLAIN_START: Final = crc32(_PLAIN_HEAD)
 
 
-def seal(body: bytes, seq: int = 0, kind: int = 0, task: str | None = None) -> bytes:
-    """Wrap ``body`` for storing. Where it stands is no matter as long as it is not encrypted."""
+def seal(body: bytes, place: PayloadPlace | None = None) -> bytes:
+    """Wrap ``body`` for storing. Its position matters only if it is encrypted."""
     if len(body) > COMPRESS_ABOVE:
         return frame(*compress(body))
     return _PLAIN_HEAD + crc32(body, _PLAIN_START).to_bytes(4) + body
 
 
-def unseal(payload: bytes, seq: int = 0, kind: int = 0, task: str | None = None) -> bytes:
+def unseal(payload: bytes, place: PayloadPlace | None = None) -> bytes:
     """The body that was sealed.
 
     Raises:
@@ -69,10 +126,11 @@ def unseal(payload: bytes, seq: int = 0, kind: int = 0, task: str | None = None)
         body = payload[6:]
         if crc32(body, _PLAIN_START).to_bytes(4) == payload[2:6]:
             return body
-    flags, body = unframe(payload)
+    _, flags, body = unframe(payload)
     if flags & ENCRYPTED:
+        seq = place.seq if place else 0
         raise NoKeyring(
-            f"the entry with seq {seq} is encrypted and no keyring was given: "
+            f"the entry with seq {seq} is encrypted, but no keyring was given: "
             "compile(encryption=Keyring(...)) or open_store(url, encryption=Keyring(...))",
             seq=seq,
         )
@@ -80,28 +138,31 @@ def unseal(payload: bytes, seq: int = 0, kind: int = 0, task: str | None = None)
 
 
 def digest(body: bytes) -> str:
-    """Tells two bodies apart; not a secret."""
-    return f"{len(body)}-{crc32(body):08x}"
+    """A digest that distinguishes bodies; not a secret."""
+    from hashlib import blake2b
+
+    return blake2b(body, digest_size=16).hexdigest()
 
 
-def frame(flags: int, body: bytes) -> bytes:
+def frame(flags: int, body: bytes, version: int = FORMAT_VERSION) -> bytes:
     """The header with these flags, then ``body`` as it is."""
-    return _HEADER.pack(FORMAT_VERSION, flags, _checksum(FORMAT_VERSION, flags, body)) + body
+    return _HEADER.pack(version, flags, _checksum(version, flags, body)) + body
 
 
-def unframe(payload: bytes) -> tuple[int, bytes]:
-    """The flags and what follows the header, undamaged and of a format that is known."""
+def unframe(payload: bytes) -> tuple[int, int, bytes]:
+    """Version, flags and the rest after the header, undamaged and of a known format."""
     if len(payload) < _HEADER.size:
         raise CodecError("the stored bytes are damaged: they are too short")
     version, flags, checksum = _HEADER.unpack_from(payload)
     body = payload[_HEADER.size :]
     if _checksum(version, flags, body) != checksum:
         raise CodecError("the stored bytes are damaged: their checksum does not match")
-    if version > FORMAT_VERSION:
-        raise FormatTooNew(found=version, supported=FORMAT_VERSION, place="a stored value")
-    if version < FORMAT_VERSION or flags & ~(COMPRESSED | ENCRYPTED):
+    if version > ENCRYPTION_VERSION:
+        raise FormatTooNew(found=version, supported=ENCRYPTION_VERSION, place="a stored value")
+    newest = ENCRYPTION_VERSION if flags & ENCRYPTED else FORMAT_VERSION
+    if not FORMAT_VERSION <= version <= newest or flags & ~(COMPRESSED | ENCRYPTED):
         raise CodecError(f"no format has version {version} with flags {flags}")
-    return flags, body
+    return version, flags, body
 
 
 def compress(body: bytes) -> tuple[int, bytes]:
@@ -114,7 +175,7 @@ def compress(body: bytes) -> tuple[int, bytes]:
 
 
 def decompress(body: bytes) -> bytes:
-    """What was compressed, if it is within the limit."""
+    """The decompressed body, if it is within the limit."""
     try:
         size = zstd.get_frame_info(body).decompressed_size
         if not size or size > MAX_BYTES:
@@ -122,9 +183,9 @@ def decompress(body: bytes) -> bytes:
         decompressor = zstd.ZstdDecompressor(options=_WINDOW)
         plain = decompressor.decompress(body, max_length=size + 1)
     except zstd.ZstdError:
-        raise CodecError("the stored bytes are damaged: they do not decompress") from None
+        raise CodecError("the stored bytes are damaged: they cannot be decompressed") from None
     if not decompressor.eof or decompressor.unused_data or len(plain) != size:
-        raise CodecError("the stored bytes are damaged: they do not decompress")
+        raise CodecError("the stored bytes are damaged: they cannot be decompressed")
     return plain
 
 

@@ -1,8 +1,8 @@
-"""Objects of declared types: how each kind is taken apart and put together again.
+"""Objects of declared types: how each kind is converted to parts and back.
 
-A shape belongs to one class. Taking apart refuses whatever would be lost; putting together
-runs neither ``__init__`` nor validators nor ``__post_init__`` (msgspec structs excepted, which
-have no other way in) and insists on exactly the fields that the class has today.
+A shape belongs to one class. Conversion refuses whatever would be lost; reconstruction runs neither
+``__init__`` nor validators nor ``__post_init__`` (except for msgspec structs, which cannot avoid
+it) and requires exactly the fields that the class has now.
 """
 
 from __future__ import annotations
@@ -19,17 +19,6 @@ from milecastle.codec import codes
 from milecastle.codec.plain import kind_of
 from milecastle.codec.refusal import Refusal
 from milecastle.errors import CodecError
-
-__all__ = [
-    "AdaptedShape",
-    "MemberShape",
-    "ModelShape",
-    "RecordShape",
-    "Shape",
-    "StructShape",
-    "is_storable",
-    "shape_for",
-]
 
 Section: TypeAlias = "dict[str, Any] | None"
 
@@ -63,7 +52,7 @@ class RecordShape:
         return [self._values(value)]
 
     def build(self, sections: list[Section]) -> object:
-        """The object whose parts these are."""
+        """The object with these parts."""
         (values,) = sections
         values = _matching(values, self._expected, self.name)
         if self._computed is not None:
@@ -75,7 +64,7 @@ class RecordShape:
         return made
 
     def parts(self, value: Any) -> list[object]:
-        """What stands one level below ``value``."""
+        """The values one level below ``value``."""
         return [getattr(value, name) for name in self._fields]
 
     def _values(self, value: Any) -> dict[str, Any]:
@@ -102,7 +91,7 @@ class StructShape(RecordShape):
         return tuple[str, ...](cls.__struct_fields__)
 
     def build(self, sections: list[Section]) -> object:
-        """The struct whose fields these are."""
+        """The struct with these fields."""
         (values,) = sections
         return self.cls(**_matching(values, self._expected, self.name))
 
@@ -122,7 +111,7 @@ class ModelShape(RecordShape):
     def sections(self, value: Any) -> list[Section]:
         """Fields, extra fields, private attributes, and the names of the fields that were set."""
         self._refuse_extras(value)
-        private: Section = None if self._is_root else value.__pydantic_private__
+        private: Section = None if self._is_root else getattr(value, "__pydantic_private__", None)
         if private:
             undefined = sys.modules["pydantic_core"].PydanticUndefined
             private = {name: part for name, part in private.items() if part is not undefined}
@@ -131,7 +120,7 @@ class ModelShape(RecordShape):
         return [self._values(value), extra, private, was_set]
 
     def parts(self, value: Any) -> list[object]:
-        """What stands one level below ``value``."""
+        """The values one level below ``value``."""
         return [part for section in self.sections(value) for part in (section or {}).values()]
 
     def _values(self, value: Any) -> dict[str, Any]:
@@ -142,7 +131,7 @@ class ModelShape(RecordShape):
             raise Refusal("one of its fields was never set", self.cls) from None
 
     def build(self, sections: list[Section]) -> object:
-        """The model whose parts these are."""
+        """The model with these parts."""
         values, extra, private, was_set = sections
         values = _matching(values, self._expected, self.name)
         _no_others(extra, None if self._has_extra else frozenset[str](), self.name)
@@ -163,7 +152,7 @@ class ModelShape(RecordShape):
 
 
 class MemberShape:
-    """An enum; members are known by name, and combinations of flags by value."""
+    """An enum; members are identified by name, and combinations of flags by value."""
 
     code = codes.MEMBER
 
@@ -172,11 +161,11 @@ class MemberShape:
         self.name = name
 
     def take(self, value: Any) -> object:
-        """What stands for the member."""
+        """The stored form of the member."""
         return value._value_ if isinstance(value, Flag) else value._name_
 
     def build(self, part: object) -> object:
-        """The member that ``part`` stands for."""
+        """The member that ``part`` represents."""
         try:
             member = self._combination(part) if issubclass(self.cls, Flag) else self._member(part)
         except (KeyError, ValueError, TypeError):
@@ -198,7 +187,7 @@ class MemberShape:
 
 
 class AdaptedShape:
-    """A type that users registered with a pair of functions."""
+    """A type registered with a pair of functions."""
 
     code = codes.ADAPTED
 
@@ -215,7 +204,7 @@ class AdaptedShape:
         self._from_plain = from_plain
 
     def take(self, value: Any) -> object:
-        """What the user's function makes of ``value``."""
+        """The result of the user's function for ``value``."""
         try:
             return self._to_plain(value)
         except Exception as error:
@@ -223,7 +212,7 @@ class AdaptedShape:
             raise Refusal(reason, self.cls) from error
 
     def build(self, part: object) -> object:
-        """What the user's function makes of ``part``."""
+        """The result of the user's function for ``part``."""
         try:
             return self._from_plain(part)
         except Exception as error:
@@ -235,7 +224,7 @@ Shape: TypeAlias = RecordShape | MemberShape | AdaptedShape
 
 
 def is_storable(cls: type) -> bool:
-    """Whether ``cls`` is of a kind that needs no functions of the user's."""
+    """Whether ``cls`` is a kind that needs no user functions."""
     return _kind_of(cls) is not None
 
 
@@ -261,7 +250,7 @@ def _kind_of(cls: Any) -> Callable[[Any, str], Shape] | None:
 
 
 def _is_python_all_through(cls: type) -> bool:
-    """False when a built-in base (list, Exception, ...) holds content besides the fields."""
+    """False if a built-in base (list, Exception, ...) has content besides the fields."""
     return all(base is object or base.__flags__ & _HEAP_TYPE for base in cls.__mro__)
 
 
@@ -276,7 +265,7 @@ def _other_slots(cls: Any, fields: frozenset[str]) -> tuple[str, ...]:
 
 
 def _is_computed(cls: type, name: str) -> bool:
-    """Whether setting an attribute would run code of the user's."""
+    """Whether setting an attribute would run user code."""
     found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
     kind = kind_of(found)
     return hasattr(kind, "__set__") and kind is not MemberDescriptorType

@@ -1,15 +1,15 @@
-"""Values as a pickle that anybody can load, read by a machine that can do nothing but data.
+"""Values as a pickle that any Python can load, read by an interpreter that can only produce data.
 
-Writing: the codec makes msgpack of a value, and that is written again, opcode by opcode.
+Writing: the codec converts a value to msgpack, which is then written opcode by opcode.
 Reading: the opcodes become msgpack again, and the codec reads that. So types, limits and errors
-are those of the stores, and there is one place that makes objects.
+are those of the stores, and only one place creates objects.
 
 Rules:
 
-- Only the opcodes that are written are read. There is no memo, so nothing is shared and nothing
-  can multiply; nothing is imported and nothing is called.
-- A global stands for one of the two functions below or for a declared type, by exact name
-  (``__main__`` stands for the module that was run as a script), and nowhere else.
+- Only the opcodes that are written are read. There is no memo, so nothing is shared and nothing can
+  expand; nothing is imported and nothing is called.
+- A global is one of the two functions below or a declared type, by exact name (``__main__`` is the
+  module that was run as a script), and nothing else.
 - ``rebuild`` and ``leaf`` are what a plain ``pickle.load`` calls. Their names are in files that
   live for years: never rename or move them.
 """
@@ -23,23 +23,22 @@ from typing import Any, Final, NamedTuple
 from msgspec.msgpack import Decoder, Encoder, Ext
 
 from milecastle.codec import arrays, codes, scalars
-from milecastle.codec.limits import MAX_BYTES, MAX_DEPTH
+from milecastle.codec.bounds import MAX_BYTES, MAX_DEPTH
 from milecastle.codec.objects import RecordShape, Shape, is_storable, shape_for
 from milecastle.codec.plain import SCALARS, kind_of
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.errors import UnserializableState, UntrustedFile
 
-__all__ = ["MAX_PICKLE", "PickleCodec", "leaf", "rebuild"]
-
 MAX_PICKLE: Final = 2 * MAX_BYTES
 """Size of a pickle."""
 
 _MAX_CONTAINERS: Final = 1 << 22
-"""How many containers a pickle may hold: an empty one takes a byte here and many in memory."""
+"""The maximum number of containers in a pickle: an empty one takes a byte here and many in
+memory."""
 
 _MAX_MARKS: Final = 2 * MAX_DEPTH + 16
-"""How many containers may be open at once: an object takes two, its arguments and its fields."""
+"""The maximum nesting of containers: an object takes two, its arguments and its fields."""
 
 _HERE: Final = "milecastle.codec.pickles"
 _LEAVES: Final = {**scalars.READERS, **arrays.READERS}
@@ -52,7 +51,7 @@ _count: Final = struct.Struct("<I")
 
 
 def rebuild(cls: type, name: str, *parts: Any) -> object:
-    """The object of a declared type, for ``pickle.load``; its plain form if nobody knows it."""
+    """The object of a declared type, for ``pickle.load``; its plain form if the type is unknown."""
     shape: Shape | None = shape_for(cls, name) if is_storable(cls) else TypeRegistry().find(name)
     if isinstance(shape, RecordShape):
         return shape.build(list(parts))
@@ -87,13 +86,13 @@ class PickleCodec:
         """The value of a pickle that ``dumps`` wrote.
 
         Raises:
-            UntrustedFile: it holds anything that ``dumps`` does not write.
-            CodecError: a type is not what it was when the value was written.
+            UntrustedFile: it contains anything that ``dumps`` does not write. CodecError: a type
+            has changed since the value was written.
         """
         return self._values.decode(self._wire(data, self._registry))
 
     def outline(self, data: bytes) -> object:
-        """The value of a pickle with ``None`` for every object: readable whatever is declared."""
+        """The value of a pickle with ``None`` for every object: readable without the types."""
         return self._values.decode(self._wire(data, None))
 
     def _wire(self, data: bytes, registry: TypeRegistry | None) -> bytes:
@@ -101,15 +100,15 @@ class PickleCodec:
             raise UntrustedFile(f"it is larger than {MAX_PICKLE} bytes")
         try:
             return _pack(_Machine(registry, data).run())
-        except UntrustedFile:
+        except (UntrustedFile, MemoryError):
             raise
         except Exception as error:
-            # Whatever hostile opcodes trip over; its text may hold values, so it is not shown.
-            raise UntrustedFile(f"it is not put together as one ({type(error).__name__})") from None
+            # Any error caused by hostile opcodes; its text may contain values, so it is not shown.
+            raise UntrustedFile(f"it is malformed ({type(error).__name__})") from None
 
 
 class _Opcodes(bytes):
-    """Opcodes that wait until what stands before them is written."""
+    """Opcodes that wait until the preceding ones are written."""
 
 
 class _Writer:
@@ -190,7 +189,7 @@ class _Writer:
     def _object(self, parts: list[Any]) -> None:
         shape = self._registry.find(parts[0])
         if shape is None:
-            raise LookupError("the codec wrote a type that the registry does not have")
+            raise LookupError("the codec wrote a type that is not in the registry")
         self._global(_HERE, "rebuild")
         self._put(b"(")
         self._global(shape.cls.__module__, shape.cls.__qualname__)
@@ -211,20 +210,20 @@ _NESTS: Final = {
 
 
 class _Name(NamedTuple):
-    """A global that was named. It is never looked up."""
+    """A named global. It is never looked up."""
 
     module: str
     name: str
 
 
 class _Open(NamedTuple):
-    """A container that has been begun, and is still empty."""
+    """A container that has been opened and is still empty."""
 
     code: int | None
 
 
 class _Machine:
-    """Turns opcodes into what msgpack encodes. It holds data and cannot do anything else.
+    """Turns opcodes into what msgpack encodes. It holds only data.
 
     Without a registry every object becomes ``None``.
     """
@@ -261,21 +260,21 @@ class _Machine:
 
     def run(self) -> object:
         if bytes(self._take(2)) != b"\x80\x04":
-            raise UntrustedFile("it does not begin like one")
+            raise UntrustedFile("it does not start with the expected header")
         while (opcode := self._take(1)[0]) != ord("."):
             step = self._opcodes.get(opcode)
             if step is None:
-                raise UntrustedFile(f"opcode 0x{opcode:02x} is never written to one")
+                raise UntrustedFile(f"opcode 0x{opcode:02x} is never written by milecastle")
             step()
         (value,) = self._stack
         if self._outer or self._at != len(self._data):
-            raise UntrustedFile("it does not end like one")
+            raise UntrustedFile("it does not end with the expected marker")
         return _settled(value)
 
     def _take(self, size: int) -> memoryview:
         end = self._at + size
         if end > len(self._data):
-            raise UntrustedFile("it says that it is longer than it is")
+            raise UntrustedFile("its recorded length exceeds its actual length")
         taken, self._at = self._data[self._at : end], end
         return taken
 
@@ -299,14 +298,14 @@ class _Machine:
         self._stack = []
 
     def _opened(self) -> list[Any]:
-        """What stands above the last mark."""
+        """The items above the last mark."""
         items, self._stack = self._stack, self._outer.pop()
         return items
 
     def _close(self, kind: _Open) -> None:
         items = [_settled(item) for item in self._opened()]
         if self._stack.pop() is not kind:
-            raise UntrustedFile("a container is filled that was not begun")
+            raise UntrustedFile("a container is filled before it was opened")
         if kind is _DICT:
             self._stack.append(_pairs(items))
         else:
@@ -334,10 +333,10 @@ class _Machine:
         elif function == _LEAF:
             code, body = arguments
             if code not in _LEAVES or type(body) is not bytes:
-                raise UntrustedFile("a scalar is of no known kind")
+                raise UntrustedFile("a scalar has an unknown kind")
             self._stack.append(Ext(code, body))
         else:
-            raise UntrustedFile("it asks for something to be called")
+            raise UntrustedFile("it asks for a function call")
 
     def _object(self, named: _Name, name: str, *parts: object) -> Ext | None:
         if type(named) is not _Name or type(name) is not str:
@@ -350,8 +349,8 @@ class _Machine:
             shape = None
         if shape is None or not _is_name_of(named, shape.cls):
             raise UntrustedFile(
-                f"its type {f'{named.module}.{named.name}'!a} is not declared by the state, nor "
-                "registered: import its module and call milecastle.register_type(...) first"
+                f"its type {f'{named.module}.{named.name}'!a} is neither declared by the state "
+                "nor registered: import its module and call milecastle.register_type(...) first"
             )
         return Ext(shape.code, _pack([name, *map(_settled, parts)]))
 
@@ -364,17 +363,17 @@ _LEAF: Final = _Name(_HERE, "leaf")
 
 
 def _settled(value: Any) -> object:
-    """A value that may stand in a container: names, and containers that were left open, may not."""
+    """A value that may be in a container: not a name, nor a container that was left open."""
     kind = kind_of(value)
     if kind is tuple:
         return Ext(codes.TUPLE, _pack([_settled(item) for item in value]))
     if kind is _Name or kind is _Open:
-        raise UntrustedFile("a name stands where a value should be")
+        raise UntrustedFile("a name is where a value should be")
     return value
 
 
 def _pairs(items: list[Any]) -> object:
-    """A dict of keys and values in turn, in the form that the codec writes."""
+    """A dict of alternating keys and values, in the form that the codec writes."""
     keys, values = items[::2], items[1::2]
     pairs = list(zip(keys, values, strict=True))
     if SCALARS.issuperset(map(type, keys)):

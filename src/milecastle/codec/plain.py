@@ -1,4 +1,4 @@
-"""Which values msgpack holds by itself.
+"""Which values msgpack supports natively.
 
 Types are compared exactly: a subclass of a plain type is not plain. Most state is plain, and
 this check runs at every step, so whole containers are checked at the interpreter's C speed.
@@ -10,9 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from typing import Any, Final
 
-from milecastle.codec.limits import MAX_DEPTH
-
-__all__ = ["SCALARS", "is_plain", "kind_of"]
+from milecastle.codec.bounds import MAX_DEPTH
 
 SCALARS: Final[frozenset[type[object]]] = frozenset({type(None), bool, int, float, str, bytes})
 """Types that msgpack has; also the types of keys that its maps may have here."""
@@ -20,7 +18,7 @@ SCALARS: Final[frozenset[type[object]]] = frozenset({type(None), bool, int, floa
 _MANY: Final = 16
 
 kind_of: Final[Callable[[object], type[object]]] = type
-"""``type(value)``, which type checkers else take for a type of unknown contents."""
+"""``type(value)``, which type checkers otherwise treat as a type of unknown contents."""
 
 
 def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
@@ -62,7 +60,10 @@ def _are_keys(keys: Collection[object]) -> bool:
 
 
 def _is_settled(items: Collection[object], room: int) -> bool:
-    """Whether many items are scalars all, or rows of scalars all; False if it takes a look."""
+    """Whether all of many items are scalars, or rows of scalars.
+
+    False if that needs a closer look.
+    """
     if len(items) < _MANY:
         return False
     kinds = _kinds(items)

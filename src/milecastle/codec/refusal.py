@@ -1,16 +1,23 @@
-"""Why a value cannot be stored, and where it stands.
+"""Why a value cannot be stored, and where it is.
 
-A `Refusal` is raised at the value. Each container that it passes on its way up adds its own
-segment, so that a path costs nothing while all goes well.
+A `Refusal` is raised at the value. Each container on the way up adds its own segment, so that a
+path costs nothing unless there is an error.
+
+A key of a dict is data: messages name its position (``$.people[key 3]``), and only the attribute
+``path`` of the error has the key. Fields of classes and keys of the state are names.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, Final, cast
 
-__all__ = ["Refusal", "hint_for", "key_segment", "type_name"]
+from msgspec.msgpack import Decoder, Ext
 
-_KEY_LENGTH: Final = 40
+from milecastle.codec import codes
+from milecastle.model.printable import path_segment
+
 _PATH_LENGTH: Final = 40
 _RESOURCES: Final = frozenset(
     {"_io", "_thread", "threading", "socket", "_socket", "ssl", "_ssl", "sqlite3", "subprocess"}
@@ -26,7 +33,7 @@ _CONVERSIONS: Final = {
     "deque": "convert it with list(...)",
     "array": "convert it with list(...)",
     "mappingproxy": "convert it with dict(...)",
-    "ZoneInfo": "keep the name of the zone instead",
+    "ZoneInfo": "store the name of the zone instead",
     "PosixPath": "convert it with str(...)",
     "WindowsPath": "convert it with str(...)",
 }
@@ -41,15 +48,15 @@ class Refusal(Exception):
         super().__init__(reason)
         self.reason = reason
         self.type_name = type_name(kind)
-        self.segments: list[str] = []
+        self.segments: list[tuple[str, str]] = []
 
-    def within(self, segment: str) -> None:
-        """Note one more container on the way up."""
-        self.segments.append(segment)
+    def within(self, segment: str, shown: str = "") -> None:
+        """Note one more container on the way up, and how a message shows it if not as it is."""
+        self.segments.append((segment, shown or segment))
 
-    def path(self, root: str) -> str:
-        """The place of the value, seen from ``root``; a very long path without its middle."""
-        segments = self.segments[::-1]
+    def path(self, root: str, *, shown: bool = False) -> str:
+        """The path of the value from ``root``; a very long path without its middle."""
+        segments = [segment[shown] for segment in reversed(self.segments)]
         if len(segments) > _PATH_LENGTH:
             segments[_PATH_LENGTH // 2 : -_PATH_LENGTH // 2] = ["..."]
         return root + "".join(segments)
@@ -62,14 +69,9 @@ def type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def key_segment(key: object) -> str:
-    """How a dict key shows in a path: short, on one line, other keys than str by type only."""
-    if type(key) is not str:
-        return f"[<{type(key).__name__}>]"
-    if len(key) <= _KEY_LENGTH and key.isidentifier() and key.isascii():
-        return f".{key}"
-    short = key if len(key) <= _KEY_LENGTH else key[:_KEY_LENGTH] + "..."
-    return f"[{short!a}]"
+def key_position(index: int) -> str:
+    """A key of a dict in the path of a message: which one it is."""
+    return f"[key {index}]"
 
 
 def hint_for(kind: Any) -> str:
@@ -77,9 +79,9 @@ def hint_for(kind: Any) -> str:
     name = type_name(kind)
     root = kind.__module__.partition(".")[0]
     if root in _RESOURCES:
-        advice = "open files, locks and sockets cannot be stored; keep an id or a path instead"
+        advice = "open files, locks and sockets cannot be stored; store an id or a path instead"
     elif kind.__name__ in _CODE or issubclass(kind, type):
-        advice = "functions, classes and modules cannot be stored; keep a name instead"
+        advice = "functions, classes and modules cannot be stored; store a name instead"
     elif kind.__name__ in _CONVERSIONS:
         advice = _CONVERSIONS[kind.__name__]
     elif _is_declarable(kind):
@@ -94,7 +96,7 @@ def hint_for(kind: Any) -> str:
             f"{convert}register it with milecastle.register_type({kind.__name__}, "
             "to_plain=..., from_plain=...)"
         )
-    return f"{name} is not a type of this state: {advice}"
+    return f"{name} is not a type that this state declares: {advice}"
 
 
 def _is_declarable(kind: Any) -> bool:
@@ -102,3 +104,64 @@ def _is_declarable(kind: Any) -> bool:
 
     marks = ("__dataclass_fields__", "__struct_fields__", "__pydantic_validator__")
     return issubclass(kind, Enum) or any(hasattr(kind, mark) for mark in marks)
+
+
+_open: Final = Decoder().decode
+_CONTAINERS: Final = frozenset({codes.TUPLE, codes.SET, codes.FROZENSET, codes.PAIRS})
+_OBJECTS: Final = frozenset({codes.RECORD, codes.MODEL, codes.ADAPTED})
+_TIMESTAMPS: Final = (b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff")
+
+
+def has_timestamp(data: bytes) -> bool:
+    """Whether ``data`` contains msgpack's own timestamp, which is never written here."""
+    if b"\xff" not in data or not any(start in data for start in _TIMESTAMPS):
+        return False
+    return find_bad(data, lambda _code, _body: None) is not None
+
+
+def find_bad(data: bytes, read: Callable[[int, memoryview], object]) -> str | None:
+    """The path of the first part that ``read`` does not open, or that is a timestamp."""
+    try:
+        return _search(_open(data), "$", read)
+    except MemoryError:
+        raise
+    except Exception:
+        return "$"
+
+
+def _search(part: Any, path: str, read: Callable[[int, memoryview], object]) -> str | None:
+    if isinstance(part, datetime):
+        return path
+    for segment, inner in _inside(part):
+        found = _search(inner, path + segment, read)
+        if found is not None:
+            return found
+    if isinstance(part, Ext):
+        try:
+            read(part.code, memoryview(part.data))
+        except MemoryError:
+            raise
+        except Exception:
+            return path
+    return None
+
+
+def _inside(part: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(part, list):
+        items = cast("list[object]", part)
+        yield from ((f"[{index}]", item) for index, item in enumerate(items))
+    elif isinstance(part, dict):
+        values = cast("dict[object, object]", part)
+        for index, (key, value) in enumerate(values.items()):
+            yield "{key}", key
+            yield key_position(index), value
+    elif isinstance(part, Ext) and part.code in _CONTAINERS:
+        yield from _inside(_open(part.data))
+    elif isinstance(part, Ext) and part.code in _OBJECTS:
+        _name, *sections = _open(part.data)
+        for section in sections:
+            if isinstance(section, dict):
+                fields = cast("dict[object, object]", section)
+                yield from ((path_segment(name), value) for name, value in fields.items())
+            else:
+                yield "", section

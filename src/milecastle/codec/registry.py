@@ -1,21 +1,42 @@
 """The closed set of types that a state may hold besides plain data.
 
-A type is known on the wire by its qualified name, without its module, so that a script and the
-same file imported agree; ``register_type(..., name=...)`` chooses another. Looking a name up
+A type is identified in stored bytes by its qualified name, without its module, so that a script and
+the same file imported agree; ``register_type(..., name=...)`` sets a different one. A lookup
 searches the registered types, then their subclasses that are already imported, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, cast, is_typeddict
 
-from milecastle.codec.annotations import storable_types
 from milecastle.codec.objects import AdaptedShape, Shape, is_storable, shape_for
 from milecastle.codec.refusal import type_name
 from milecastle.codec.scalars import WRITERS
+from milecastle.errors import InvalidRequest
+from milecastle.graph.state_types import classes_in, hints_of
 
-__all__ = ["TypeRegistry", "register_type"]
+
+def storable_types(annotations: Iterable[object]) -> list[type]:
+    """Dataclasses, pydantic models, structs and enums in ``annotations``, in order of finding.
+
+    Forward references that cannot be resolved are skipped: a value of such a type is refused
+    when it is written, with a hint to register it.
+    """
+    return [cls for cls in classes_in(annotations, _hints_inside) if is_storable(cls)]
+
+
+def _hints_inside(cls: Any) -> list[object]:
+    """The hints of a class's fields, when the class is one whose fields are stored."""
+    if issubclass(cls, Enum) or not (is_storable(cls) or is_typeddict(cls)):
+        return []
+    hints: list[object] = []
+    fields = getattr(cls, "model_fields", None)
+    if isinstance(fields, dict):
+        hints += [field.annotation for field in cast("dict[str, Any]", fields).values()]
+    return [*hints, *hints_of(cls).values()]
+
 
 _NATIVE: Final = frozenset({*WRITERS, list, dict, tuple, set, frozenset})
 _registered: Final[dict[str, Shape]] = {}
@@ -28,19 +49,19 @@ def register_type(
     to_plain: Callable[[Any], object] | None = None,
     from_plain: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Let every state hold values of ``cls``, for codecs made from now on.
+    """Allow values of ``cls`` in every state, for codecs created from now on.
 
     Dataclasses, pydantic models, msgspec structs and enums need no functions. For any other
-    type ``to_plain`` returns something that can be stored and ``from_plain`` makes the value
-    again. ``name`` stands for the type in stored bytes; by default its qualified name.
+    type ``to_plain`` returns something that can be stored and ``from_plain`` restores the value.
+    ``name`` identifies the type in stored bytes; by default it is the qualified name.
 
     Raises:
         TypeError: functions are missing, or ``cls`` is plain data already.
-        ValueError: another type has that name.
+        InvalidRequest: another type has that name.
     """
     name = name or cls.__qualname__
     if cls in _NATIVE:
-        raise TypeError(f"{cls.__qualname__} is stored without being registered")
+        raise TypeError(f"{cls.__qualname__} can be stored without being registered")
     if to_plain is not None and from_plain is not None:
         shape: Shape = AdaptedShape(cls, name, to_plain, from_plain)
     elif to_plain is None and from_plain is None and is_storable(cls):
@@ -48,7 +69,7 @@ def register_type(
     else:
         raise TypeError(
             f"{cls.__qualname__} needs both to_plain and from_plain: only dataclasses, pydantic "
-            "models, msgspec structs and enums are stored without them"
+            "models, msgspec structs and enums can be stored without them"
         )
     known = _registered.get(name)
     if known is not None and not _same_definition(known.cls, cls):
@@ -59,7 +80,7 @@ def register_type(
 
 
 class TypeRegistry:
-    """A closed set of types, fixed when it is made."""
+    """A closed set of types, fixed on creation."""
 
     def __init__(self, types: Iterable[type] = ()) -> None:
         self._by_name: dict[str, Shape] = dict(_registered)
@@ -74,7 +95,7 @@ class TypeRegistry:
         """The types that these type hints mention, and those that users registered.
 
         Raises:
-            ValueError: two types have one name.
+            InvalidRequest: two types have one name.
         """
         return cls(storable_types(annotations))
 
@@ -89,7 +110,7 @@ class TypeRegistry:
         """The shape of a registered type or of a storable subclass of one, else None.
 
         Raises:
-            LookupError: the name of the subclass would not lead back to it.
+            LookupError: the name of the subclass would not identify it.
         """
         shape = self._by_type.get(cls)
         if shape is not None or not self._is_below(cls):
@@ -98,14 +119,14 @@ class TypeRegistry:
         found = self._by_name.get(name) or self._search(name)
         if found is None or not _same_definition(found.cls, cls):
             raise LookupError(
-                f"another type is named '{name}': give this one a name of its own with "
+                f"another type is already named '{name}': give this one a different name with "
                 f"milecastle.register_type({cls.__name__}, name=...)"
             )
         self._subclasses[name] = found
         return found
 
     def find(self, name: str) -> Shape | None:
-        """The shape that ``name`` stands for, else None.
+        """The shape with this name, else None.
 
         Raises:
             LookupError: several subclasses have that name.
@@ -128,7 +149,7 @@ class TypeRegistry:
         named = [cls for cls in _below(roots) if cls.__qualname__ == name and is_storable(cls)]
         if not named:
             return None
-        # A class that was defined again (a notebook's cell run twice) stands for its older self.
+        # A class that was defined again (a notebook cell run twice) replaces its older definition.
         newest = named[-1]
         if not all(_same_definition(cls, newest) for cls in named):
             raise LookupError(f"several imported types are named '{name}'")
@@ -136,7 +157,7 @@ class TypeRegistry:
 
 
 def _passes_on(shape: Shape) -> bool:
-    """Whether subclasses count: not those of a type with functions, which know only the type."""
+    """Whether subclasses are included: not for a type with functions."""
     return not isinstance(shape, AdaptedShape)
 
 
@@ -158,8 +179,8 @@ def _same_definition(one: type, other: type) -> bool:
     )
 
 
-def _taken(name: str, one: type, other: type) -> ValueError:
-    return ValueError(
-        f"two types are named '{name}': {type_name(one)} and {type_name(other)}; give one of "
-        f"them a name of its own with milecastle.register_type({other.__name__}, name=...)"
+def _taken(name: str, one: type, other: type) -> InvalidRequest:
+    return InvalidRequest(
+        f"two types are named '{name}': {type_name(one)} and {type_name(other)}; give one of them "
+        f"a different name with milecastle.register_type({other.__name__}, name=...)"
     )

@@ -1,4 +1,4 @@
-"""Scalars that msgpack does not have: how each becomes an extension, and how it comes back.
+"""Scalars that msgpack does not have: how each is converted to an extension and back.
 
 ``WRITERS`` maps an exact type to a function that returns what msgpack encodes; ``READERS``
 maps an extension code to a function that takes the body. A reader may raise any exception on
@@ -18,10 +18,8 @@ from msgspec import UNSET, UnsetType
 from msgspec.msgpack import Decoder, Encoder, Ext
 
 from milecastle.codec import codes
-from milecastle.codec.limits import MAX_INT_BYTES
+from milecastle.codec.bounds import MAX_INT_BYTES
 from milecastle.codec.refusal import Refusal
-
-__all__ = ["READERS", "WRITERS"]
 
 _encode: Final = Encoder().encode
 _decode: Final = Decoder(list[Any]).decode
@@ -75,7 +73,7 @@ def _zone(zone: tzinfo | None, kind: type) -> list[object] | None:
         return None
     if type(zone) is not timezone:
         raise Refusal(
-            f"its time zone is a {type(zone).__name__}, and only UTC and fixed offsets can be "
+            f"its time zone is a {type(zone).__name__}, but only UTC and fixed offsets can be "
             "stored: convert it with .astimezone(datetime.timezone.utc)",
             kind,
         )

@@ -1,8 +1,8 @@
-"""The outside of a portable file: how it begins, and the checksum and signature at its end.
+"""The envelope of a portable file: its start, and the checksum and signature at its end.
 
 A file is a pickle and, after its last opcode, where every reader of pickles stops reading, a
-checksum and perhaps a signature (HMAC-SHA-256 of the pickle). All of it is checked before the
-first opcode is looked at.
+checksum and perhaps a signature (HMAC-SHA-256 of the pickle). All of it is checked before the first
+opcode is read.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import Final
 
 from milecastle.errors import Corrupted, FormatTooNew, UntrustedFile
 
-__all__ = ["FORMAT", "close_file", "open_file"]
-
-FORMAT: Final = "1.0"
-"""The version in files. Another number before the dot is another format."""
+FORMAT: Final = "2.0"
+"""The version in files. Another number before the dot is another format; older ones are read."""
 
 _OPENING: Final = b"\x80\x04}(X\x07\x00\x00\x00versionX"
 _CHECKSUM: Final = b"#milecastle-sha256:"
@@ -24,7 +22,7 @@ _DIGEST: Final = 32
 
 
 def close_file(content: bytes, key: bytes | None) -> bytes:
-    """The file of a pickle that begins with its version; signed if there is a key."""
+    """The file for a pickle that starts with its version; signed if there is a key."""
     if not content.startswith(_OPENING):
         raise ValueError("a portable file begins with its version")
     end = _CHECKSUM + _checksum(content)
@@ -32,12 +30,12 @@ def close_file(content: bytes, key: bytes | None) -> bytes:
 
 
 def open_file(data: bytes, key: bytes | None, place: str) -> bytes:
-    """The pickle in a file, once everything around it was found to be right.
+    """The pickle in a file, after everything around it was verified.
 
     Raises:
         UntrustedFile: it is something else, or there is a key and the file is not signed with it.
         FormatTooNew: a newer version wrote it.
-        Corrupted: it is cut short, or a byte of it changed.
+        Corrupted: it is truncated, or a byte of it changed.
     """
     _check_opening(data, place)
     content, checksum, signature = _parts(data)
@@ -46,7 +44,7 @@ def open_file(data: bytes, key: bytes | None, place: str) -> bytes:
     if checksum is None:
         raise Corrupted("the file is cut short, or its end is damaged,", place=place)
     if checksum != _checksum(content):
-        raise Corrupted("the file is damaged: its checksum does not fit", place=place)
+        raise Corrupted("the file is damaged: its checksum does not match", place=place)
     return content
 
 
@@ -54,9 +52,7 @@ def _check_opening(data: bytes, place: str) -> None:
     if len(data) <= len(_OPENING) and _OPENING.startswith(data):
         raise Corrupted("the file is cut short", place=place)
     if not data.startswith(_OPENING):
-        raise UntrustedFile(
-            f"{place} is not a checkpoint file of milecastle: nothing in it was read"
-        )
+        raise UntrustedFile(f"{place} is not a portable file of milecastle: nothing in it was read")
     major = _major(data[len(_OPENING) :])
     supported = int(FORMAT.partition(".")[0])
     if major is not None and major > supported:
@@ -73,7 +69,7 @@ def _major(text: bytes) -> int | None:
 
 
 def _parts(data: bytes) -> tuple[bytes, bytes | None, bytes | None]:
-    """Content, checksum and signature; None for one that is not there."""
+    """Content, checksum and signature; None for a missing one."""
     content, signature = _split(data, _SIGNATURE)
     content, checksum = _split(content, _CHECKSUM)
     return content, checksum, signature
@@ -91,11 +87,12 @@ def _check_signature(content: bytes, key: bytes, signature: bytes | None, place:
 
     if signature is None:
         raise UntrustedFile(
-            f"{place} is not signed, and this app only opens files that are signed with its key"
+            f"{place} is not signed, and this app opens only files signed with its key"
         )
     if not hmac.compare_digest(signature, _sign(content, key)):
         raise UntrustedFile(
-            f"the signature of {place} does not fit: it was signed with another key, or changed"
+            f"the signature of {place} does not match: it was signed with another key, or the "
+            "file was changed"
         )
 
 

@@ -1,9 +1,7 @@
 """The asynchronous driver: performs effects on an event loop.
 
-- Async nodes are awaited in place. Sync nodes run in a thread, so that a blocking call cannot
-  stop the loop, unless they were declared ``inline``.
-- A store that may wait is never called on the loop, nor behind sync nodes: it has threads of its
-  own.
+- Tasks run by the executor of the loop (``loop_tasks.py``).
+- A store that may block is never called on the loop, nor behind sync nodes: it has its own threads.
 - Cancellation and timeouts reach inside async nodes.
 """
 
@@ -12,18 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from threading import get_ident
 from time import monotonic
 from typing import Any
 
-from milecastle.drivers.calling import call_task
-from milecastle.drivers.host import Host
+from milecastle.drivers.host import (
+    BeginRun,
+    Host,
+    HostServices,
+    advance,
+    failed_commit,
+    last_effects,
+)
 from milecastle.drivers.loop_commits import commits_of
-from milecastle.drivers.loop_tasks import LoopTasks
-from milecastle.drivers.own_thread import call_in_own_thread
-from milecastle.drivers.stopping import advance, last_effects
-from milecastle.engine.asking import current_task
+from milecastle.engine.context import RunningTask, current_task, running_task
 from milecastle.engine.effects import (
     AwaitTasks,
     Begin,
@@ -32,41 +32,67 @@ from milecastle.engine.effects import (
     Effect,
     Emit,
     Evaluate,
-    Finished,
+    Leave,
     Recall,
-    RunTask,
     StartTasks,
 )
 from milecastle.engine.plan import Ending
 from milecastle.errors import InvalidRequest
 from milecastle.model.event import Event
+from milecastle.model.task import Finished, RunTask
+from milecastle.ports.executor import LoopExecutor
 from milecastle.ports.store import Batch
 
-__all__ = ["Drive"]
+CommitBatch = Callable[[Batch], Coroutine[Any, Any, None]]
 
 _TURNS = 64
-"""After so many effects without a real wait, other tasks of the loop get their turn."""
+"""After this many effects without a real wait, other tasks of the loop get their turn."""
 
 _GLANCE = 0.05
-"""How often, in seconds, a cancel event is looked at while a node runs."""
+"""How often, in seconds, a cancel event is checked while a node runs."""
+
+
+class _Services(HostServices):
+    """The services of a loop for a run: async nodes wait without blocking it."""
+
+    def __init__(self, host: Host, executor: LoopExecutor, commit: CommitBatch) -> None:
+        super().__init__(host)
+        self._executor = executor
+        self._commit = commit
+        self._thread = get_ident()
+
+    async def acommit(self, batch: Batch) -> None:
+        """What an async node records."""
+        await self._commit(batch)
+
+    def emit(self, event: Event) -> None:
+        """Hand an event to the driver."""
+        self._executor.emit(event)
+
+    async def aemit(self, event: Event) -> None:
+        """``emit`` without blocking the loop."""
+        await self._executor.aemit(event)
+
+    def commit(self, batch: Batch) -> None:
+        """What a sync node records; an async one must not block the loop for it."""
+        store = self.host.store
+        if store is not None and store.blocking and get_ident() == self._thread:
+            raise InvalidRequest(
+                "ctx.once() would block the event loop: use await ctx.aonce(...) in an async node"
+            )
+        self.host.commit(batch)
 
 
 class Drive:
-    """One run on the loop. Iterate ``events()``; then ``result()`` says how it came to rest."""
+    """One run on the loop. Iterate ``events()``; then ``result()`` says how it stopped."""
 
-    def __init__(self, effects: Generator[Effect, Any, Ending], host: Host) -> None:
+    def __init__(self, begin: BeginRun, host: Host) -> None:
         self._ending: Ending | None = None
-        self._effects = effects
+        self._begin = begin
         self._host = host
-        self._commit: Callable[[Batch], Coroutine[Any, Any, None]] = self._commit_alone
-        self._pools: dict[str, ThreadPoolExecutor] = {}
-        self._tasks = LoopTasks(self._run, None if host.is_read else host.tell)
-        self._outside: RunTask | None = None
-        self._write = host.commit
-        self._thread = get_ident()
-        host.commit = self._commit_from_node
-        host.emit = self._tasks.emit
-        host.aemit = self._tasks.aemit
+        self._commit: CommitBatch = self._commit_alone
+        self._pool: ThreadPoolExecutor | None = None
+        self._outside: RunningTask | None = None
 
     async def finish(self) -> Ending:
         """Run to the end without reading events."""
@@ -75,18 +101,19 @@ class Drive:
         return self.result()
 
     def result(self) -> Ending:
-        """How the run came to rest, once its events were read to the end."""
+        """How the run stopped, once its events were read to the end."""
         if self._ending is None:
-            raise RuntimeError("the run has not come to rest")
+            raise RuntimeError("the run has not stopped")
         return self._ending
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events that the host wants to see. Closing it ends the run at its last commit."""
-        effects, host, tasks = self._effects, self._host, self._tasks
+        host = self._host
         outcome: Any = None
         error: BaseException | None = None
-        turns = 0
-        self._enter()
+        executor = self._enter()
+        effects = self._begin(_Services(host, executor, self._commit))
+        call, emitted = executor.call, executor.emitted
         try:
             while True:
                 try:
@@ -99,119 +126,106 @@ class Drive:
                     for wanted in self._tell([effect.event]):
                         yield wanted
                     continue
-                turns += 1
+                host.pulse += 1
                 try:
-                    if turns % _TURNS == 0:
+                    if host.pulse % _TURNS == 0:
                         await asyncio.sleep(0)
-                    if type(effect) is Commit:
-                        await self._commit(effect.batch)
-                    elif type(effect) is RunTask and effect.node.is_async and not host.watching:
-                        outcome = await call_task(effect)
+                    if type(effect) is RunTask and not host.watching:
+                        outcome = await call(effect)
                     elif isinstance(effect, AwaitTasks):
-                        end = host.as_monotonic(effect.until)
-                        while (outcome := await self._wait(end)) is None:
-                            for wanted in self._tell(tasks.take_events()):
+                        outcome, end = [], host.as_monotonic(effect.until)
+                        while not outcome:
+                            outcome, events = await self._wait(executor, end)
+                            for wanted in self._tell(events):
                                 yield wanted
+                            if end is not None and monotonic() >= end:
+                                break
+                            if not outcome:
+                                host.check()
                     else:
-                        outcome = await self._perform(effect)
-                    if tasks.has_events:
-                        for wanted in self._tell(tasks.take_events()):
+                        outcome = await self._perform(effect, executor)
+                    if emitted:
+                        for wanted in self._tell(executor.take_events()):
                             yield wanted
                 except GeneratorExit:
                     raise
                 except BaseException as raised:
-                    error = raised
+                    error = raised if type(effect) is not Commit else failed_commit(raised)
         except GeneratorExit:
-            await self._stop()
+            await self._stop(effects)
             raise
         finally:
-            current_task.set(self._outside)
-            await self._tasks.close()
-            for pool in self._pools.values():
-                pool.shutdown(wait=False, cancel_futures=True)
+            await self._leave(executor)
 
-    def _enter(self) -> None:
-        """Take note of the loop that runs this, and of the task that it is a part of."""
-        if self._host.committer is not None:
-            self._commit = commits_of(self._host.committer).commit
-        self._host.acommit = self._commit
-        self._outside = current_task.get(None)
-        self._tasks.enter()
+    def _enter(self) -> LoopExecutor:
+        """The executor for the loop that runs this; note the task that it is a part of."""
+        host = self._host
+        if host.committer is not None:
+            self._commit = commits_of(host.committer).commit
+        self._outside = running_task()
+        tell = None if host.is_read else host.tell
+        return host.executors.on_loop(host.ports, host.max_parallel, tell)
 
     def _tell(self, events: list[Event]) -> list[Event]:
-        """Tell events; those that the host wants to see. Who reads them is not in the node."""
+        """Report events; those that the host wants to see. Their reader is not in the node."""
         wanted = [event for event in map(self._host.tell, events) if event is not None]
         if wanted:
             current_task.set(self._outside)
         return wanted
 
-    async def _perform(self, effect: Effect) -> Any:
+    async def _perform(self, effect: Effect, executor: LoopExecutor) -> Any:
         match effect:
+            case Commit():
+                return await self._commit(effect.batch)
             case RunTask():
                 self._host.check()
-                return await self._watch(self._run(effect))
+                return await self._watch(executor.call(effect))
             case StartTasks():
                 self._host.check()
-                return self._tasks.start(effect.tasks)
+                return executor.start(effect.tasks)
             case CancelTasks():
-                return self._tasks.cancel(effect.tasks)
+                return executor.cancel(effect.tasks)
             case Evaluate():
                 return await self._watch(effect.function(effect.state))
             case Begin():
-                store = self._host.store
-                if store is None or not store.blocking:
-                    return self._host.begin(effect)
-                return await self._in_thread("store", self._host.begin, effect)
+                return await self._ask_store(self._host.begin, effect)
             case Recall():
-                store = self._host.store
-                if store is None or not store.blocking:
-                    return effect.read()
-                return await self._in_thread("store", effect.read)
+                return await self._ask_store(effect.read)
+            case Leave():
+                return await self._in_thread(effect.save, effect.ending, effect.results)
             case _:
                 raise AssertionError(
                     f"the asynchronous driver does not know {type(effect).__name__}"
                 )
 
-    async def _run(self, task: RunTask) -> Any:
-        node = task.node
-        if node.is_async:
-            return await call_task(task)
-        if node.policy.inline:
-            return call_task(task)
-        if node.policy.timeout is not None:
-            return await call_in_own_thread(copy_context().run, call_task, task)
-        return await self._in_thread("nodes", copy_context().run, call_task, task)
-
-    async def _in_thread(self, of: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Call in one of the threads that nodes have, or the store."""
-        pool = self._pools.get(of)
-        if pool is None:
-            pool = self._pools[of] = ThreadPoolExecutor(
-                max_workers=self._host.max_parallel, thread_name_prefix=f"milecastle-{of}"
-            )
-        return await asyncio.get_running_loop().run_in_executor(pool, function, *args)
-
-    async def _commit_alone(self, batch: Batch) -> None:
-        """Write a batch by itself. A cancellation waits until the outcome is known."""
+    async def _ask_store(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call what reads the store: in a thread if the store may block."""
         store = self._host.store
         if store is None or not store.blocking:
-            self._write(batch)
+            return function(*args)
+        return await self._in_thread(function, *args)
+
+    async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call in one of the threads for the store."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(
+                max_workers=self._host.max_parallel, thread_name_prefix="milecastle-store"
+            )
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+    async def _commit_alone(self, batch: Batch) -> None:
+        """Write a single batch. A cancellation waits until the outcome is known."""
+        store = self._host.store
+        if store is None or not store.blocking:
+            self._host.commit(batch)
             return
-        writing = asyncio.ensure_future(self._in_thread("store", self._write, batch))
+        writing = asyncio.ensure_future(self._in_thread(self._host.commit, batch))
+        writing.add_done_callback(_mark_retrieved)
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
             await asyncio.wait([writing])
             raise
-
-    def _commit_from_node(self, batch: Batch) -> None:
-        """What a sync node records; an async one must not stop the loop for it."""
-        store = self._host.store
-        if store is not None and store.blocking and get_ident() == self._thread:
-            raise InvalidRequest(
-                "ctx.once() would stop the event loop: await ctx.aonce(...) in an async node"
-            )
-        self._write(batch)
 
     async def _watch(self, running: Awaitable[Any]) -> Any:
         """Await a node, and stop it when the run must stop."""
@@ -229,29 +243,34 @@ class Drive:
             raise
         return task.result()
 
-    async def _wait(self, end: float | None) -> list[Finished] | None:
-        """Tasks that ended; none if the time came; ``None`` if there are events to be told."""
-        while True:
-            if self._tasks.has_events:
-                return None
-            finished = self._tasks.take_finished()
-            if finished or (end is not None and monotonic() >= end):
-                return finished
-            await self._tasks.news(self._patience(end))
-            self._host.check()
+    async def _wait(
+        self, executor: LoopExecutor, end: float | None
+    ) -> tuple[list[Finished], list[Event]]:
+        """The tasks that ended and the events that were emitted, after some time."""
+        happened = await executor.wait(self._patience(end))
+        return (
+            [item for item in happened if isinstance(item, Finished)],
+            [item for item in happened if isinstance(item, Event)],
+        )
+
+    async def _leave(self, executor: LoopExecutor) -> None:
+        current_task.set(self._outside)
+        await executor.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _patience(self, end: float | None) -> float | None:
-        """How long to wait at most before looking at the time, and at who may stop the run."""
+        """The maximum wait before checking the time and whether the run should stop."""
         host = self._host
-        ends = [moment for moment in (host.deadline, end, self._tasks.due()) if moment is not None]
+        ends = [moment for moment in (host.deadline, end) if moment is not None]
         left = max(0.0, min(ends) - monotonic()) if ends else None
         if host.cancel is None:
             return left
         return _GLANCE if left is None else min(left, _GLANCE)
 
-    async def _stop(self) -> None:
-        """The reader of a stream went away: let the engine close its record."""
-        last, error = last_effects(self._effects), None
+    async def _stop(self, effects: Generator[Effect, Any, Ending]) -> None:
+        """The reader of a stream stopped: let the engine close its record."""
+        last, error = last_effects(effects), None
         while (effect := advance(last, error)) is not None:
             error = await self._perform_last(effect)
 
@@ -263,3 +282,9 @@ class Drive:
         except Exception as raised:
             return raised
         return None
+
+
+def _mark_retrieved(future: asyncio.Future[None]) -> None:
+    """What it raised is not missed if its caller was cancelled."""
+    if not future.cancelled():
+        future.exception()

@@ -1,19 +1,171 @@
-"""Calling a node: the task that the code is part of is known to it while it runs."""
+"""Calling nodes: what a task needs to run in this process, and when it is out of time.
+
+A task is data: its function is found here, in a table of compiled graphs, and its code talks to
+the run through the port of that run.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from time import monotonic
 from typing import Any
 
-from milecastle.engine.asking import current_task
-from milecastle.engine.effects import RunTask
+from milecastle.engine.context import Around, RunningTask, RunResources, current_task, places
+from milecastle.errors import InvalidRequest
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.policies import Timeout
+from milecastle.model.task import RunFacts, RunTask
+from milecastle.ports.task import TaskPort
 
-__all__ = ["call_task"]
+_set_task = current_task.set
 
 
-def call_task(task: RunTask) -> Any:
+class Calls:
+    """Finds what the tasks of a call need to run. Used by one thread: the driver's.
+
+    A function of only the state is called by ``call`` with minimal overhead; on a loop
+    only if it is async. For any other ``call`` is ``other``, and for all if there is an ``around``.
+    """
+
+    __slots__ = (
+        "_around",
+        "_direct",
+        "_graphs",
+        "_on_loop",
+        "_other",
+        "_place",
+        "_ports",
+        "_present",
+        "_run",
+        "_runs",
+    )
+
+    def __init__(
+        self,
+        graphs: Sequence[CompiledGraph],
+        ports: Mapping[str, TaskPort],
+        other: Callable[[RunningTask], Any],
+        *,
+        on_loop: bool = False,
+        around: Around | None = None,
+    ) -> None:
+        self._around = around
+        self._graphs = graphs
+        self._ports = ports
+        self._other = other
+        self._on_loop = on_loop
+        self._run: RunFacts | None = None
+        self._runs: list[RunFacts] = []
+
+    def _enter(self, run: RunFacts) -> None:
+        """Look up a run. Most tasks are of the same run as the task before."""
+        place = places.get(run)
+        if place is None:
+            graph = self._graph(run)
+            place = RunResources(self._ports[run.run_id], graph.nodes, graph.schema, self._around)
+            places[run] = place
+            self._runs.append(run)
+        self._place, self._present, self._run = place, place.present, run
+        self._direct = {
+            name: node.function
+            for name, node in place.nodes.items()
+            if node.positional and not self._around and (node.is_async or not self._on_loop)
+        }
+
+    def _graph(self, run: RunFacts) -> CompiledGraph:
+        graphs = [graph for graph in self._graphs if graph.fingerprint == run.fingerprint]
+        if not graphs:
+            raise InvalidRequest(f"no graph here has the fingerprint {run.fingerprint}")
+        graph = graphs[0]
+        for name in run.path:
+            subgraph = graph.nodes[name].subgraph
+            if subgraph is None:
+                raise AssertionError(f"node '{name}' is not a subgraph")
+            graph = subgraph.graph
+        return graph
+
+    def open(self, task: RunTask) -> RunningTask:
+        """A task with what it needs to run."""
+        if task.run is not self._run:
+            self._enter(task.run)
+        return RunningTask(task, self._place, self._place.nodes[task.node])
+
+    def call(self, task: RunTask) -> Any:
+        """Run a task here and now; an async node gives its coroutine."""
+        if task.run is not self._run:
+            self._enter(task.run)
+        function = self._direct.get(task.node)
+        if function is None:
+            return self._other(RunningTask(task, self._place, self._place.nodes[task.node]))
+        _set_task(task)
+        return function(self._present(task.state))
+
+    def close(self) -> None:
+        """No more tasks of these runs are called."""
+        for run in self._runs:
+            places.pop(run, None)
+
+
+def perform(running: RunningTask) -> Any:
     """Call the node's function; an async one gives its coroutine."""
-    current_task.set(task)
-    node = task.node
-    if node.positional:
-        return node.function(task.state)
-    return node.call(task.state, task.config, task.context)
+    _set_task(running)
+    node, task, around = running.node, running.task, running.place.around
+    context = running.context if node.wants_context else None
+    state = running.place.present(task.state)
+    if around is None:
+        return node.call(state, task.run.config, context)
+    if node.is_async:
+        return _await_inside(around(task), partial(node.call, state, task.run.config, context))
+    with around(task):
+        return node.call(state, task.run.config, context)
+
+
+async def _await_inside(around: AbstractContextManager[None], call: Callable[[], Any]) -> Any:
+    with around:
+        return await call()
+
+
+class Deadlines:
+    """The tasks that have a timeout, from when they were started. Times are monotonic."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, tuple[RunningTask, Timeout, float]] = {}
+
+    def add(self, running: RunningTask, since: float | None = None) -> None:
+        """A task was started, now or at a time."""
+        timeout = running.node.policy.timeout
+        if timeout is not None:
+            self._tasks[id(running)] = (running, timeout, monotonic() if since is None else since)
+
+    def drop(self, running: RunningTask) -> None:
+        """A task has ended."""
+        if self._tasks:
+            self._tasks.pop(id(running), None)
+
+    def next(self) -> float | None:
+        """When the first of them times out."""
+        if not self._tasks:
+            return None
+        return min(_end(*watched)[0] for watched in self._tasks.values())
+
+    def pass_(self, now: float) -> tuple[RunningTask, float] | None:
+        """A task that has timed out, if there is one, and its timeout."""
+        for watched in self._tasks.values():
+            end, seconds = _end(*watched)
+            if end <= now:
+                self.drop(watched[0])
+                return watched[0], seconds
+        return None
+
+
+def _end(running: RunningTask, timeout: Timeout, started: float) -> tuple[float, float]:
+    """When a task times out, and its timeout."""
+    ends: list[tuple[float, float]] = []
+    if timeout.run is not None:
+        ends.append((started + timeout.run, timeout.run))
+    if timeout.idle is not None:
+        beat = running.made.beat if running.made is not None else 0.0
+        ends.append((max(started, beat) + timeout.idle, timeout.idle))
+    return min(ends)

@@ -1,18 +1,18 @@
 """Group commit: many runs of one process share transactions.
 
-A thread that finds a free place writes its batch itself; a store has as many places as it can write
-batches side by side. Whoever comes then, and every run on an event loop, waits in a queue: one
-thread per store takes what is there and hands it to ``commit_many`` at once. While it writes,
-others gather; so the busier it is, the larger the groups, and a single run pays next to nothing.
-Rules:
+A thread that finds a free slot writes its batch itself; a store has as many slots as it can write
+batches in parallel. Later callers, and every run on an event loop, wait in a queue: one thread per
+store takes the whole queue and passes it to ``commit_many``. While it writes, others gather; so the
+busier it is, the larger the groups, and a single run pays almost nothing. Rules:
 
 - Each waiter learns its own outcome. A conflict fails one batch; anything else that the store
   raises fails every batch of the group.
-- Nobody waits for ever: whatever the store does, the waiters are told; where no thread can be
-  started, each writes for itself; a forked child starts afresh.
-- Who is interrupted before its batch is taken takes it back; later it first learns the outcome.
-- The queue is bounded: who finds it full waits for room.
-- Writing and computing take place side by side: if the thread was idle for longer than a write
+- No caller waits forever: whatever the store does, the waiters are notified; where no thread can be
+  started, each writes its own batch; a forked child starts over.
+- A caller that is interrupted before its batch is taken withdraws it; later it first learns the
+  outcome.
+- The queue is bounded: a caller that finds it full waits.
+- Writing and computing take place in parallel: if the thread was idle for longer than a write
   takes, because every run was computing, it leaves half of what then comes for its next turn.
 
 Event loops have their own way to wait: ``loop_commits.py``.
@@ -20,7 +20,6 @@ Event loops have their own way to wait: ``loop_commits.py``.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -33,33 +32,33 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from milecastle.errors import StoreError, Unavailable
+from milecastle.model.forking import call_in_child
 from milecastle.ports.store import Batch, GroupStore, Store
 
-__all__ = ["PAUSE", "Bell", "Committer", "Waiter", "committer_of", "share_of"]
-
 GROUP: Final = 256
-"""The most batches that are written at once."""
+"""The maximum number of batches written at once."""
 
 ROOM: Final = 4096
-"""The most batches that may wait."""
+"""The maximum number of waiting batches."""
 
 PAUSE: Final = 0.001
-"""For how many seconds who finds the queue full waits before it looks again."""
+"""How many seconds a caller waits for room in a full queue before it checks again."""
 
 _FEW: Final = 16
-"""So many batches are never divided."""
+"""Up to this many batches are never divided."""
 
 _LEFT: Final = 1.0
-"""A place that was held for so many seconds while nobody writes was left behind."""
+"""A slot held for this many seconds while nobody writes was abandoned."""
 
 _IDLE: Final = 2.0
-"""After so many seconds without work the thread ends; the next batch starts another."""
+"""After this many seconds without work the thread ends; the next batch starts another."""
 
 
 class Waiter(msgspec.Struct, eq=False):
-    """Who waits for a batch. ``bell`` is called once with all of a group that have it in common.
+    """A caller that waits for a batch.
 
-    It sets ``told``; from then on ``outcome`` is what became of the batch.
+    ``bell`` is called once with all of a group that have it in common.
+    It sets ``told``; from then on ``outcome`` is the outcome of the batch.
     """
 
     batch: Batch
@@ -81,8 +80,8 @@ class Committer:
     """Writes the batches of many runs to one store.
 
     The last of the places is the one that groups are written from. ``_resting`` is set before the
-    thread looks at the queue for the last time: whoever adds to it afterwards sees that the thread
-    must be woken.
+    thread looks at the queue for the last time: a caller that adds to it afterwards sees that the
+    thread must be woken.
     """
 
     def __init__(self, store: GroupStore, *, group: int = GROUP, room: int = ROOM) -> None:
@@ -93,7 +92,7 @@ class Committer:
         self.forget()
 
     def forget(self) -> None:
-        """Start afresh: a forked child has the queue but not the thread."""
+        """Start over: a forked child has the queue but not the thread."""
         self._waiting: deque[Waiter] = deque()
         self._places = [threading.Lock() for _ in range(self._writers)]
         self._changed = threading.Condition()
@@ -103,7 +102,7 @@ class Committer:
         self._quickest = float("inf")
 
     def commit(self, batch: Batch) -> None:
-        """Write a batch, from any thread but that of a loop; raises what became of it."""
+        """Write a batch, from any thread except that of a loop; raises its error."""
         ident = get_ident()
         for place in self._places:
             if place.acquire(blocking=False):
@@ -118,14 +117,14 @@ class Committer:
 
     def _commit_with_others(self, batch: Batch) -> None:
         if get_ident() in self._writing:  # a stream that the collector closes while this one writes
-            raise Unavailable("another commit of this thread is under way")
+            raise Unavailable("another commit of this thread is in progress")
         while self.is_full:
             sleep(PAUSE)
         waiter = _ThreadWaiter(batch, _open_gates)
         waiter.gate.acquire()
         try:
             self.add(waiter)
-        except Unavailable:  # no thread: whoever is left in the queue is written by its own
+        except Unavailable:  # no thread: each caller left in the queue writes its own batch
             if self.take_back(waiter):
                 self._commit_in_turn(batch)
                 return
@@ -144,7 +143,7 @@ class Committer:
 
     @contextmanager
     def _last_place(self) -> Generator[None, None, None]:
-        """Wait for the place of groups. One that Ctrl-C left taken by nobody is made anew."""
+        """Wait for the place of groups. One that Ctrl-C left taken by nobody is created again."""
         while not (place := self._places[-1]).acquire(timeout=_LEFT):
             if not self._writing:
                 self._places[-1] = threading.Lock()
@@ -157,11 +156,11 @@ class Committer:
 
     @property
     def is_full(self) -> bool:
-        """Whether who would add a waiter has to come back later."""
+        """Whether a caller that would add a waiter has to retry later."""
         return len(self._waiting) >= self._room
 
     def add(self, waiter: Waiter) -> None:
-        """Have a batch written with what else is waiting; ``Unavailable`` if nobody can write."""
+        """Queue a batch to be written with others; ``Unavailable`` if no thread can write."""
         self._waiting.append(waiter)
         if self._resting:
             self._wake()
@@ -183,7 +182,7 @@ class Committer:
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    raise Unavailable(f"no thread for commits: {error}") from error
+                    raise Unavailable(f"cannot start a thread for commits: {error}") from error
                 self._thread = thread
             self._resting = False
             self._changed.notify()
@@ -219,7 +218,7 @@ class Committer:
         try:
             outcomes = self._open().commit_many(batches)
             if len(outcomes) != len(batches):
-                raise ValueError(f"it told {len(outcomes)} of {len(batches)} outcomes")
+                raise ValueError(f"it returned {len(outcomes)} of {len(batches)} outcomes")
             return outcomes
         except StoreError as error:
             return [error] * len(batches)
@@ -231,7 +230,7 @@ class Committer:
     def _open(self) -> GroupStore:
         store = self._store()
         if store is None:
-            raise Unavailable("the store is gone")
+            raise Unavailable("the store was closed or collected")
         return store
 
 
@@ -244,7 +243,7 @@ def share_of(waiting: int, *, idle: float, quickest: float) -> int:
 
 
 def _tell(group: Sequence[Waiter], outcomes: Sequence[StoreError | None]) -> None:
-    """Tell the waiters what became of their batches, and ring each bell once."""
+    """Notify the waiters of the outcome of their batches, and ring each bell once."""
     by_bell: dict[Bell, list[Waiter]] = {}
     for waiter, outcome in zip(group, outcomes, strict=True):
         waiter.outcome = outcome
@@ -263,7 +262,7 @@ _committers: WeakKeyDictionary[GroupStore, Committer] = WeakKeyDictionary()
 
 
 def committer_of(store: Store) -> Committer | None:
-    """The committer that all runs of the process share, if the store may wait and writes groups."""
+    """The committer shared by all runs of the process, if the store may block and writes groups."""
     if not store.blocking or not hasattr(store, "commit_many"):
         return None  # isinstance() of a protocol is slow
     group_store = cast("GroupStore", store)
@@ -276,5 +275,4 @@ def _forget_in_child() -> None:
         committer.forget()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
+call_in_child(_forget_in_child)

@@ -1,32 +1,46 @@
-"""What both drivers have at hand: the store, the observers, and whether the run should stop."""
+"""What both drivers share: the store, the observers, and whether the run should stop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Generator
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from milecastle.drivers.committer import Committer, committer_of
-from milecastle.engine.effects import Begin, Commit, Emit, Stopped
-from milecastle.errors import InvalidRequest, RunCancelled, RunError, RunTimeout
+from milecastle.drivers.local import LocalExecutors
+from milecastle.drivers.observing import Observers
+from milecastle.engine.effects import Begin, Commit, Effect, Emit, Stopped
+from milecastle.engine.plan import Ending, RunPlan
+from milecastle.errors import (
+    InvalidRequest,
+    MilecastleError,
+    RunCancelled,
+    RunError,
+    RunTimeout,
+    StoreError,
+)
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import CancelEvent
 from milecastle.ports.clock import Clock
+from milecastle.ports.executor import Executors
 from milecastle.ports.observer import Observer
+from milecastle.ports.services import Services
 from milecastle.ports.store import Batch, Store, TransactionStore
+from milecastle.ports.task import TaskPort
 
-if TYPE_CHECKING:
-    from milecastle.engine.plan import RunPlan
+BeginRun = Callable[[Services], Generator[Effect, Any, Ending]]
+"""Starts the run that a driver performs, with the services of that driver."""
 
-__all__ = ["Host"]
+LastEffects = Generator[Commit | Emit, Exception | None, None]
 
 
 class Host:
     """The surroundings of one run. ``watching`` is false when nothing can stop it.
 
-    To nodes it is the ``Services``; drivers put their own ways of emitting and recording in.
     ``begin`` looks up the thread of a subgraph. ``committer`` is there if the store writes groups.
+    ``ports`` are the runs of the call, by their ids: the one that was called, and its subgraphs'.
+    ``pulse`` changes when the run moves, or a node says that it does.
     """
 
     def __init__(
@@ -35,61 +49,49 @@ class Host:
         clock: Clock,
         store: Store | None = None,
         observers: tuple[Observer, ...] = (),
+        executors: Executors | None = None,
         wanted: Callable[[Event], Event | None] | None = None,
         cancel: CancelEvent | None = None,
         timeout: float | None = None,
         max_parallel: int = 32,
-        begin: Callable[[Begin, Host], RunPlan] | None = None,
+        begin: Callable[[Begin], RunPlan] | None = None,
+        publish: Callable[[Event], None] | None = None,
     ) -> None:
         self.clock = clock
         self.store = store
         self.committer = committer_of(store) if store is not None else None
         self.commit: Callable[[Batch], None] = _commit_of(store, self.committer)
-        self.acommit: Callable[[Batch], Coroutine[Any, Any, None]] = self._acommit
-        self.emit: Callable[[Event], object] = self.tell
-        self.aemit: Callable[[Event], Coroutine[Any, Any, None]] = self._aemit
+        self.executors = executors or LocalExecutors(())
+        self.ports: dict[str, TaskPort] = {}
         self.cancel = cancel
         self.timeout = timeout
         self.deadline = None if timeout is None else monotonic() + timeout
         self.watching = cancel is not None or timeout is not None
         self.max_parallel = max_parallel
+        self.pulse = 0
+        self.publish = publish
         self._begin = begin
-        self._observers = list(observers)
+        self._observers = Observers(observers)
         self._wanted = wanted
 
     def begin(self, effect: Begin) -> RunPlan:
         """The plan of the run of a subgraph."""
         if self._begin is None:
-            raise InvalidRequest("this run cannot begin subgraphs")
-        return self._begin(effect, self)
-
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
-        """Let a node write in the transaction that records it, on a store that can."""
-        if not isinstance(self.store, TransactionStore):
-            raise InvalidRequest(
-                "ctx.transaction() needs a store with transactions: postgresql://..."
-            )
-        self.store.transact(key, work)
+            raise InvalidRequest("this run cannot start subgraphs")
+        return self._begin(effect)
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody reads events as they come."""
+        """Whether events are read as they come."""
         return self._wanted is not None
 
-    async def _acommit(self, batch: Batch) -> None:
-        self.commit(batch)
-
-    async def _aemit(self, event: Event) -> None:
-        self.emit(event)
-
     def tell(self, event: Event) -> Event | None:
-        """Tell the observers; what who reads the stream wants to see of it, if anything."""
-        for observer in tuple(self._observers):
-            try:
-                observer.on_event(event)
-            except Exception as error:
-                self._observers.remove(observer)
-                _warn(observer, error)
+        """Pass an event to the observers; return it if the reader of the stream wants it.
+
+        An ``update`` is for the reader: observers have had ``node_complete``.
+        """
+        if event.type != "update":
+            self._observers.tell(event)
         return self._wanted(event) if self._wanted else None
 
     def perform_last(self, effect: Commit | Emit) -> Exception | None:
@@ -104,7 +106,7 @@ class Host:
         return None
 
     def check(self) -> None:
-        """Raise ``Stopped`` if the run was asked to stop or is out of time."""
+        """Raise ``Stopped`` if the run was asked to stop or has timed out."""
         reason = self.stop_reason()
         if reason is not None:
             raise Stopped(reason)
@@ -124,22 +126,83 @@ class Host:
         return monotonic() + (until - self.clock.now()) / 1_000_000
 
 
+class HostServices:
+    """What a run may ask of its driver; a driver has its own ways to emit and commit."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def enter(self, run_id: str, port: TaskPort) -> None:
+        """A run starts: its tasks use this port."""
+        self.host.ports[run_id] = port
+
+    def commit(self, batch: Batch) -> None:
+        """Write a batch."""
+        self.host.commit(batch)
+
+    async def acommit(self, batch: Batch) -> None:
+        """``commit`` on an event loop."""
+        self.commit(batch)
+
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
+        """Let a node write in the transaction that records it, on a store that can."""
+        if not isinstance(self.host.store, TransactionStore):
+            raise InvalidRequest(
+                "ctx.transaction() needs a store with transactions: postgresql://..."
+            )
+        self.host.store.transact(key, work)
+
+    def heartbeat(self) -> None:
+        """A node is still at work."""
+        self.host.pulse += 1
+
+    def publish(self, event: Event) -> None:
+        """Send an emitted value to readers in other processes."""
+        if self.host.publish is not None:
+            self.host.publish(event)
+
+    def emit(self, event: Event) -> None:
+        """Report an event."""
+        self.host.tell(event)
+
+    async def aemit(self, event: Event) -> None:
+        """``emit`` on an event loop."""
+        self.emit(event)
+
+
 def _commit_of(store: Store | None, committer: Committer | None) -> Callable[[Batch], None]:
     if committer is not None:
         return committer.commit
     return store.commit if store is not None else _no_store
 
 
+def failed_commit(raised: BaseException) -> BaseException:
+    """What a commit raised, as a ``StoreError``: a third-party store may raise anything."""
+    if isinstance(raised, MilecastleError | AssertionError) or not isinstance(raised, Exception):
+        return raised
+    error = StoreError(f"the store raised {type(raised).__name__} instead of saving the step")
+    error.__cause__ = raised
+    return error
+
+
+def last_effects(effects: Generator[Effect, Any, Ending]) -> LastEffects:
+    """What a run still wants done when it is stopped; receives what that raised."""
+    error: BaseException | None = Stopped(RunCancelled())
+    try:
+        while True:
+            effect = effects.throw(error) if error is not None else effects.send(None)
+            error = (yield effect) if isinstance(effect, Commit | Emit) else None
+    except (StopIteration, RunCancelled, Stopped):
+        return
+
+
+def advance(last: LastEffects, error: Exception | None) -> Commit | Emit | None:
+    """The next of these effects; ``None`` when there is none left."""
+    try:
+        return last.send(error)
+    except StopIteration:
+        return None
+
+
 def _no_store(batch: Batch) -> None:
     raise AssertionError("a run without a store cannot commit")
-
-
-def _warn(observer: Observer, error: Exception) -> None:
-    import logging
-
-    logging.getLogger("milecastle").warning(
-        "observer %s raised %s and is not called again in this run",
-        type(observer).__qualname__,
-        type(error).__qualname__,
-        exc_info=error,
-    )

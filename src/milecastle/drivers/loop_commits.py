@@ -1,4 +1,4 @@
-"""Commits from an event loop: a run waits for its batch without stopping the others."""
+"""Commits from an event loop: a run waits for its batch without blocking the others."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from weakref import WeakKeyDictionary, ref
 from milecastle.drivers.committer import PAUSE, Committer, Waiter
 from milecastle.errors import Unavailable
 from milecastle.ports.store import Batch
-
-__all__ = ["LoopCommits", "commits_of"]
 
 
 class _LoopWaiter(Waiter, kw_only=True):
@@ -29,7 +27,7 @@ class LoopCommits:
         self._loop = ref(loop)
 
     async def commit(self, batch: Batch) -> None:
-        """Write a batch together with what else is waiting; raises what became of it.
+        """Write a batch together with the other waiting ones; raises its error.
 
         A cancellation waits until the outcome is known.
         """

@@ -1,112 +1,155 @@
-"""The tasks of a step on an event loop, and what their nodes emit."""
+"""The tasks of a call on an event loop, and what their nodes emit.
+
+Async nodes are awaited in place. Sync nodes run in a thread, so that a blocking call cannot block
+the loop, unless they were declared ``inline``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from time import monotonic
 from typing import Any, Final
 
-from milecastle.drivers.timing import Deadlines
-from milecastle.engine.effects import Finished, RunTask
+from milecastle.drivers.calling import Calls, Deadlines, perform
+from milecastle.engine.context import Around, RunningTask
 from milecastle.errors import NodeTimeout
+from milecastle.graph.structure import CompiledGraph
 from milecastle.model.event import Event
-
-__all__ = ["LoopTasks"]
+from milecastle.model.task import Finished, RunTask
+from milecastle.ports.executor import EmitEvent
+from milecastle.ports.task import TaskPort
 
 AHEAD: Final = 64
-"""The most events that may be emitted ahead of who reads them."""
+"""The maximum number of events emitted ahead of the reader."""
 
 _GLANCE: Final = 0.05
-"""How often, in seconds, a thread that waits for room looks whether anybody still reads."""
+"""How often, in seconds, a thread that waits for room checks whether there is still a reader."""
+
+
+class _Carried(Exception):
+    """What a node raised to end the process, on its way to the call that runs the graph."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
 class LoopTasks:
-    """Runs tasks side by side. What ended, and what was emitted, waits here to be taken.
+    """A ``LoopExecutor``. What ended, and what was emitted, waits here to be taken.
 
-    If nobody reads a stream, what is emitted waits for nobody: ``tell`` hears it at once.
+    Made on the loop, because only there is anything emitted: so it is emitted in order. Without a
+    stream reader nodes never wait: ``tell`` receives what they emit immediately.
     """
 
     def __init__(
         self,
-        run: Callable[[RunTask], Awaitable[Any]],
-        tell: Callable[[Event], object] | None = None,
+        graphs: Sequence[CompiledGraph],
+        ports: Mapping[str, TaskPort],
+        most: int,
+        tell: EmitEvent | None,
+        around: Around | None = None,
     ) -> None:
-        self._run = run
+        self._calls = Calls(graphs, ports, self._run, on_loop=True, around=around)
+        self.call = self._calls.call
+        self._most = most
         self._tell = tell
-        self._running: dict[asyncio.Future[Any], RunTask] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: dict[asyncio.Future[Any], RunningTask] = {}
         self._finished: list[Finished] = []
-        self._events: deque[Event] = deque()
+        self.emitted: deque[Event] = deque()
         self._deadlines = Deadlines()
         self._news: asyncio.Future[None] | None = None
         self._room: asyncio.Condition | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._notifying: asyncio.Future[None] | None = None
-        self._thread = 0
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._closed = False
 
-    def enter(self) -> None:
-        """Take note of the loop: only on it is anything told, so that it is told in order."""
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+    async def _run(self, running: RunningTask) -> Any:
+        """Run one task, off the loop if its node is sync."""
+        policy = running.node.policy
+        if running.node.is_async:
+            return await perform(running)
+        if policy.inline:
+            return perform(running)
+        if policy.timeout is not None:
+            return await _call_in_own_thread(copy_context().run, perform, running)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._most, thread_name_prefix="milecastle-nodes")
+        call: Callable[..., Any] = copy_context().run
+        return await self._loop.run_in_executor(self._pool, call, perform, running)
+
+    async def _run_carried(self, running: RunningTask) -> Any:
+        """``_run`` in a task of its own: the loop would end if a task raised one of these."""
+        try:
+            return await self._run(running)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _Carried(error) from None
 
     def start(self, tasks: Sequence[RunTask]) -> None:
         """Start tasks; they run from the next turn of the loop on."""
         for task in tasks:
-            future = asyncio.ensure_future(self._run(task))
-            self._running[future] = task
-            self._deadlines.add(task)
+            running = self._calls.open(task)
+            future = asyncio.ensure_future(self._run_carried(running))
+            self._running[future] = running
+            self._deadlines.add(running)
             future.add_done_callback(self._ended)
 
     def cancel(self, tasks: Sequence[RunTask]) -> None:
         """Stop tasks that can be stopped."""
         wanted = {id(task) for task in tasks}
-        for future, task in self._running.items():
-            if id(task) in wanted:
+        for future, running in self._running.items():
+            if id(running.task) in wanted:
                 future.cancel()
 
-    def take_finished(self) -> list[Finished]:
+    async def wait(self, seconds: float | None) -> list[Finished | Event]:
+        """Wait until something ended or was emitted, or for so many seconds."""
+        if not (self._finished or self.emitted):
+            due = self._deadlines.next()
+            if due is not None:
+                left = max(0.0, due - monotonic())
+                seconds = left if seconds is None else min(left, seconds)
+            self._news = asyncio.get_running_loop().create_future()
+            try:
+                if seconds is None:
+                    await self._news
+                else:
+                    await asyncio.wait({self._news}, timeout=seconds)
+            finally:
+                self._news = None
+        return [*self.take_events(), *self._take_finished()]
+
+    def _take_finished(self) -> list[Finished]:
         """The tasks that ended since the last time; those out of time are stopped."""
         now = monotonic()
         while (late := self._deadlines.pass_(now)) is not None:
-            task, seconds = late
-            future = next((f for f, running in self._running.items() if running is task), None)
+            running, seconds = late
+            future = next((f for f, other in self._running.items() if other is running), None)
             if future is not None:
                 del self._running[future]
                 future.cancel()
-                error = NodeTimeout(node=task.node.name, seconds=seconds)
-                self._finished.append(Finished(task, None, error))
+                running.end()
+                error = NodeTimeout(node=running.node.name, seconds=seconds)
+                self._finished.append(Finished(running.task, None, error))
         finished, self._finished = self._finished, []
         return finished
 
-    def due(self) -> float | None:
-        """When the next task is out of time."""
-        return self._deadlines.next()
-
-    async def news(self, patience: float | None) -> None:
-        """Wait until something ended or was emitted, or for so many seconds."""
-        if self._finished or self._events:
-            return
-        self._news = asyncio.get_running_loop().create_future()
-        try:
-            if patience is None:
-                await self._news
-            else:
-                await asyncio.wait({self._news}, timeout=patience)
-        finally:
-            self._news = None
-
     def _ended(self, future: asyncio.Future[Any]) -> None:
-        task = self._running.pop(future, None)
-        if task is None:
+        running = self._running.pop(future, None)
+        if running is None:
             if not future.cancelled():
-                future.exception()  # nobody waits for it any more
+                future.exception()  # it was abandoned
             return
-        self._deadlines.drop(task)
+        self._deadlines.drop(running)
+        running.end()
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
-        self._finished.append(Finished(task, None if error else future.result(), error))
+        error = error.error if isinstance(error, _Carried) else error
+        self._finished.append(Finished(running.task, None if error else future.result(), error))
         self._wake()
 
     def _wake(self) -> None:
@@ -115,40 +158,34 @@ class LoopTasks:
 
     # ---- events
 
-    @property
-    def has_events(self) -> bool:
-        """Whether something was emitted that nobody has taken."""
-        return bool(self._events)
-
     def take_events(self) -> list[Event]:
-        """What was emitted since the last time; who waited for room goes on."""
-        events = list(self._events)
-        self._events.clear()
+        """What was emitted since the last time; nodes that waited for room continue."""
+        events = list(self.emitted)
+        self.emitted.clear()
         if self._room is not None:
             self._notifying = asyncio.ensure_future(_notify(self._room))
         return events
 
     def emit(self, event: Event) -> None:
         """For sync nodes: wait for room in their thread; on the loop itself nobody can wait."""
-        loop = self._loop
-        if loop is None or threading.get_ident() == self._thread:
+        if threading.get_ident() == self._thread:
             self._add(event)
             return
         if self._closed:
             return
-        telling = asyncio.run_coroutine_threadsafe(self.aemit(event), loop)
+        telling = asyncio.run_coroutine_threadsafe(self.aemit(event), self._loop)
         while not self._closed:  # a loop that has stopped would never answer
             with suppress(TimeoutError):
                 telling.result(_GLANCE)
                 return
 
     async def aemit(self, event: Event) -> None:
-        """For async nodes: wait for room without stopping the loop."""
+        """For async nodes: wait for room without blocking the loop."""
         if self._tell is None:
             if self._room is None:
                 self._room = asyncio.Condition()
             async with self._room:
-                await self._room.wait_for(lambda: self._closed or len(self._events) < AHEAD)
+                await self._room.wait_for(lambda: self._closed or len(self.emitted) < AHEAD)
         if not self._closed:
             self._add(event)
 
@@ -156,22 +193,53 @@ class LoopTasks:
         if self._tell is not None:
             self._tell(event)
             return
-        self._events.append(event)
+        self.emitted.append(event)
         self._wake()
 
     async def close(self) -> None:
-        """Cancel what still runs, and let nobody wait."""
+        """Cancel what still runs, and release all waiters."""
         self._closed = True
+        self._calls.close()
         running, self._running = self._running, {}
         for future in running:
             future.cancel()
-        self._events.clear()
+        self.emitted.clear()
         if self._room is not None:
             await _notify(self._room)
         if running:
             await asyncio.gather(*running, return_exceptions=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 async def _notify(room: asyncio.Condition) -> None:
     async with room:
         room.notify_all()
+
+
+async def _call_in_own_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call off the event loop. If this is cancelled, the result of the call is discarded.
+
+    A pool would lose one of its threads to every call that is stuck, and the process could not end.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def settle(returned: Any, error: BaseException | None) -> None:
+        if not ended.done():
+            ended.set_result((returned, error))
+
+    def work() -> None:
+        returned, error = None, None
+        try:
+            returned = function(*args)
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is gone
+            loop.call_soon_threadsafe(settle, returned, error)
+
+    threading.Thread(target=work, name="milecastle-timed", daemon=True).start()
+    returned, error = await ended
+    if error is not None:
+        raise error
+    return returned

@@ -1,7 +1,7 @@
-"""Advancing: after a step, find what runs next, and commit both together.
+"""Advancing: after a step, decide what runs next, and commit both together.
 
-If a router raises, the step is committed all the same and the router is asked again on resume:
-nothing is skipped and no node is repeated.
+If a router raises, the step is still committed and the router is called again on resume: nothing is
+skipped and no node is repeated.
 """
 
 from __future__ import annotations
@@ -10,10 +10,15 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from milecastle.codec.deltas import Operations
-from milecastle.engine.applying import apply_update
+from milecastle.engine.applying import (
+    ReducerFailed,
+    apply_update,
+    pack_goto,
+    refuse_unmade,
+    unpack_goto,
+)
 from milecastle.engine.effects import Commit, Effect
 from milecastle.engine.hidden import FAILURE, GOTOS, HIDDEN, SENDS
-from milecastle.engine.outcomes import pack_goto, unpack_goto
 from milecastle.engine.parts import Parts
 from milecastle.engine.routing import (
     NOT_ASKED,
@@ -30,12 +35,10 @@ from milecastle.graph.sending import Send
 from milecastle.model.checkpoint import Source
 from milecastle.model.manifest import END
 
-__all__ = ["Advance"]
-
 Gotos = Mapping[str, Sequence[str | Send | None]]
 
 _ASK = Exits()
-"""Exits that must be asked one by one: those of several nodes, or when somebody listens."""
+"""Exits that must be evaluated one by one: those of several nodes, or when events are emitted."""
 
 
 class Advance:
@@ -52,7 +55,7 @@ class Advance:
     def after(
         self, names: tuple[str, ...], source: Source, gotos: Gotos | None = None
     ) -> Generator[Effect, Any, None]:
-        """These nodes have run: find what runs next and commit the step."""
+        """These nodes have run: decide what runs next and commit the step."""
         progress, parts = self._progress, self._parts
         looked: Sequence[Looked] = ()
         problem: RunError | None = None
@@ -70,14 +73,14 @@ class Advance:
             yield Commit(batch)
             saver.saved(batch)
             if parts.teller:
-                yield parts.teller.saved(batch)
+                yield parts.teller.saved(batch.entries[-1])
         if problem is not None:
             raise problem
         if parts.teller:
             yield from parts.teller.moved(names, looked, progress.step, progress.values)
 
     def again(self) -> Generator[Effect, Any, None]:
-        """The step is committed and what runs next is not known: ask once more."""
+        """The step is committed, but what runs next is not known: evaluate again."""
         progress, parts = self._progress, self._parts
         names = progress.route
         kept: dict[str, Any] = progress.hidden.get(GOTOS, {})
@@ -107,7 +110,7 @@ class Advance:
     def _find(
         self, names: tuple[str, ...], gotos: Gotos | None, way: Way
     ) -> Generator[Effect, Any, RunError | None]:
-        """Evaluate the ways on from these nodes; what went wrong, if anything did."""
+        """Evaluate the edges of these nodes; return the error, if any."""
         progress, graph = self._progress, self._graph
         held = self._held(names)
         state = self._parts.schema.present(progress.values)
@@ -123,7 +126,7 @@ class Advance:
                     follow_goto(graph, name, [to for to in own if to is not None], way)
                 if own is None or None in own:
                     yield from find_next(graph, name, state, way, answer)
-            sends = as_sends(graph, [*way.names, *held], way.sends)
+            sends = as_sends(graph, [*way.names, *held], way.sends, progress.values)
             self._apply(names, way.updates)
         except Exception as error:
             progress.next, progress.route = held, names
@@ -134,13 +137,13 @@ class Advance:
         return None
 
     def _held(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Nodes that were to run next and did not: they are deferred."""
+        """Nodes that should run next but did not: they are deferred."""
         if not self._graph.defers:
             return ()
         return tuple(name for name in self._progress.next if name not in names)
 
     def _apply(self, names: tuple[str, ...], updates: Sequence[Mapping[str, Any]]) -> None:
-        """Apply what routers said with a ``Command``."""
+        """Apply the ``Command``s of routers."""
         if not updates:
             return
         progress, journal = self._progress, self._parts.journal
@@ -149,12 +152,13 @@ class Advance:
         for update in updates:
             if apply_update(self._parts.schema, values, names[0], update, operations):
                 progress.guard.version += 1
+        refuse_unmade(self._parts.schema, values, names[0])
         progress.values = values
         if journal is not None:
             journal.note(operations)
 
     def _hide(self, sends: list[Any] | None) -> None:
-        """What the checkpoint keeps besides the state: of the step that ended, nothing."""
+        """What the checkpoint contains besides the state: nothing of the step that ended."""
         progress, journal = self._progress, self._parts.journal
         operations: Operations = []
         for name in HIDDEN:
@@ -186,5 +190,7 @@ class Advance:
                 journal.note(operations)
         if isinstance(error, RoutingError | InvalidUpdate):
             return error
-        what = f"finding the way on from node '{name}' failed"
+        if isinstance(error, ReducerFailed):
+            return self._parts.reducer_error(error)
+        what = f"routing from node '{name}' failed"
         return self._parts.error(what, name, progress.step, state, error)

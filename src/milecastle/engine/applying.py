@@ -1,4 +1,4 @@
-"""Applying updates: what nodes returned meets the state, and becomes operations for the log.
+"""Applying updates: merges what nodes returned into the state, as operations for the log.
 
 Rules:
 
@@ -9,32 +9,48 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
 from milecastle.codec.deltas import Operations
 from milecastle.codec.plain import kind_of
-from milecastle.errors import InvalidUpdate
+from milecastle.engine.routing import refuse_undeclared
+from milecastle.engine.tasks import refuse_unfit
+from milecastle.errors import InvalidRequest, InvalidUpdate
 from milecastle.graph.reducers import LAST, append
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.graph.sending import Command, Send
+from milecastle.graph.structure import CompiledGraph
 from milecastle.model.manifest import START
-
-__all__ = ["UPDATE", "Outcome", "apply_update", "apply_updates", "read_outcome", "read_update"]
+from milecastle.model.printable import quoted
 
 UPDATE: Final = "update_state"
-"""Stands for a node where a person gives an update."""
+"""Represents a node when a user gives an update."""
 
 _NO_NODES: Final = {START: "the input", UPDATE: "the update"}
 _FEW: Final = 8
 _MISSING: Final = object()
+_GOTO: Final = "__goto__"
+_FAILURE: Final = "__failure__"
 _IMMUTABLE: Final = frozenset({int, str, float, bool, bytes, type(None)})
+
+Target = str | Send | None
+
+
+class ReducerFailed(Exception):
+    """A reducer raised ``cause`` on an update of ``node``. Never raised to a caller as it is."""
+
+    def __init__(self, node: str, channel: Channel, cause: Exception) -> None:
+        super().__init__(f"the reducer '{channel.reducer.name}' of '{channel.name}' failed")
+        self.node = node
+        self.channel = channel.name
+        self.cause = cause
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a task came to: its update, and where it leads if it says so itself.
+    """The outcome of a task: its update, and its targets if it names them.
 
     ``failure`` is why it leads there: the node, the type of its error and the message.
     """
@@ -44,20 +60,87 @@ class Outcome(msgspec.Struct, frozen=True):
     failure: tuple[str, str, str] | None = None
 
 
+def pack(outcome: Outcome) -> Mapping[str, Any]:
+    """As one update; the rest is under names that a state cannot have."""
+    if outcome.goto is None:
+        return outcome.update
+    packed: dict[str, Any] = {**outcome.update, _GOTO: pack_goto(outcome.goto)}
+    if outcome.failure is not None:
+        packed[_FAILURE] = list(outcome.failure)
+    return packed
+
+
+def unpack(kept: Mapping[str, Any]) -> Outcome:
+    """The inverse of ``pack``."""
+    if _GOTO not in kept:
+        return Outcome(kept)
+    update = {name: value for name, value in kept.items() if name not in (_GOTO, _FAILURE)}
+    failure = kept.get(_FAILURE)
+    goto = cast("list[str | Send]", unpack_goto(kept[_GOTO]))
+    return Outcome(update, tuple(goto), None if failure is None else tuple(failure))
+
+
+def pack_goto(targets: Sequence[Target]) -> list[Any]:
+    """Targets as plain data; ``None`` means the node's edges."""
+    return [
+        [target.node, dict(target.update)] if isinstance(target, Send) else target
+        for target in targets
+    ]
+
+
+def unpack_goto(kept: Sequence[Any]) -> list[Target]:
+    """The inverse of ``pack_goto``."""
+    return [
+        target if target is None or isinstance(target, str) else Send(*target) for target in kept
+    ]
+
+
 def read_outcome(
-    schema: StateSchema, node: str, returned: Any, values: Mapping[str, Any]
+    graph: CompiledGraph, node: str, returned: Any, values: Mapping[str, Any]
 ) -> Outcome:
-    """What a node returned: an update, a ``Command``, or whom to send to."""
+    """What a node returned: an update, a ``Command``, or ``Send``s.
+
+    What leads nowhere is refused here, before anything is stored: the node is repeated on resume.
+    """
     kind = kind_of(returned)
     if kind is Send:
-        return Outcome({}, (returned,))
+        return Outcome({}, _targets(graph, node, (returned,)))
     if kind is list and returned and all(kind_of(member) is Send for member in returned):
-        return Outcome({}, tuple(returned))
+        return Outcome({}, _targets(graph, node, returned))
     if kind is not Command:
-        return Outcome(read_update(schema, node, returned, values))
+        return Outcome(read_update(graph.schema, node, returned, values))
     goto = returned.goto
-    named = (goto,) if isinstance(goto, str | Send) else tuple(goto)
-    return Outcome(read_update(schema, node, returned.update, values), named or None)
+    if not isinstance(goto, str | Send | list | tuple):
+        raise InvalidUpdate(
+            f"node '{node}' returned a Command with goto={type(goto).__name__}; goto= takes the "
+            "name of a node, a Send, or a list of them",
+            node=node,
+        )
+    named = _targets(graph, node, (goto,) if isinstance(goto, str | Send) else cast("Any", goto))
+    return Outcome(read_update(graph.schema, node, returned.update, values), named or None)
+
+
+def _targets(graph: CompiledGraph, node: str, goto: Collection[Any]) -> tuple[str | Send, ...]:
+    """Where a node leads; what could not be stored, read again or followed is refused here."""
+    for target in goto:
+        if isinstance(target, Send):
+            if not isinstance(cast("Any", target.update), Mapping):
+                kind = type(target.update).__name__
+                raise InvalidUpdate(
+                    f"node '{node}' returned a Send that holds {kind}; it takes a dict to lay over "
+                    "the state",
+                    node=node,
+                )
+        elif not isinstance(target, str):
+            raise InvalidUpdate(
+                f"node '{node}' returned a Command whose goto= holds {type(target).__name__}; "
+                "goto= takes the name of a node, a Send, or a list of them",
+                node=node,
+            )
+    named = tuple(goto)
+    refuse_undeclared(graph, node, named)
+    refuse_unfit(graph, [target for target in named if isinstance(target, Send)])
+    return named
 
 
 def read_update(
@@ -82,9 +165,9 @@ def read_update(
 def _changed_fields(
     schema: StateSchema, node: str, returned: Any, before: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The fields of a returned state that are not the ones that the node was given.
+    """The fields of a returned state that differ from those that the node received.
 
-    They are compared with the values, because a node may have changed the state it was given.
+    They are compared with the values, because a node may have changed its input.
     """
     fields = schema.fields_of(returned)
     changed = {name: value for name, value in fields.items() if _may_differ(before[name], value)}
@@ -92,7 +175,7 @@ def _changed_fields(
         if schema.channels[name].reducer is not LAST and fields[name] is not before[name]:
             raise InvalidUpdate(
                 f"node '{node}' returned a whole {schema.state_type.__name__}, but '{name}' has a "
-                f"reducer, so it is not clear what to add: return {{'{name}': ...}} instead",
+                f"reducer, so it is ambiguous what to add: return {{'{name}': ...}} instead",
                 node=node,
                 key=name,
             )
@@ -109,15 +192,18 @@ def apply_updates(
     if len(updates) > 1:
         _refuse_two_writers(schema, updates)
     changed = False
+    before = dict(values) if schema.is_guarded else values
     for node, update in _joined(schema, updates) if len(updates) > _FEW else updates:
         changed = apply_update(schema, values, node, update, operations) or changed
+    if schema.is_guarded and updates:
+        _refuse_unmade_by_any(schema, before, values, updates)
     return changed
 
 
 def _joined(
     schema: StateSchema, updates: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """The same updates with long runs of appends made one: a list is then copied only once."""
+    """The same updates with consecutive appends merged: a list is then copied only once."""
     rest: list[tuple[str, Mapping[str, Any]]] = []
     gathered: dict[str, list[Any]] = {}
     plain = {
@@ -142,9 +228,9 @@ def apply_update(
     update: Mapping[str, Any],
     operations: Operations | None,
 ) -> bool:
-    """Apply one update to ``values``, an outer dict of its own; whether anything changed.
+    """Apply one update to ``values``, an unshared outer dict; return whether anything changed.
 
-    What it did is added to ``operations``, if somebody keeps a log.
+    Its operations are added to ``operations``, if there is a log.
     """
     channels = schema.channels
     changed = False
@@ -163,7 +249,7 @@ def apply_update(
                 old = reducer.empty()
             try:
                 new = value if old is _MISSING else reducer.function(old, value)
-            except TypeError as error:
+            except Exception as error:
                 raise _not_taken(node, channel, value, error) from error
             exact = reducer.empty is not None and kind_of(value) is reducer.empty
             stored = value if exact else _as_stored(channel, value, new)
@@ -175,21 +261,73 @@ def apply_update(
     return changed
 
 
+def apply_guarded(
+    schema: StateSchema,
+    values: dict[str, Any],
+    node: str,
+    update: Mapping[str, Any],
+    operations: Operations | None,
+) -> bool:
+    """``apply_update`` for a state whose own code may refuse the values."""
+    changed = apply_update(schema, values, node, update, operations)
+    refuse_unmade(schema, values, node)
+    return changed
+
+
+def refuse_unmade(schema: StateSchema, values: dict[str, Any], node: str) -> None:
+    """Raise ``InvalidUpdate`` if no state can be constructed from what ``node`` wrote."""
+    refused = schema.refusal_of(values)
+    if refused is not None:
+        raise InvalidUpdate(
+            f"{_who(node)} gave values that {schema.state_type.__name__} refuses with "
+            f"{type(refused).__name__}",
+            node=node,
+        ) from refused
+
+
+def _refuse_unmade_by_any(
+    schema: StateSchema,
+    before: dict[str, Any],
+    values: dict[str, Any],
+    updates: Sequence[tuple[str, Mapping[str, Any]]],
+) -> None:
+    """The same after a step of several: the first that is refused alone is named, or the last."""
+    if schema.refusal_of(values) is None:
+        return
+    for node, update in updates:
+        apply_guarded(schema, dict(before), node, update, None)
+    refuse_unmade(schema, values, updates[-1][0])
+
+
 def _as_stored(channel: Channel, update: Any, new: Any) -> Any:
-    """What a log keeps: the update of a built-in reducer, the outcome of a user's own."""
+    """What a log stores: the update of a built-in reducer, the result of a custom one."""
     empty = channel.reducer.empty
     if not channel.reducer.code:
         return new
     return update if empty is None or type(update) is empty else cast("Any", empty)(update)
 
 
-def _not_taken(node: str, channel: Channel, update: Any, error: TypeError) -> InvalidUpdate:
+def _not_taken(
+    node: str, channel: Channel, update: Any, error: Exception
+) -> InvalidUpdate | ReducerFailed:
+    """A built-in reducer refuses what is of the wrong type; anything else is a failure."""
+    if not channel.reducer.code or not isinstance(error, TypeError):
+        return ReducerFailed(node, channel, error)
     return InvalidUpdate(
-        f"{_who(node)} gave '{channel.name}' {type(update).__name__}, which its "
-        f"reducer '{channel.reducer.name}' does not take: {error}",
+        f"{_who(node)} gave '{channel.name}' {type(update).__name__}, which its reducer "
+        f"'{channel.reducer.name}' does not accept: {error}",
         node=node,
         key=channel.name,
     )
+
+
+def as_request(what: str, error: InvalidUpdate | ReducerFailed) -> InvalidRequest:
+    """The error for a caller whose input or update does not match the state."""
+    if isinstance(error, ReducerFailed):
+        return InvalidRequest(
+            f"the {what} does not match the state: {error} with {type(error.cause).__name__}"
+        )
+    return InvalidRequest(f"the {what} does not match the state: {error.message}")
 
 
 def _may_differ(old: Any, new: Any) -> bool:
@@ -198,7 +336,7 @@ def _may_differ(old: Any, new: Any) -> bool:
         return type(new) not in _IMMUTABLE
     try:
         return not bool(old == new)
-    except Exception:  # values with an equality of their own, such as arrays
+    except Exception:  # values with their own equality, such as arrays
         return True
 
 
@@ -213,7 +351,7 @@ def _refuse_two_writers(
             if other != node and channel is not None and channel.reducer is LAST:
                 raise InvalidUpdate(
                     f"nodes '{other}' and '{node}' ran in the same step and both wrote '{name}', "
-                    "which has no reducer: annotate it with one",
+                    f"which has no reducer: annotate '{name}' with a reducer",
                     node=node,
                     key=name,
                 )
@@ -226,16 +364,16 @@ def _who(node: str) -> str:
 def _unknown_key(node: str, name: object, channels: Mapping[str, Channel]) -> InvalidUpdate:
     known = ", ".join(repr(channel) for channel in channels)
     return InvalidUpdate(
-        f"{_who(node)} gave the key {name!r}, which the state does not have; it has {known}",
+        f"{_who(node)} gave the key {quoted(name)}, which the state does not have; it has {known}",
         node=node,
-        key=str(name),
+        key=name if isinstance(name, str) else None,
     )
 
 
 def _wrong_type(node: str, channel: Channel, value: Any) -> InvalidUpdate:
     return InvalidUpdate(
-        f"{_who(node)} gave '{channel.name}' {type(value).__name__}, and it is declared "
-        f"as {channel.type_name}",
+        f"{_who(node)} gave '{channel.name}' {type(value).__name__}, but it is declared as "
+        f"{channel.type_name}",
         node=node,
         key=channel.name,
     )

@@ -1,13 +1,14 @@
 """Children: the runs of subgraphs inside a step.
 
-A child is a run like any other, with a log of its own; its effects pass through its parent to the
-same driver. What it has to wait for is waited for together with what the parent waits for, so
-that several children, and tasks beside them, go on at once.
+A child is a run like any other, with its own log; its effects pass through its parent to the same
+driver. Its waits are combined with those of the parent, so that several children and other tasks
+run at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -17,19 +18,21 @@ from milecastle.engine.effects import (
     Begin,
     CancelTasks,
     Effect,
-    Finished,
-    RunTask,
     StartTasks,
+    Stopped,
 )
 from milecastle.engine.parts import Parts
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.tasks import Task
+from milecastle.errors import StoreError
+from milecastle.model.task import Finished, RunTask
 
-__all__ = ["Child", "Children"]
+BeginChild = Callable[[RunPlan], Generator[Effect, Any, Ending]]
+"""Starts a run: its effects."""
 
 
 class Child(msgspec.Struct, eq=False):
-    """The run of one subgraph. ``ready`` is what it waits for and does not know of yet."""
+    """The run of one subgraph. ``ready`` contains finished tasks that it has not received yet."""
 
     task: Task
     state: Any
@@ -43,15 +46,16 @@ class Child(msgspec.Struct, eq=False):
 
     @property
     def is_over(self) -> bool:
-        """Whether it came to rest, or failed."""
+        """Whether it has stopped or failed."""
         return self.ending is not None or self.error is not None
 
 
 class Children:
-    """The subgraphs of one step that are not at rest."""
+    """The subgraphs of one step that have not stopped."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, begin: BeginChild) -> None:
         self._parts = parts
+        self._begin = begin
         self._children: list[Child] = []
         self._owners: dict[int, tuple[RunTask, Child]] = {}
 
@@ -60,30 +64,31 @@ class Children:
 
     def begin(self, task: Task, state: Any, attempt: int) -> Generator[Effect, Any, Child]:
         """Look the thread of a subgraph up, and run it until it has to wait."""
-        from milecastle.engine.run import Run
-
         child = Child(task, state, attempt)
         self._children.append(child)
         subgraph = task.node.subgraph
         if subgraph is None:
-            raise AssertionError(f"node '{task.node.name}' is no subgraph")
+            raise AssertionError(f"node '{task.node.name}' is not a subgraph")
         parts = self._parts
         try:
             plan: RunPlan = yield Begin(
                 subgraph,
                 parts.plan,
-                f"{parts.desk.settled}.{parts.progress.step + 1}",
+                f"{parts.desk.settled_id}.{parts.progress.step + 1}",
                 task.id,
+                task.node.name,
                 subgraph.input(state),
-                parts.desk.answers_within(task.id),
+                parts.waiting.answers_within(task.id),
             )
         except Exception as error:
             child.error = error
+            if isinstance(error, StoreError):
+                raise  # a store that fails stops the whole run: no policy of the node applies
             return child
         if plan.ended is not None:
             child.ending = plan.ended
             return child
-        child.effects = Run(plan).effects()
+        child.effects = self._begin(plan)
         yield from self._advance(child, None)
         return child
 
@@ -102,7 +107,7 @@ class Children:
             owned[1].ready.append(item)
 
     def go_on(self) -> Generator[Effect, Any, list[Child]]:
-        """Let each child go on that need not wait any more; those that are over."""
+        """Resume each child that need not wait any more; return those that have ended."""
         now = self._parts.plan.clock.now()
         for child in self._children:
             if child.waits_for_one and child.ready:
@@ -119,7 +124,7 @@ class Children:
     def _advance(
         self, child: Child, outcome: Any, error: BaseException | None = None
     ) -> Generator[Effect, Any, None]:
-        """Perform what a child asks for until it has to wait, or is over."""
+        """Perform the effects of a child until it has to wait or has ended."""
         effects = child.effects
         if effects is None:
             raise AssertionError("the child has not begun")
@@ -132,6 +137,8 @@ class Children:
                 return
             except Exception as raised:
                 child.error = raised
+                if isinstance(raised, StoreError):
+                    raise  # as above
                 return
             outcome = error = None
             if isinstance(effect, RunTask):
@@ -150,7 +157,7 @@ class Children:
                 error = raised
 
     def cancel(self, reason: BaseException) -> Generator[Effect, Any, None]:
-        """Stop the children that are not at rest, with the tasks that they had started."""
+        """Stop the children that are still running, with their tasks."""
         over = [child for child in self._children if child.is_over]
         yield from self.stop(reason)
         self._children = over
@@ -164,7 +171,10 @@ class Children:
             effects = child.effects
             if effects is None or child.is_over:
                 continue
+            # A separate reason: each run adds its position to it.
             error: BaseException | None = reason
+            if isinstance(reason, Stopped):
+                error = Stopped(copy(reason.reason))
             try:
                 while True:
                     effect = effects.throw(error) if error is not None else effects.send(None)

@@ -1,43 +1,39 @@
-"""What a node may ask of the run that it is part of."""
+"""What a node can do through its context.
+
+A node that asks a person runs again from its beginning once there is an answer: record side effects
+before it with ``ctx.once``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, cast, overload
 
 import msgspec
 
-from milecastle.engine.asking import Asked
+from milecastle.engine.asking import Asked, Parked
 from milecastle.errors import InvalidAnswer, InvalidRequest
+from milecastle.graph.schema import StateSchema
+from milecastle.graph.structure import Node
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
-
-if TYPE_CHECKING:
-    from milecastle.engine.desk import Desk
-
-__all__ = ["MISSING", "Context", "Origin"]
+from milecastle.model.task import Origin, RunFacts, RunTask
+from milecastle.ports.task import MISSING, TaskPort
 
 T = TypeVar("T")
 
-MISSING: Final = object()
-"""What is not on record."""
-
-
-class Origin(msgspec.Struct, frozen=True):
-    """Where a state came from: the run and the nodes that produced it, and when."""
-
-    run_id: str
-    nodes: tuple[str, ...]
-    timestamp: datetime
+Around = Callable[[RunTask], AbstractContextManager[None]]
 
 
 class Context(msgspec.Struct, kw_only=True, eq=False):
     """Injected into a node that has a parameter named ``ctx``.
 
-    ``origin`` tells where the state that the node received came from. ``thread`` is ``None``
-    without a store. ``attempt`` counts from 1. ``failures`` tells a node that runs ``on_error``
-    what failed: the names of the nodes, each with the type and the message of its error.
+    ``origin`` says where the state that the node received came from. ``thread`` is ``None``
+    without a store. ``attempt`` counts from 1. ``failures`` tells an ``on_error`` node what failed:
+    the names of the nodes, each with the type and the message of its error.
     """
 
     run_id: str
@@ -49,7 +45,9 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     attempt: int
     origin: Origin
     failures: Mapping[str, Any]
-    desk: Desk
+    data: RunTask
+    began: str
+    port: TaskPort
     questions: int = 0
     sleeps: int = 0
     beat: float = 0.0
@@ -59,12 +57,12 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     def idempotency_key(self) -> str:
         """The same for every attempt of this task, and different for every other.
 
-        Give it to a service that can refuse to do a thing twice.
+        Pass it to a service that supports idempotency keys.
         """
         from hashlib import sha256
 
         where = (self.thread.tenant, self.thread.thread) if self.thread else (self.run_id, "")
-        parts = (*where, str(self.desk.settled), str(self.step), self.task)
+        parts = (*where, self.began, str(self.step), self.task)
         text = "".join(f"{len(part)}:{part}" for part in parts)
         return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -72,10 +70,10 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         """Call ``function`` and record its result; once it is recorded, return that instead.
 
         Not repeated by a retry, by a resume after an interrupt, or by a takeover. The name is
-        one of this task: use another for each thing to be done.
+        unique within the task: use a different one for each side effect.
         """
         self._refuse_if_over()
-        found = self.desk.recorded(self.task, name)
+        found = self.port.recorded(self.data, name)
         if found is not MISSING:
             return cast("T", found)
         value = function(*args, **named)
@@ -83,7 +81,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             cast("Any", value).close()
             raise InvalidRequest(f"'{name}' is async: write await ctx.aonce({name!r}, ...)")
         self._refuse_if_over()
-        self.desk.record(self.task, name, value)
+        self.port.record(self.data, name, value)
         return value
 
     @overload
@@ -95,65 +93,69 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     async def aonce(self, name: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """``once`` for async nodes; ``function`` may be async or not."""
         self._refuse_if_over()
-        found = self.desk.recorded(self.task, name)
+        found = self.port.recorded(self.data, name)
         if found is not MISSING:
             return found
         value: Any = function(*args, **named)
         if hasattr(value, "__await__"):
             value = await value
         self._refuse_if_over()
-        await self.desk.arecord(self.task, name, value)
+        await self.port.arecord(self.data, name, value)
         return value
 
     def transaction(self, name: str, function: Callable[..., T], *args: Any, **named: Any) -> T:
         """``once``, exactly: what ``function`` writes and its record are committed together.
 
         On PostgreSQL. ``function`` is called with a connection of the store as its first argument,
-        inside a transaction: its own rows and the record are there together, or neither is.
+        inside a transaction: its rows and the record are committed together, or neither is.
         """
         self._refuse_if_over()
-        found = self.desk.recorded(self.task, name)
+        found = self.port.recorded(self.data, name)
         if found is not MISSING:
             return cast("T", found)
         return cast(
             "T",
-            self.desk.transact(
-                self.task, name, lambda connection: function(connection, *args, **named)
+            self.port.transact(
+                self.data, name, lambda connection: function(connection, *args, **named)
             ),
         )
 
     def emit(self, value: Any) -> None:
-        """Tell a value to who reads the stream, now. In an async node prefer ``await aemit``."""
+        """Emit a value to the reader of the stream. In an async node prefer ``await aemit``."""
         self._refuse_if_over()
-        self.desk.emit(self, value)
+        self.port.emit(self.data, value)
 
     async def aemit(self, value: Any) -> None:
-        """``emit``, waiting without stopping the loop until the reader has caught up."""
+        """``emit`` that waits for the reader without blocking the loop."""
         self._refuse_if_over()
-        await self.desk.aemit(self, value)
+        await self.port.aemit(self.data, value)
 
     def heartbeat(self) -> None:
-        """Say that the node is still at work, for ``Timeout(idle=...)``."""
+        """Reset the idle timer of ``Timeout(idle=...)``."""
         from time import monotonic
 
         self._refuse_if_over()
+        self.port.heartbeat(self.data)
         self.beat = monotonic()
 
     def sleep(self, until: datetime | timedelta | float) -> None:
-        """Let the run rest until a time, or for a while; it takes no process while it does.
+        """Pause the run until a time, or for a duration; no process is needed while it sleeps.
 
-        The run ends with the status ``sleeping``. When it is resumed the node runs again from
-        its top, and this call returns.
+        The run ends with the status ``sleeping``. When it is resumed the node runs again from its
+        beginning, and this call returns.
         """
-        number, self.sleeps = self.sleeps, self.sleeps + 1
+        label, self.sleeps = f"{self.task}/{self.sleeps}", self.sleeps + 1
+        moment, seconds = None, 0.0
         if isinstance(until, datetime):
             if until.tzinfo is None:
                 raise InvalidRequest("ctx.sleep() takes a datetime with a time zone")
-            moment = until.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-            self.desk.sleep(self, number, moment // timedelta(microseconds=1), 0)
+            since = until.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+            moment = since // timedelta(microseconds=1)
         else:
             seconds = until.total_seconds() if isinstance(until, timedelta) else until
-            self.desk.sleep(self, number, None, seconds)
+        wake_at = self.port.wake_time(label, moment, seconds)
+        if wake_at is not None:
+            raise Parked(label, wake_at)
 
     def ask(self, question: Any, show: Any, answer: Any) -> Any:
         """What ``interrupt()`` does."""
@@ -168,7 +170,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
             answer=schema_of(answer),
             asks=True,
         )
-        given = self.desk.answer(found.id)
+        given = self.port.answer(found.id)
         if given is MISSING:
             raise Asked(found)
         try:
@@ -179,6 +181,128 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     def _refuse_if_over(self) -> None:
         if self.over:
             raise InvalidRequest(
-                f"node '{self.node}' is over (it timed out, or was cancelled) and its code still "
-                "runs: nothing more is recorded for it"
+                f"node '{self.node}' is over (it timed out or was cancelled), but its code is "
+                "still running: nothing more is recorded for it"
             )
+
+
+class RunResources:
+    """What an executor has for the tasks of one run: port, nodes, and how to construct a state.
+
+    ``around`` returns the context manager around a node, if any.
+    """
+
+    __slots__ = ("_called", "around", "nodes", "port", "present")
+
+    def __init__(
+        self,
+        port: TaskPort,
+        nodes: Mapping[str, Node],
+        schema: StateSchema,
+        around: Around | None = None,
+    ) -> None:
+        self.port = port
+        self.around = around
+        self.nodes = nodes
+        self.present: Callable[[dict[str, Any]], Any]
+        self.present = dict if schema.form == "typed-dict" else schema.present
+        self._called: RunningTask | None = None
+
+    def called(self, task: RunTask) -> RunningTask:
+        """A task that was called on the driver's own thread, one at a time."""
+        if self._called is None or self._called.task is not task:
+            self._called = RunningTask(task, self, self.nodes[task.node])
+        return self._called
+
+
+class RunningTask(msgspec.Struct, eq=False):
+    """A task where it runs: its data, the resources of its run, and the node that it names."""
+
+    task: RunTask
+    place: RunResources
+    node: Node
+    made: Context | None = None
+    over: bool = False
+
+    @property
+    def context(self) -> Context:
+        """The context of the task, created when it is first needed."""
+        if self.made is None:
+            task, run, port = self.task, self.task.run, self.place.port
+            facts = task.facts or port.facts(task)
+            self.made = Context(
+                run_id=run.run_id,
+                node=task.node,
+                task=task.id,
+                step=task.step,
+                thread=run.thread,
+                config=run.config,
+                attempt=task.attempt,
+                origin=facts.origin,
+                failures=facts.failures,
+                data=task,
+                began=facts.began,
+                port=port,
+                over=self.over,
+            )
+        return self.made
+
+    def end(self) -> None:
+        """The task was abandoned: what its code still does is not recorded."""
+        self.over = True
+        if self.made is not None:
+            self.made.over = True
+
+
+current_task: ContextVar[RunTask | RunningTask | None]
+current_task = ContextVar("milecastle_task", default=None)
+"""The task that this code is part of. Executors set it before they call a node.
+
+What is called most is called with the least: a task alone, whose place is in ``places``.
+"""
+
+places: Final[dict[RunFacts, RunResources]] = {}
+"""The runs that executors of this process have tasks of, while they do."""
+
+
+def running_task() -> RunningTask | None:
+    """The task that the calling code is part of; ``None`` outside of nodes, and after its node."""
+    found = current_task.get()
+    if isinstance(found, RunTask):
+        place = places.get(found.run)
+        found = None if place is None else place.called(found)
+    return found if found is not None and found.place.port.is_running(found.task) else None
+
+
+def current() -> Context:
+    """The context of the node that calls this, for code that does not receive ``ctx``.
+
+    Works in sync and async nodes, in the threads of a fan-out and in subgraphs, and in what they
+    call. ``InvalidRequest`` outside of a node, and after it.
+    """
+    running = running_task()
+    if running is None:
+        raise InvalidRequest(
+            "current() gives the context of a node that runs in a graph; no node runs here"
+        )
+    return running.context
+
+
+@overload
+def interrupt(question: Any, *, show: Any = ..., answer: type[T]) -> T: ...
+@overload
+def interrupt(question: Any, *, show: Any = ..., answer: Any = ...) -> Any: ...
+def interrupt(question: Any, *, show: Any = None, answer: Any = None) -> Any:
+    """Ask a person. The run waits for as long as it takes and continues with the answer.
+
+    ``show`` is plain data that the person should see. ``answer`` is the type of the answer: an
+    invalid answer is refused, and the thread is unchanged.
+
+    The node ends here and runs again from its beginning when it is answered; then this call returns
+    the answer. Several questions in one node are identified by their order. Record before you ask
+    (``ctx.once``), and act after.
+    """
+    running = running_task()
+    if running is None:
+        raise InvalidRequest("interrupt() must be called inside a node of a running graph")
+    return running.context.ask(question, show, answer)

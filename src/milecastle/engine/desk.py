@@ -1,78 +1,95 @@
-"""The desk: where the tasks of a run turn to, to ask, to sleep, and to have something recorded.
+"""The desk: what tasks of a run may ask of it, by a call (``TaskPort``).
 
-What is recorded is a task result of its own: a row under the head, named after the step and the
-task. It outlasts whatever leaves the thread in its step, and ends with the step.
+Records, and what tasks wait for, are in ``records.py`` and ``waiting.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from milecastle.engine.asking import Parked
-from milecastle.engine.context import MISSING, Context, Origin
-from milecastle.engine.effects import RunTask
-from milecastle.engine.hidden import ANSWERS, ASKED, FAILURE, SLEEPS
-from milecastle.engine.pausing import is_held
-from milecastle.engine.plan import RunPlan
-from milecastle.engine.progress import Progress
+from milecastle.engine.hidden import FAILURE
+from milecastle.engine.plan import Progress, RunPlan
+from milecastle.engine.records import Records
 from milecastle.engine.saving import Saver
-from milecastle.engine.tasks import Task, outcome_row
+from milecastle.engine.waiting import Waiting
 from milecastle.errors import InvalidRequest
-from milecastle.model.checkpoint import TaskResult, to_datetime
+from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
-from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
+from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
+from milecastle.ports.services import Services
 from milecastle.ports.store import Batch
-
-__all__ = ["Desk", "open_interrupts"]
 
 
 class Desk:
-    """Answers, times and records of the tasks of the step that a run is in."""
+    """The ``TaskPort`` of one run in the process that drives it."""
 
-    def __init__(self, plan: RunPlan, progress: Progress, saver: Saver | None) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        progress: Progress,
+        saver: Saver | None,
+        records: Records,
+        waiting: Waiting,
+        services: Services | None,
+    ) -> None:
         self._plan = plan
+        self._services = services
         self._progress = progress
         self._saver = saver
         self._journal = plan.journal
-        self._records: dict[str, Mapping[str, Any]] = {}
-        self.recall(plan.position.results)
-        goes_on = plan.opening in ("takeover", "answer")
-        self._reruns = plan.position.reruns + goes_on
+        self._records = records
+        self._stopped = False
+        self.answer = waiting.answer
+        self.wake_time = waiting.wake_time
+        root = plan.root or plan.graph.fingerprint
+        self.run = RunFacts(plan.run_id, root, plan.path, self.key, plan.node_config)
+        if services is not None:
+            services.enter(plan.run_id, self)
 
     @property
     def key(self) -> ThreadKey | None:
         """The thread of the run; ``None`` without a store."""
         return self._journal.key if self._journal else None
 
-    def values(self, state: Any) -> dict[str, Any]:
-        """What a task was given, by key."""
-        schema = self._plan.graph.schema
-        return dict(state) if schema.form == "typed-dict" else schema.fields_of(state)
-
     @property
     def settled(self) -> int:
-        """The seq of the entry that began this step; 0 without a store."""
+        """The seq of the entry that started this step; 0 without a store."""
         return self._journal.settled if self._journal else 0
 
-    def context(self, task: RunTask) -> Context:
-        """The context of a task, made when it is first needed."""
-        if task.context is None:
-            plan, progress = self._plan, self._progress
-            task.context = Context(
-                run_id=plan.run_id,
-                node=task.node.name,
-                task=task.id,
-                step=progress.step + 1,
-                thread=self.key,
-                config=plan.node_config,
-                attempt=task.attempt,
-                origin=self._origin(),
-                failures=progress.hidden.get(FAILURE, {}),
-                desk=self,
+    @property
+    def settled_id(self) -> str:
+        """The id of the entry that started this step; empty without a store.
+
+        Unlike its seq, it differs between a thread that was deleted and the next of that name.
+        """
+        return self._journal.settled_id if self._journal else ""
+
+    def facts(self, task: RunTask) -> TaskFacts:
+        """More data for the context of a task of this step."""
+        return TaskFacts(self._origin(), self._progress.hidden.get(FAILURE, {}), self.settled_id)
+
+    def is_running(self, task: RunTask) -> bool:
+        """Whether the run is in the step of this task, and has not stopped."""
+        return task.step == self._progress.step + 1 and not self._stopped
+
+    def stop(self) -> None:
+        """The run stops: what the code of its tasks still does is not recorded."""
+        self._stopped = True
+
+    def _refuse_if_stopped(self, task: RunTask) -> None:
+        if self._stopped:
+            raise InvalidRequest(
+                f"node '{task.node}' is over (it timed out or was cancelled), but its code is "
+                "still running: nothing more is recorded for it"
             )
-        return task.context
+
+    def heartbeat(self, task: RunTask) -> None:
+        """Executors watch the time; a run that has stopped refuses."""
+        self._refuse_if_stopped(task)
+        if self._services is not None:
+            self._services.heartbeat()
 
     def _origin(self) -> Origin:
         """Where the state comes from: this run, or the one that left the position."""
@@ -87,186 +104,70 @@ class Desk:
         is_saved = self._saver is not None and self._saver.is_saved
         return self._progress.since if is_saved else self._plan.clock.now()
 
-    # ---- what was recorded
-
-    def recall(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take what the tasks of the step have left; if a person said so, attempts count anew."""
-        fresh = self._plan.fresh_attempts
-        self._records = {
-            row: kept
-            for row, kept in rows.items()
-            if not (fresh and row.partition("!")[0].isdigit())
-        }
-
-    def outcome(self, task: str) -> Mapping[str, Any] | None:
-        """What a task of this step returned before the run was cut short, if it did."""
-        return self._records.get(self.outcome_row(task)) if self._records else None
-
-    def outcome_row(self, task: str) -> str:
-        """The name under which the outcome of a task is kept."""
-        return outcome_row(self._progress.step + 1, task)
-
-    def attempts(self, task: str) -> int:
-        """How often a task of this step was started before."""
-        if self._journal is None:
-            return 0
-        return self._marked(task)[0]
-
-    def pauses(self, task: str) -> int:
-        """How many of these attempts ended because the task had to wait, which is no failure."""
-        return self._marked(task)[1]
-
-    def mark(self, task: str, attempt: int) -> TaskResult | None:
-        """The row that says that an attempt begins."""
-        return self._mark(task, [attempt, self.pauses(task)])
-
-    def mark_pause(self, task: str, attempt: int) -> TaskResult | None:
-        """The row that says that an attempt ended because the task has to wait."""
-        return self._mark(task, [attempt, self.pauses(task) + 1])
-
-    def _marked(self, task: str) -> list[int]:
-        kept = self._records.get(self._attempts_row(task))
-        return kept["value"] if kept else [0, 0]
-
-    def _mark(self, task: str, counts: list[int]) -> TaskResult | None:
-        name = self._attempts_row(task)
-        self._records[name] = {"value": counts}
-        return None if self._journal is None else self._journal.kept(name, counts, task)
-
-    @property
-    def reruns(self) -> int:
-        """How often this step was gone on with before; 0 once the run has left its first step."""
-        return self._reruns if self._progress.step == self._plan.position.step else 0
-
-    def recorded(self, task: str, name: str) -> Any:
+    def recorded(self, task: RunTask, name: str) -> Any:
         """What a task recorded under this name; ``MISSING`` if it did not."""
-        kept = self._records.get(self._record_row(task, name))
-        return kept["value"] if kept else MISSING
+        self._refuse_if_stopped(task)
+        return self._records.recorded(task, name)
 
-    def record(self, task: str, name: str, value: Any) -> None:
-        """Keep a value under this name, durably."""
-        row = self._record_row(task, name)
-        batch = self._row_batch(row, value, task)
-        if batch is not None and self._plan.services is not None:
-            self._plan.services.commit(batch)
-        self._records[row] = {"value": value}
+    def record(self, task: RunTask, name: str, value: Any) -> None:
+        """Store a value under this name, durably."""
+        self._refuse_if_stopped(task)
+        batch = self._records.batch(task, name, value)
+        if batch is not None and self._services is not None:
+            self._services.commit(batch)
+        self._records.keep(task, name, value)
 
-    async def arecord(self, task: str, name: str, value: Any) -> None:
+    async def arecord(self, task: RunTask, name: str, value: Any) -> None:
         """``record`` on an event loop."""
-        row = self._record_row(task, name)
-        batch = self._row_batch(row, value, task)
-        if batch is not None and self._plan.services is not None:
-            await self._plan.services.acommit(batch)
-        self._records[row] = {"value": value}
+        self._refuse_if_stopped(task)
+        batch = self._records.batch(task, name, value)
+        if batch is not None and self._services is not None:
+            await self._services.acommit(batch)
+        self._records.keep(task, name, value)
 
-    def transact(self, task: str, name: str, function: Callable[[Any], Any]) -> Any:
-        """Let ``function`` write with a connection; what it returns is kept together with that."""
-        journal, services = self._journal, self._plan.services
+    def transact(self, task: RunTask, name: str, function: Callable[[Any], Any]) -> Any:
+        """Let ``function`` write with a connection; what it returns is stored with that."""
+        journal, services = self._journal, self._services
         if journal is None or services is None:
             raise InvalidRequest(
                 "ctx.transaction() needs a store: compile(store='postgresql://...')"
             )
-        row = self._record_row(task, name)
+        row = self._records.row(task, name)
         made: list[Any] = []
 
         def work(connection: Any) -> Batch:
             made[:] = [function(connection)]
-            return journal.rows((journal.kept(row, made[0], task),))
+            return journal.rows((journal.kept(row, made[0], task.id),))
 
         services.transact(journal.key, work)
-        self._records[row] = {"value": made[0]}
+        self._records.keep(task, name, made[0])
         return made[0]
 
-    def _record_row(self, task: str, name: str) -> str:
-        return f"{self._progress.step + 1}?{task}/{name}"
-
-    def _attempts_row(self, task: str) -> str:
-        return f"{self._progress.step + 1}!{task}"
-
-    def _row_batch(self, row: str, value: Any, task: str) -> Batch | None:
-        journal = self._journal
-        if journal is None:
-            return None
-        return journal.rows((journal.kept(row, value, task),))
-
-    # ---- people and times
-
-    def answer(self, label: str) -> Any:
-        """The answer to a question, as plain data; ``MISSING`` if there is none yet."""
-        return self._progress.hidden.get(ANSWERS, {}).get(label, MISSING)
-
-    def sleep(self, context: Context, number: int, until: int | None, seconds: float) -> None:
-        """Return if the time has come; raise ``Parked`` if not.
-
-        A length of time counts from when the task first came here.
-        """
-        label = f"{context.task}/{number}"
-        known = self._progress.hidden.get(SLEEPS, {}).get(label)
-        now = self._plan.clock.now()
-        begun = known[1] if known else now + round(seconds * 1_000_000)
-        end: int = begun if until is None else until
-        if now < end:
-            raise Parked(label, end)
-
-    def holds(self, task: Task) -> bool:
-        """Whether a task waits for an answer that is not there, or a time that has not come."""
-        hidden = self._progress.hidden
-        if ASKED not in hidden and SLEEPS not in hidden:
-            return False
-        return is_held(task, hidden, self._plan.clock.now())
-
-    def answers_within(self, task: str) -> dict[str, Any]:
-        """The answers that belong to the subgraph of a task, by its own ids."""
-        prefix = f"{task}/"
-        given: dict[str, Any] = self._progress.hidden.get(ANSWERS, {})
-        return {
-            label.removeprefix(prefix): answer
-            for label, answer in given.items()
-            if label.startswith(prefix)
-        }
-
-    # ---- telling
-
-    def event(self, context: Context, value: Any) -> Event:
-        """What a node emits, as an event."""
+    def _event(self, task: RunTask, value: Any) -> Event:
         return Event(
             type="emit",
-            run_id=context.run_id,
-            key=context.thread,
-            step=context.step,
-            node=context.node,
+            run_id=task.run.run_id,
+            time=self._plan.clock.now(),
+            key=task.run.thread,
+            step=task.step,
+            node=task.node,
+            task=task.id,
+            attempt=task.attempt,
             update=value,
-            data={"task": context.task},
         )
 
-    def emit(self, context: Context, value: Any) -> None:
-        """Tell a value to who reads the stream."""
-        if self._plan.services is not None and self._plan.telling:
-            self._plan.services.emit(self.event(context, value))
+    def emit(self, task: RunTask, value: Any) -> None:
+        """Emit a value to the reader of the stream, and to readers elsewhere."""
+        self._refuse_if_stopped(task)
+        if self._services is not None and self._plan.feeding:
+            self._services.publish(self._event(task, value))
+        if self._services is not None and self._plan.telling:
+            self._services.emit(self._event(task, value))
 
-    async def aemit(self, context: Context, value: Any) -> None:
+    async def aemit(self, task: RunTask, value: Any) -> None:
         """``emit`` on an event loop; waits until the reader has caught up."""
-        if self._plan.services is not None and self._plan.telling:
-            await self._plan.services.aemit(self.event(context, value))
-
-
-def open_interrupts(hidden: Mapping[str, Any], place: str) -> tuple[Interrupt, ...]:
-    """The questions of a checkpoint that have no answer yet; ids begin with its ``place``."""
-    answers = hidden.get(ANSWERS, {})
-    return tuple(_interrupts(hidden.get(ASKED, {}), answers, place))
-
-
-def _interrupts(
-    asked: Mapping[str, list[Any]], answers: Mapping[str, Any], place: str
-) -> Iterator[Interrupt]:
-    for label, (_, node, question, show, schema, asks, *refused) in asked.items():
-        if label not in answers:
-            yield Interrupt(
-                id=f"{place}:{label}",
-                node=node,
-                question=question,
-                show=show,
-                answer=schema,
-                asks=asks,
-                refused=refused[0] if refused else None,
-            )
+        self._refuse_if_stopped(task)
+        if self._services is not None and self._plan.feeding:
+            self._services.publish(self._event(task, value))
+        if self._services is not None and self._plan.telling:
+            await self._services.aemit(self._event(task, value))

@@ -13,42 +13,24 @@ effect           asks to                                         is answered wit
 ``Recall``       read again what tasks of the step have left     that, by name
 ``Evaluate``     await an async predicate or router              what it returned
 ``Commit``       write a batch, durably                          nothing
-``Emit``         tell observers and who reads the stream         nothing
+``Leave``        save a portable file of where the run stops     nothing
+``Emit``         emit to observers and the reader of a stream         nothing
 ===============  ==============================================  ===========================
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from milecastle.engine.plan import Ending, RunPlan
 from milecastle.errors import RunError
-from milecastle.graph.nodes import Node
-from milecastle.graph.subgraphs import Subgraph
+from milecastle.graph.structure import Subgraph
 from milecastle.model.event import Event
+from milecastle.model.task import RunTask
 from milecastle.ports.store import Batch
-
-if TYPE_CHECKING:
-    from milecastle.engine.context import Context
-    from milecastle.engine.desk import Desk
-    from milecastle.engine.plan import RunPlan
-
-__all__ = [
-    "AwaitTasks",
-    "Begin",
-    "CancelTasks",
-    "Commit",
-    "Effect",
-    "Emit",
-    "Evaluate",
-    "Finished",
-    "Recall",
-    "RunTask",
-    "StartTasks",
-    "Stopped",
-]
 
 
 class Stopped(BaseException):
@@ -59,45 +41,16 @@ class Stopped(BaseException):
         self.reason = reason
 
 
-class RunTask(msgspec.Struct, eq=False):
-    """Run one task: a node with the state that it is given.
-
-    ``desk`` is where a task that asks, sleeps or records turns to; its ``context`` is made there
-    when it is first needed. ``id`` names the task within its step.
-    """
-
-    node: Node
-    state: Any
-    desk: Desk
-    id: str
-    config: Any = None
-    context: Context | None = None
-    attempt: int = 1
-
-    def abandon(self) -> None:
-        """Nobody waits for it any more: what its code still does is not recorded."""
-        if self.context is not None:
-            self.context.over = True
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """A task that ended: what it returned, or what it raised."""
-
-    task: RunTask
-    update: Any = None
-    error: BaseException | None = None
-
-
 class StartTasks(msgspec.Struct, frozen=True):
-    """Start these tasks side by side."""
+    """Start these tasks in parallel."""
 
     tasks: tuple[RunTask, ...]
 
 
 class AwaitTasks(msgspec.Struct, frozen=True):
-    """Wait until some of the tasks that were started have ended.
+    """Wait until some of the started tasks have ended.
 
-    ``until`` (microseconds since 1970) ends the wait all the same; then nothing need be finished.
+    ``until`` (microseconds since 1970) ends the wait; then perhaps no task has finished.
     """
 
     until: int | None = None
@@ -110,23 +63,26 @@ class CancelTasks(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Look up the thread of a subgraph: it is new, was cut short, waits, or has ended.
+    """Look up the thread of a subgraph: it is new, unfinished, waiting, or has ended.
 
-    It stands under the thread of ``parent``, the ``place`` of the step and the ``task``.
+    It is named after the thread of ``parent``, the ``place`` of the step and the ``task`` of the
+    ``node``.
+    The place is unique to this step: the id of the entry that started it, and the step's number.
     """
 
     subgraph: Subgraph
     parent: RunPlan
     place: str
     task: str
+    node: str
     input: Any
     answers: Mapping[str, Any]
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """Read again what tasks of this step have left.
+    """Read again the rows of this step's tasks.
 
-    Until an entry of ours stood in the log, whoever had the thread before could add to it.
+    Until our first entry is in the log, the previous owner of the thread could still add some.
     """
 
     read: Callable[[], Mapping[str, Mapping[str, Any]]]
@@ -145,10 +101,32 @@ class Commit(msgspec.Struct, frozen=True):
     batch: Batch
 
 
+class Leave(msgspec.Struct, frozen=True):
+    """Save a portable file where the run stops, before that is reported.
+
+    ``results`` are the updates of the last step, by task, if it had several tasks.
+    """
+
+    save: Callable[[Ending, Mapping[str, Mapping[str, Any]]], None]
+    ending: Ending
+    results: Mapping[str, Mapping[str, Any]]
+
+
 class Emit(msgspec.Struct, frozen=True):
     """Tell this event."""
 
     event: Event
 
 
-Effect = RunTask | StartTasks | AwaitTasks | CancelTasks | Begin | Recall | Evaluate | Commit | Emit
+Effect = (
+    RunTask
+    | StartTasks
+    | AwaitTasks
+    | CancelTasks
+    | Begin
+    | Recall
+    | Evaluate
+    | Commit
+    | Leave
+    | Emit
+)

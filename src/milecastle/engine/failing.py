@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from milecastle.errors import CodecError, ExecutionError, RunError
-from milecastle.model.failure import RESUMABLE, Failure, FailureClass
-
-__all__ = ["describe"]
+from milecastle.errors import CodecError, ExecutionError, RunError, message_of
+from milecastle.model.run import RESUMABLE, Failure, FailureClass
 
 
-def describe(error: BaseException, *, run_id: str, node: str | None, time: int) -> Failure:
-    """The failure record of a run that ended with ``error``."""
+def describe(
+    error: BaseException, *, run_id: str, node: str | None, time: int, attempt: int = 1
+) -> Failure:
+    """The failure record of a run that ended with ``error``, in this attempt at the node."""
     cause = error.cause if isinstance(error, ExecutionError) else error
     failure_class = _class_of(error)
     return Failure(
@@ -19,10 +19,45 @@ def describe(error: BaseException, *, run_id: str, node: str | None, time: int) 
         failure_class=failure_class,
         resumable=RESUMABLE[failure_class],
         error_type=type(cause).__qualname__,
-        message=_storable(str(cause)),
+        message=_storable(message_of(cause)),
         traceback=tuple(_frames(cause)),
-        causes=tuple(_storable(f"{type(link).__qualname__}: {link}") for link in _chain(cause)),
-        attempt=1,
+        causes=tuple(
+            _storable(f"{type(link).__qualname__}: {message_of(link)}") for link in _chain(cause)
+        ),
+        attempt=attempt,
+        time=time,
+        node=node,
+    )
+
+
+def describe_superseded(run_id: str, *, node: str | None, time: int, attempt: int = 1) -> Failure:
+    """The failure record of a run that did not record its end: the run that took over writes it."""
+    return Failure(
+        run_id=run_id,
+        failure_class="system",
+        resumable=RESUMABLE["system"],
+        error_type="Superseded",
+        message="the run did not end: its process died, or another took its thread",
+        traceback=(),
+        causes=(),
+        attempt=attempt,
+        time=time,
+        node=node,
+    )
+
+
+def describe_lost(run_id: str, *, node: str | None, time: int, count: int) -> Failure:
+    """The failure record of a run that is held because every worker that ran it was lost."""
+    return Failure(
+        run_id=run_id,
+        failure_class="system",
+        resumable=RESUMABLE["system"],
+        error_type="WorkersLost",
+        message=f"{count} workers in a row were lost while they ran this step: it may end its "
+        "process, or need more memory than there is",
+        traceback=(),
+        causes=(),
+        attempt=count,
         time=time,
         node=node,
     )

@@ -6,17 +6,17 @@ its last visit. The state is not compared: each change raises a version, and vis
 
 from __future__ import annotations
 
+from math import inf
+
 from milecastle.errors import CycleDetected, MaxStepsExceeded
 from milecastle.model.policies import ExecutionConfig
-
-__all__ = ["Guard"]
 
 
 class Guard:
     """Watches one call of ``invoke`` or ``resume``. ``path`` is every node entered so far."""
 
     def __init__(self, config: ExecutionConfig) -> None:
-        self._max_steps = config.max_steps
+        self._max_steps = inf if config.max_steps is None else config.max_steps
         self._window = config.cycle_window
         self._detect = config.cycle_detection is not False
         self._strict = config.cycle_detection == "strict"
@@ -34,7 +34,7 @@ class Guard:
         """
         self.steps += 1
         if self.steps > self._max_steps:
-            raise MaxStepsExceeded(max=self._max_steps, reached=self.steps)
+            raise MaxStepsExceeded(max=int(self._max_steps), reached=self.steps, node=names[0])
         path, version = self.path, self.version
         for name in names:
             path.append(name)

@@ -1,6 +1,6 @@
 """What a checkpoint keeps besides the state: the tasks of the next step and what they wait for.
 
-These stand in the log as channels of their own, under names that a state cannot have. So they are
+These are separate channels in the log, under names that a state cannot have. So they are
 written when they change, forked with the state, and cut with it. A step that ends clears them.
 """
 
@@ -10,23 +10,9 @@ from typing import Any, Final
 
 from milecastle.graph.reducers import SET
 
-__all__ = [
-    "ANSWERS",
-    "ASKED",
-    "FAILURE",
-    "GOTOS",
-    "HIDDEN",
-    "SENDS",
-    "SLEEPS",
-    "Hidden",
-    "branched",
-    "split",
-    "without_children",
-]
-
 SENDS: Final = "__sends__"
 """``[node, update, ...]``: the tasks of the next step, if it is not each node once. ``None`` as
-update stands for a node that is given the state as it is."""
+update means a node that receives the state as it is."""
 
 ASKED: Final = "__asked__"
 """Questions: ``{label: [task, node, question, show, schema, whether it takes an answer]}``, and
@@ -69,7 +55,7 @@ def without_children(hidden: Hidden) -> list[Any]:
 
 
 def branched(hidden: Hidden) -> Hidden:
-    """What a branch keeps of it: not what subgraphs wait for, which it will run anew."""
+    """What a branch keeps of it: not what subgraphs wait for, which it will run again."""
     kept = dict(hidden)
     for name in (ASKED, ANSWERS, SLEEPS):
         labels: dict[str, Any] = hidden.get(name, {})

@@ -7,7 +7,8 @@ Rules:
   when reading the chain would cost more than twice the state itself.
 - Whether it does is measured, not guessed: whenever the chain has doubled since the last look,
   the state is encoded and compared. So the looks cost no more than the writing did.
-- The first entry of a run carries its record; a transition carries the new one.
+- The first entry of a run carries its record; a transition carries the new one. With either goes
+  what the thread is then, for the index; an ordinary step carries neither.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from typing import Any, Protocol
 import msgspec.structs
 
 from milecastle.codec.deltas import LogCodec, Operations
+from milecastle.codec.envelope import PayloadPlace
+from milecastle.engine.assignment import Assignment
+from milecastle.engine.failing import describe_superseded
 from milecastle.engine.position import Position
+from milecastle.engine.status import NOTHING, Waits, thread_info, waits_at
 from milecastle.model.checkpoint import (
     DELTA,
     HOLDING,
@@ -29,20 +34,29 @@ from milecastle.model.checkpoint import (
     Source,
     TaskResult,
 )
-from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import TRANSITIONS, RunRecord, RunStatus, may_become
+from milecastle.model.run import (
+    TRANSITIONS,
+    Failure,
+    RunRecord,
+    RunStatus,
+    ThreadInfo,
+    may_become,
+)
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Batch
 
 __all__ = ["Journal", "Standing"]
 
+_BRANCHES: frozenset[Source] = frozenset({"update", "fork"})
+"""Sources of entries that are not written by a run, but change the status of a thread."""
+
 _SMALL = 512
-"""A chain of fewer bytes is not worth a look at the state."""
+"""For a chain of fewer bytes, the size of the state is not checked."""
 
 
 class Standing(Protocol):
-    """Where a thread stands, as an entry records it."""
+    """The position of a thread, as an entry records it."""
 
     @property
     def values(self) -> dict[str, Any]:
@@ -71,14 +85,15 @@ class Standing(Protocol):
 
     @property
     def hidden(self) -> dict[str, Any]:
-        """What is kept besides the state."""
+        """The hidden channels besides the state."""
         ...
 
 
 class Journal:
-    """Writes for one run on one thread. It believes the head to be where it left it.
+    """Writes for one run on one thread. It expects the head where it left it.
 
-    ``known`` says that an entry of this run was made: with it all others are fenced out.
+    ``known`` says that this run has written an entry, which fences out all others. ``dequeues`` is
+    the run whose waiting input is removed with the next entry: this one, if it was enqueued.
     """
 
     def __init__(
@@ -89,30 +104,49 @@ class Journal:
         clock: Clock,
         position: Position,
         head: int,
+        head_id: str | None = None,
         rollup_after: int | None = None,
         manifest: bytes | None = None,
         announced: bool = True,
+        assignment: Assignment | None = None,
     ) -> None:
-        """``announced=False`` writes no record: the entry belongs to a run that is over."""
+        """``head`` is the seq of the thread's newest entry when ``position`` was read.
+
+        ``head_id`` is its id, needed if ``position`` is an older checkpoint.
+        ``announced=False`` writes no record: the entry belongs to a run that is over.
+        ``assignment`` is for threads that workers run.
+        """
         self.record = record
         self._codec = codec
         self._clock = clock
         self._rollup_after = rollup_after
         self._manifest = None if manifest is None else (record.fingerprint, manifest)
         self._unwritten: tuple[RunRecord, ...] = (record,) if announced else ()
+        self._failure: Failure | None = None
         self._head = head
         self.known = False
         self.settled = position.settled
+        self.settled_id = position.settled_id
         entry = position.entry
+        self._newest = entry
+        self._waits = NOTHING
         self._parent_id = entry.id if entry else None
         self._continues = entry is not None and entry.seq == head
-        self._head_id = self._parent_id if self._continues else None
+        self._head_id = self._parent_id if self._continues else head_id
         self._base_seq = entry.base_seq if entry else 0
         self._roll_seq = entry.roll_seq if entry else 0
         self._tail = list(position.tail)
         self._chain_bytes = position.chain_bytes
         self._next_look = max(_SMALL, 2 * position.snapshot_bytes)
         self._pending: Operations = []
+        self.assignment = assignment
+        self._retry_at: int | None = None
+        self.dequeues: str | None = None
+
+    @property
+    def codec(self) -> LogCodec:
+        """The codec of the thread."""
+        return self._codec
 
     @property
     def head(self) -> int:
@@ -120,22 +154,35 @@ class Journal:
         return self._head
 
     @property
+    def head_id(self) -> str | None:
+        """The id of the newest entry, if this run knows it."""
+        return self._head_id
+
+    @property
     def key(self) -> ThreadKey:
         """The thread that is written to."""
         return self.record.key
 
     def note(self, operations: Operations) -> None:
-        """Keep the operations of a step until the next entry is written."""
+        """Hold the operations of a step until the next entry is written."""
         self._pending = self._pending + operations if self._pending else operations
 
     def restart(self) -> None:
-        """Write the next entry as a snapshot: it has nothing to do with the state before it."""
+        """Write the next entry as a snapshot: it does not build on the previous state."""
         self._continues = False
 
-    def supersede(self, previous: RunRecord) -> None:
-        """Close the record of the run that this one takes over from, with the next entry."""
-        ended = msgspec.structs.replace(previous, status="superseded", ended_at=self._clock.now())
+    def supersede(self, previous: RunRecord, nodes: tuple[str, ...], attempt: int) -> None:
+        """Close the record of the run that this one takes over from, with the next entry.
+
+        It was in this attempt at these nodes, according to the log.
+        """
+        now = self._clock.now()
+        node = nodes[0] if len(nodes) == 1 else None
+        ended = msgspec.structs.replace(previous, status="superseded", ended_at=now)
         self._unwritten = (ended, *self._unwritten)
+        self._failure = describe_superseded(previous.run_id, node=node, time=now, attempt=attempt)
+        if previous.run_id == self.record.run_id:  # an entry is added to what is over now
+            self.record = msgspec.structs.replace(self.record, status="superseded", ended_at=now)
 
     def turn(self, status: RunStatus, wake_at: int | None = None) -> None:
         """Change the run's status, with the next entry."""
@@ -145,8 +192,16 @@ class Journal:
         self.record = msgspec.structs.replace(
             self.record, status=status, ended_at=ended_at, wake_at=wake_at
         )
+        if status == "queued":
+            self.record = msgspec.structs.replace(self.record, owner=None)
         others = tuple(run for run in self._unwritten if run.run_id != self.record.run_id)
         self._unwritten = (*others, self.record)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with this error, with the next entry; a worker may have to retry it."""
+        self.turn("failed")
+        if self.assignment is not None:
+            self._retry_at = self.assignment.retry_at(error, self.record, self._clock.now())
 
     def append(
         self,
@@ -168,26 +223,50 @@ class Journal:
         head = self._head
         self._head = seq = head + 1
         self.known = True
+        rolled = self._roll_seq
         if kind != DELTA:
             self._cut(seq, kind, body)
+        entry = self._entry(at, source, note, kind, body, rolled)
         if not holds:
-            self.settled = seq
-        entry = self._entry(at, source, note, kind, body)
+            self.settled, self.settled_id = seq, entry.id
+        waits = waits_at(at.hidden) if at.hidden else NOTHING
+        turns = self._unwritten or waits is not self._waits or source in _BRANCHES
         batch = Batch(
             key=self.record.key,
             head=head,
             head_id=self._head_id,
             entries=(entry,),
             runs=self._unwritten,
+            failure=self._failure,
             manifest=self._manifest,
+            thread=self._line(entry, waits) if turns else None,
+            dequeues=self.dequeues,
         )
+        self._newest, self._waits = entry, waits
         self._parent_id = self._head_id = entry.id
         self._unwritten = ()
+        self._failure = None
         self._manifest = None
+        self.dequeues = None
         return batch
 
-    def _entry(self, at: Standing, source: Source, note: str, kind: Kind, body: bytes) -> Entry:
-        """The entry at the head. By position: sixteen keywords would cost as much as encoding."""
+    def _line(self, entry: Entry, waits: Waits) -> ThreadInfo:
+        """The line of the thread in the index, for its status and for the workers."""
+        info = thread_info(entry, self.record, waits)
+        return self.assignment.line(info, self._retry_at) if self.assignment else info
+
+    def mark(self, at: Standing) -> Batch:
+        """The batch with an entry that only records this run."""
+        self._pending = []
+        return self.append(at, "takeover")
+
+    def _entry(
+        self, at: Standing, source: Source, note: str, kind: Kind, body: bytes, rolled: int
+    ) -> Entry:
+        """The entry at the head. By position: sixteen keywords would cost as much as encoding.
+
+        ``rolled`` is the newest rollup or snapshot before it.
+        """
         record, clock, seq = self.record, self._clock, self._head
         return Entry(
             seq,
@@ -203,31 +282,39 @@ class Journal:
             kind,
             self._base_seq,
             self._roll_seq,
-            self._codec.seal(body, seq, kind),
+            self._codec.seal(
+                body, PayloadPlace(seq, kind, self._base_seq, rolled, self._parent_id)
+            ),
             at.route,
             note,
         )
 
     def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult:
-        """What a task returned, to be kept under this name until its step is committed."""
+        """What a task returned, to be stored under this name until its step is committed."""
         body = self._codec.encode_state(update, node=node)
-        payload = self._codec.seal(body, self._head, task=row)
+        payload = self._codec.seal(body, PayloadPlace(self._head, task=row))
         return TaskResult(seq=self._head, task=row, payload=payload)
 
     def kept(self, row: str, value: Any, node: str) -> TaskResult:
-        """Any value that a task wants kept, to be written in the same way."""
+        """Any value that a task records, written in the same way."""
         return self.result(row, {"value": value}, node)
 
     def results(self, results: tuple[TaskResult, ...]) -> Batch:
-        """The batch that keeps these results, with what else is to be written."""
+        """The batch with these results and everything else to write."""
         return msgspec.structs.replace(self.close(), results=results)
 
     def rows(self, results: tuple[TaskResult, ...]) -> Batch:
-        """The batch that keeps these results and nothing else; may be called from any thread."""
+        """The batch with only these results; may be called from any thread."""
         return Batch(key=self.record.key, head=self._head, head_id=self._head_id, results=results)
 
     def close(self, failure: Failure | None = None) -> Batch:
-        """The batch that records what became of the run without a new entry."""
+        """The batch that records the outcome of the run without a new entry.
+
+        A run without an entry does not change the status of the thread.
+        """
+        thread = None
+        if self._unwritten and self.known and self._newest is not None:
+            thread = self._line(self._newest, self._waits)
         batch = Batch(
             key=self.record.key,
             head=self._head,
@@ -235,6 +322,7 @@ class Journal:
             runs=self._unwritten,
             failure=failure,
             manifest=self._manifest,
+            thread=thread,
         )
         self._unwritten = ()
         self._manifest = None
@@ -243,10 +331,10 @@ class Journal:
     def _body(
         self, values: Mapping[str, Any], nodes: tuple[str, ...], may_cut: bool
     ) -> tuple[Kind, bytes]:
-        """What the next entry holds, in the form that makes reading cheapest.
+        """The contents of the next entry, in the form that is cheapest to read.
 
-        What holds the thread in its step never cuts the chain: who reads it must see the entry
-        that began the step.
+        Entries that leave the thread in its step never cut the chain: a reader must see the entry
+        that started the step.
         """
         node = nodes[0] if len(nodes) == 1 else None
         operations, self._pending = self._pending, []

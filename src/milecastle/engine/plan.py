@@ -1,4 +1,4 @@
-"""What a run is asked to do, and how it came to rest."""
+"""What a run is asked to do, where it is, and how it stopped."""
 
 from __future__ import annotations
 
@@ -7,29 +7,36 @@ from typing import Any, Literal
 
 import msgspec
 
+from milecastle.codec.deltas import Operations
+from milecastle.engine.guard import Guard
 from milecastle.engine.hidden import Hidden
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
-from milecastle.graph.compiled import CompiledGraph
+from milecastle.graph.reducers import SET
+from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Source
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.policies import ExecutionConfig
 from milecastle.ports.clock import Clock
-from milecastle.ports.services import Services
 
-__all__ = ["Ending", "RunPlan"]
+__all__ = ["Ending", "Progress", "RunPlan"]
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is asked to do.
 
-    ``update`` is an input to apply first (``None``: go on from the position). ``opening`` is the
-    source of an entry to append before going on, with ``note`` for the history. ``telling`` says
-    whether anybody listens to events, ``streaming`` whether somebody reads them as they come.
-    ``answers`` are new, by label: the opening entry keeps
-    them. ``fresh_attempts`` says that a person decided to try again, so that attempts count anew.
-    ``recall`` reads what tasks of the step have left.
-    ``ended`` is how a run of a subgraph came to rest that need not be run again.
+    ``update`` is an input to apply first (``None``: continue from the position). ``opening`` is the
+    source of an entry to append before continuing, with ``note`` for the history. ``telling`` says
+    whether events are wanted, ``feeding`` whether what nodes emit is published to readers in other
+    processes, ``streaming`` the mode of the stream. ``answers`` are new, by label:
+    the opening entry stores them. ``fresh_attempts`` says that the user decided to retry, so that
+    attempts are reset. ``recall`` reads the rows of the step's tasks. ``released`` are tasks of
+    subgraphs that no longer wait for what they did. ``accept_changes`` resumes subgraphs although
+    their states no longer match their graphs. ``ended`` is how a run of a subgraph stopped that
+    need not be run again. ``leave`` saves a portable file where the run stops, if files are wanted.
+    ``root`` is the fingerprint of the graph that was called, if that is another, and ``path`` are
+    the nodes that lead from it to this subgraph. ``queues`` commits the opening and leaves the
+    rest to a worker.
     """
 
     graph: CompiledGraph
@@ -44,21 +51,27 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     node_config: Any = None
     telling: bool = False
-    streaming: bool = False
+    feeding: bool = False
+    streaming: str | None = None
     answers: Mapping[str, Any] = {}
+    released: tuple[str, ...] = ()
     fresh_attempts: bool = False
-    services: Services | None = None
+    accept_changes: bool = False
     recall: Callable[[], Mapping[str, Mapping[str, Any]]] | None = None
     ended: Ending | None = None
+    leave: Callable[[Ending, Mapping[str, Mapping[str, Any]]], None] | None = None
+    root: str = ""
+    path: tuple[str, ...] = ()
+    queues: bool = False
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run came to rest: the values, and where it stands.
+    """How a run stopped: the values and the position.
 
-    ``interrupts`` are what it waits for; ``wake_at`` is when a sleeping one may go on.
+    ``interrupts`` are what it waits for; ``wake_at`` is when a sleeping one may resume.
     """
 
-    status: Literal["completed", "interrupted", "sleeping"]
+    status: Literal["completed", "interrupted", "sleeping", "queued"]
     values: dict[str, Any]
     nodes: tuple[str, ...]
     next: tuple[str, ...]
@@ -67,3 +80,33 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: tuple[Interrupt, ...] = ()
     wake_at: int | None = None
     hidden: Hidden = {}
+
+
+class Progress:
+    """The state of the thread as this run sees it, and what it will do next.
+
+    ``nodes`` produced the state, ``next`` are to run, ``route`` are nodes whose edges are still
+    to be evaluated. ``hidden`` is what a checkpoint contains besides the state.
+    """
+
+    __slots__ = ("guard", "hidden", "next", "nodes", "route", "since", "step", "values")
+
+    def __init__(self, plan: RunPlan) -> None:
+        position = plan.position
+        entry = position.entry
+        self.guard = Guard(plan.config)
+        self.values = position.values
+        self.hidden: Hidden = dict(position.hidden)
+        self.step = position.step
+        self.next = position.next
+        self.route = position.route
+        self.nodes = position.nodes
+        self.since = entry.created_at if entry else plan.clock.now()
+
+    def hide(self, name: str, value: Any) -> Operations:
+        """Store something besides the state, or drop it with ``None``; return what to log."""
+        if value is not None:
+            self.hidden[name] = value
+        elif self.hidden.pop(name, None) is None:
+            return []
+        return [SET, name, value]

@@ -1,4 +1,4 @@
-"""A position: where a thread stands, rebuilt from its log."""
+"""Crash recovery: the position of a thread, rebuilt from its log, from which a run resumes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.engine.hidden import Hidden, split
 from milecastle.errors import Corrupted
 from milecastle.graph.schema import StateSchema
-from milecastle.model.checkpoint import HOLDING, SNAPSHOT, Entry
+from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry
 from milecastle.ports.store import Chain
-
-__all__ = ["Position", "fresh_position", "restore"]
 
 
 class Position(msgspec.Struct, kw_only=True):
     """The state at a checkpoint and what runs next there.
 
     ``entry`` is the checkpoint itself, ``None`` for a thread that has none. ``was_seen`` says that
-    somebody looked at the thread here, so that an interrupt at this place is over. ``results`` are
-    what tasks of the step had left when the run was cut short. ``settled`` is the seq of the entry
-    that began the step, ``reruns`` how often it was gone on with since. ``tail`` holds the bodies
-    since the last rollup; with the sizes it tells the writer when to cut the chain short.
+    a user has seen the thread here, so that an interrupt at this point is over. ``results`` are the
+    rows of the step's tasks when the run was interrupted. ``settled`` and ``settled_id`` are seq
+    and id of the entry that began the step, ``reruns`` how often it was resumed since. ``tail``
+    holds the bodies since the last rollup; with the sizes it determines when to shorten the chain.
     """
 
     values: dict[str, Any]
@@ -33,6 +31,7 @@ class Position(msgspec.Struct, kw_only=True):
     results: dict[str, dict[str, Any]] = {}
     hidden: Hidden = {}
     settled: int = 0
+    settled_id: str = ""
     reruns: int = 0
     tail: list[bytes] = []
     snapshot_bytes: int = 0
@@ -50,7 +49,7 @@ class Position(msgspec.Struct, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Tells this step of this thread from every other; ids of interrupts begin with it."""
+        """Identifies this step of this thread; ids of interrupts start with it."""
         return f"{self.settled}.{self.step + 1}"
 
     @property
@@ -70,36 +69,29 @@ class Position(msgspec.Struct, kw_only=True):
 
 
 def fresh_position(schema: StateSchema) -> Position:
-    """Where a thread stands to which nothing happened yet."""
+    """The position of a new thread."""
     return Position(values=schema.initial())
 
 
 def restore(chain: Chain, codec: LogCodec, schema: StateSchema | None = None) -> Position:
     """Rebuild the position at the end of a chain; the schema supplies defaults that are missing."""
     head = chain.entries[-1]
-    first = max(
-        index for index, entry in enumerate(chain.entries) if entry.kind == SNAPSHOT or index == 0
-    )
-    entries = chain.entries[first:]
-    if entries[0].kind != SNAPSHOT:
-        raise Corrupted("the log has no snapshot to start from", place=f"seq {head.base_seq}")
-    bodies = [codec.unseal(entry.payload, entry.seq, entry.kind) for entry in entries]
+    entries = _since_snapshot(chain)
+    behind = _check_whole(entries)
+    bodies = codec.unseal_chain(entries)
     values = codec.rebuild(bodies)
     hidden = split(values)
-    settled, reruns = _settled(entries)
-    behind = sum(entry.seq <= head.roll_seq for entry in entries)
+    began, reruns = _began(entries)
     return Position(
         values=schema.complete(values) if schema else values,
         entry=head,
         was_seen=_was_seen(entries),
         results={
-            result.task: codec.decode_state(
-                codec.unseal(result.payload, result.seq, task=result.task)
-            )
-            for result in chain.results
+            result.task: codec.decode_state(codec.unseal_result(result)) for result in chain.results
         },
         hidden=hidden,
-        settled=settled,
+        settled=began.seq,
+        settled_id=began.id,
         reruns=reruns,
         tail=bodies[behind:],
         snapshot_bytes=len(bodies[0]),
@@ -107,18 +99,47 @@ def restore(chain: Chain, codec: LogCodec, schema: StateSchema | None = None) ->
     )
 
 
+def place_of(chain: Chain) -> str:
+    """The place of the step that a thread is in, as the threads of its subgraphs are named."""
+    began, _ = _began(_since_snapshot(chain))
+    return f"{began.id}.{chain.entries[-1].step + 1}"
+
+
+def _since_snapshot(chain: Chain) -> Sequence[Entry]:
+    snapshots = [at for at, entry in enumerate(chain.entries) if entry.kind == SNAPSHOT]
+    return chain.entries[snapshots[-1] if snapshots else 0 :]
+
+
+def _check_whole(entries: Sequence[Entry]) -> int:
+    """How many entries of a chain are up to its last rollup; ``Corrupted`` if one is missing.
+
+    Encryption authenticates the pointers of each entry; they are compared with the chain here.
+    """
+    first, head = entries[0], entries[-1]
+    if first.kind != SNAPSHOT or first.seq < head.base_seq:
+        raise Corrupted("the log has no snapshot to start from", place=f"seq {head.base_seq}")
+    for entry in entries:
+        if entry.kind != DELTA and entry.roll_seq != entry.seq:
+            raise Corrupted("an entry of the log was changed", place=f"seq {entry.seq}")
+    cut = max(first.seq, head.roll_seq)
+    behind = sum(entry.seq <= cut for entry in entries)
+    if entries[behind - 1].seq != cut or len(entries) - behind != head.seq - cut:
+        raise Corrupted("the log has lost an entry", place=f"below seq {head.seq}")
+    return behind
+
+
 def _was_seen(entries: Sequence[Entry]) -> bool:
-    """Whether the newest entry, takeovers aside, is one at which a run stops for somebody."""
+    """Whether the newest entry, ignoring takeovers, is one at which a run stops for a person."""
     sources = (entry.source for entry in reversed(entries))
     newest = next((source for source in sources if source != "takeover"), "takeover")
     return newest in ("interrupt", "answer", "sleep", "update", "fork")
 
 
-def _settled(entries: Sequence[Entry]) -> tuple[int, int]:
-    """The seq of the entry that began the step, and how often the step was gone on with."""
+def _began(entries: Sequence[Entry]) -> tuple[Entry, int]:
+    """The entry that started the step, and how often the step was resumed since."""
     reruns = 0
     for entry in reversed(entries):
         if entry.source not in HOLDING:
-            return entry.seq, reruns
+            return entry, reruns
         reruns += entry.source in ("takeover", "answer")
-    return entries[0].seq, reruns
+    return entries[0], reruns

@@ -11,19 +11,17 @@ from typing import Any, Final, cast
 
 from milecastle.engine.effects import Effect, Evaluate
 from milecastle.errors import RoutingError
-from milecastle.graph.compiled import CompiledGraph
 from milecastle.graph.edges import Router
 from milecastle.graph.sending import Beyond, Command, Goto, Send
+from milecastle.graph.structure import CompiledGraph
 from milecastle.model.manifest import END
-
-__all__ = ["NOT_ASKED", "Looked", "Way", "find_next", "follow_goto", "in_order", "listed"]
 
 Looked = tuple[str, str, bool]
 """An edge that was looked at: source, target, and whether it was taken."""
 
 
 class Way:
-    """Where a step leads: nodes, tasks with an update of their own, and updates made on the way."""
+    """Where a step leads: nodes, tasks with their own update, and updates by routers."""
 
     __slots__ = ("looked", "names", "sends", "updates")
 
@@ -95,15 +93,25 @@ def _follow_router(
 
 def follow_goto(graph: CompiledGraph, name: str, goto: Sequence[str | Send], way: Way) -> None:
     """Add what a node's own ``Command`` leads to, instead of its edges."""
+    refuse_undeclared(graph, name, goto)
     for target in goto:
-        to = target.node if isinstance(target, Send) else target
-        if to not in graph.gotos.get(name, ()):
+        way.take(name, target)
+
+
+def refuse_undeclared(graph: CompiledGraph, name: str, goto: Sequence[str | Send]) -> None:
+    """Refuse a target that the node does not declare."""
+    declared = graph.gotos.get(name, frozenset())
+    for target in goto:
+        to = cast("Any", target.node if isinstance(target, Send) else target)
+        if not isinstance(to, str) or to not in declared:
+            # What it returned may come from the state, so only its type is reported.
+            what = "a name" if isinstance(to, str) else type(to).__name__
             raise RoutingError(
-                f"node '{name}' returned a Command to '{to}', which it did not declare: "
-                f"add_node(..., goto=[...]) or annotate it with Command[Literal[...]]",
+                f"node '{name}' returned a Command to {what} that it did not declare (declared: "
+                f"{', '.join(map(repr, sorted(declared))) or 'none'}): "
+                "add_node(..., goto=[...]) or annotate it with Command[Literal[...]]",
                 node=name,
             )
-        way.take(name, target)
 
 
 def listed(goto: Goto | Any) -> list[Any]:
@@ -119,13 +127,13 @@ def in_order(graph: CompiledGraph, targets: Sequence[str]) -> tuple[str, ...]:
 
 
 def _end_or_refuse(graph: CompiledGraph, name: str) -> None:
-    """A node that leads on only by its own word may end the graph; any other must not."""
+    """A node that routes only by ``Command`` may end the graph; any other must not."""
     exits = graph.exits[name]
     if not exits.branches and not exits.routers:
         return
-    why = "its router returned nothing" if exits.routers else "none of its predicates holds"
-    what = "return END" if exits.routers else "add an edge without a predicate as the last one"
-    raise RoutingError(f"no edge leads on from node '{name}': {why}; {what}", node=name)
+    why = "its router returned no target" if exits.routers else "none of its predicates is true"
+    what = "return END" if exits.routers else "add a last edge without a predicate"
+    raise RoutingError(f"there is no next node after '{name}': {why}; {what}", node=name)
 
 
 def _target(router: Router, target: Any) -> str | Send:
@@ -140,7 +148,7 @@ def _target(router: Router, target: Any) -> str | Send:
         raise RoutingError(
             f"the router '{router.label}' of node '{router.source}' returned "
             f"{'a name' if isinstance(name, str) else type(name).__name__} that is "
-            f"not among its targets ({', '.join(map(repr, router.targets))})",
+            f"not one of its targets ({', '.join(map(repr, router.targets))})",
             node=router.source,
         )
     return found

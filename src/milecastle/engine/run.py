@@ -14,51 +14,64 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+import msgspec.structs
+
 from milecastle.codec.deltas import Operations
 from milecastle.codec.plain import kind_of
-from milecastle.engine.advancing import Advance
-from milecastle.engine.applying import apply_update, apply_updates, read_outcome
+from milecastle.engine.advancing import Advance, Gotos
+from milecastle.engine.applying import (
+    ReducerFailed,
+    apply_guarded,
+    apply_update,
+    apply_updates,
+    as_request,
+    read_outcome,
+    refuse_unmade,
+)
 from milecastle.engine.asking import Paused
-from milecastle.engine.desk import open_interrupts
-from milecastle.engine.effects import Commit, Effect, Recall, RunTask, Stopped
+from milecastle.engine.effects import Commit, Effect, Leave, Recall, Stopped
 from milecastle.engine.hidden import ANSWERS, ASKED, SENDS, SLEEPS
 from milecastle.engine.parts import Parts
-from milecastle.engine.pausing import (
+from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.step import Step
+from milecastle.engine.tasks import ready_nodes, task_id, tasks_of
+from milecastle.engine.waiting import (
     note_pause,
+    open_interrupts,
     still_answered,
     still_asked,
     still_asleep,
     wake_time,
 )
-from milecastle.engine.plan import Ending, RunPlan
-from milecastle.engine.step import Step
-from milecastle.engine.tasks import task_id, tasks_of
 from milecastle.errors import (
-    InvalidRequest,
     InvalidUpdate,
     MilecastleError,
     RunError,
+    StoreError,
+    with_readable_threads,
 )
-from milecastle.graph.nodes import Node
-from milecastle.graph.sending import Send
+from milecastle.graph.structure import Node
 from milecastle.model.checkpoint import HOLDING, Source
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.manifest import START
+from milecastle.model.task import RunTask
+from milecastle.ports.services import Services
 
 __all__ = ["Run"]
 
 Update = Mapping[str, Any]
-Gotos = Mapping[str, Sequence[str | Send | None]]
 
 
 class Run:
-    """Drives one thread through a graph, from a position to an end, a rest or a failure."""
+    """Drives one thread through a graph, from a position to an end, a pause or a failure."""
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, services: Services | None = None) -> None:
         self._plan = plan
+        self._services = services
         self._graph = plan.graph
-        self._schema = plan.graph.schema
-        self._parts = parts = Parts(plan)
+        self._schema = schema = plan.graph.schema
+        self._apply = apply_guarded if schema.is_guarded else apply_update
+        self._parts = parts = Parts(plan, services)
         self._progress = parts.progress
         self._journal = plan.journal
         self._saver = parts.saver
@@ -67,9 +80,11 @@ class Run:
         self._advance = Advance(parts)
         self._skip_interrupt = plan.update is None and plan.position.was_seen
         self._at_rest = False
+        self._merged: tuple[int, Mapping[str, Update]] = (0, {})
+        self._step: Step | None = None
 
     def effects(self) -> Generator[Effect, Any, Ending]:
-        """The run. Drivers perform what it yields; its return value is how it came to rest."""
+        """The run. Drivers perform what it yields; its return value is how it stopped."""
         try:
             yield from self._open()
             return (yield from self._go_on())
@@ -77,12 +92,12 @@ class Run:
             raise  # the process is going away: nothing may be written any more
         except BaseException as error:
             if self._at_rest:
-                raise  # who reads the stream left after the end: the run stays as it is
+                raise  # the reader of the stream stopped after the end: the run stays as it is
             raised = yield from self._fail(error)
             raise raised from raised.__cause__
 
     def _open(self) -> Generator[Effect, Any, None]:
-        """Take the input, or the thread, and find out what runs first."""
+        """Apply the input, or take the thread, and determine what runs first."""
         plan, progress = self._plan, self._progress
         if self._teller:
             yield from self._teller.opening(progress.next)
@@ -90,13 +105,23 @@ class Run:
             self._take_input(plan.update)
             progress.nodes = ()
             if self._teller:
-                yield self._teller.event("state_created")
-            yield from self._advance.after((START,), "input")
+                yield self._teller.created(self._progress.values)
+            if plan.queues:
+                progress.next, progress.route = (), (START,)
+                yield from self._save("input")
+            else:
+                yield from self._advance.after((START,), "input")
         elif plan.opening is not None:
             self._take_answers(plan.answers)
+            self._release(plan.released)
             yield from self._announce(plan.opening)
-        if progress.route:
+        if progress.route and not self._is_released:
             yield from self._advance.again()
+
+    @property
+    def _is_released(self) -> bool:
+        """Whether the run was handed over to the workers: it is in the queue again."""
+        return self._journal is not None and self._journal.record.status == "queued"
 
     def _take_input(self, update: Update) -> None:
         progress = self._progress
@@ -105,10 +130,11 @@ class Run:
         try:
             apply_update(self._schema, values, START, update, operations)
             self._refuse_missing(values)
-        except InvalidUpdate as error:
+            refuse_unmade(self._schema, values, START)
+        except (InvalidUpdate, ReducerFailed) as error:
             if self._saver:
-                self._saver.may_record = False  # nothing has begun, so nothing has failed
-            raise InvalidRequest(f"the input does not fit the state: {error.message}") from None
+                self._saver.may_record = False  # nothing has started, so nothing has failed
+            raise as_request("input", error) from error.__cause__
         progress.values = values
         if self._journal:
             self._journal.note(operations)
@@ -117,100 +143,113 @@ class Run:
         missing = self._schema.missing(values)
         if missing:
             names = ", ".join(map(repr, missing))
-            raise InvalidUpdate(f"it leaves out {names}, which has no default", node=START)
+            raise InvalidUpdate(f"it lacks {names}, which has no default", node=START)
 
     def _take_answers(self, answers: Mapping[str, Any]) -> None:
         if answers:
             known = self._progress.hidden.get(ANSWERS, {})
             self._note(self._progress.hide(ANSWERS, {**known, **answers}))
 
-    def _note(self, operations: Operations) -> None:
+    def _release(self, tasks: tuple[str, ...]) -> None:
+        """Forget what these tasks wait for: they run now, and wait again if they must."""
+        for name in (ASKED, SLEEPS) if tasks else ():
+            waits: dict[str, Any] = self._progress.hidden.get(name, {})
+            kept = {label: found for label, found in waits.items() if found[0] not in tasks}
+            self._note(self._progress.hide(name, kept or None))
+
+    def _note(self, operations: Operations | None) -> None:
         if self._journal is not None and operations:
             self._journal.note(operations)
 
     def _go_on(self) -> Generator[Effect, Any, Ending]:
         """Step after step, until nothing is left to run, or something must be waited for."""
         progress, graph, schema, desk = self._progress, self._graph, self._schema, self._desk
-        guard, teller, journal = progress.guard, self._teller, self._journal
-        again, stops = bool(desk.reruns), graph.stops
+        guard, teller, journal, run = progress.guard, self._teller, self._journal, desk.run
+        again, stops, apply = bool(self._parts.records.reruns), graph.stops, self._apply
         known = journal is None or journal.known
-        while names := progress.next:
-            if stops:
-                names = self._ready(names)
-                if waiting := self._pausing(names):
-                    return (yield from self._interrupt(waiting))
+        assigned = journal is not None and journal.assignment is not None
+        while (names := progress.next) and not (assigned and self._is_released):
+            if stops and (waiting := self._pausing(names := ready_nodes(graph, names))):
+                return (yield from self._interrupt(waiting))
             if not known:
                 known = yield from self._claim(names)
+                if assigned and self._is_released:
+                    continue  # the worker drains, and has released it with this entry
             guard.enter_step(names)
             values = dict(progress.values)
             operations: Operations | None = None if journal is None else []
             gotos: Gotos | None = None
             node = graph.nodes[names[0]]
             if len(names) == 1 and not (progress.hidden or again or self._is_special(node)):
-                task = RunTask(node, schema.present(values), desk, names[0])
-                if not node.positional:
-                    self._furnish(task)
+                name = names[0]
+                task = RunTask(run, name, progress.values, name, progress.step + 1)
+                if node.wants_context:
+                    task.facts = desk.facts(task)
                 if teller:
-                    yield from teller.node_start(node.name, progress.step + 1, guard)
+                    yield from teller.node_start(name, name)
                 try:
                     returned = yield task
                 except BaseException as error:
                     return (yield from self._not_returned(task, error))
                 if teller:
-                    yield teller.node_ended(node.name, progress.step + 1, returned, None)
+                    yield teller.node_ended(name, name, returned, None)
                 if kind_of(returned) is not dict:
-                    returned, gotos = self._read(node.name, returned, values)
-                changed = apply_update(schema, values, node.name, returned, operations)
+                    returned, gotos = self._read(name, returned, values)
+                changed = apply(schema, values, name, returned, operations)
             else:
-                step = Step(self._parts, tasks_of(graph, names, progress.hidden.get(SENDS)))
+                step = self._begin_step(names)
                 yield from step.run()
                 self._raise_first(step)
                 if not step.is_clean:
                     ran = step.ran | step.outcomes.keys()
                     return (yield from self._rest(ran, step.asked, step.sleeps, [*step.tasks]))
-                changed = apply_updates(schema, values, step.updates, operations)
+                changed = self._apply_all(step, values, operations)
                 gotos, again = self._gotos(step), False
             guard.version += changed
             progress.step += 1
             progress.values = values
-            if journal is not None and operations:
-                journal.note(operations)
+            self._note(operations)
             yield from self._advance.after(names, "step", gotos)
         return (yield from self._complete())
 
+    def _begin_step(self, names: tuple[str, ...]) -> Step:
+        """A step that is more than one simple task."""
+        tasks = tasks_of(self._graph, names, self._progress.hidden.get(SENDS))
+        self._step = Step(self._parts, tasks, self._begin_child)
+        return self._step
+
+    def _begin_child(self, plan: RunPlan) -> Generator[Effect, Any, Ending]:
+        return Run(plan, self._services).effects()
+
     def _is_special(self, node: Node) -> bool:
         """Whether a node needs more than to be called; in a stream it may emit while it runs."""
-        return not node.simple or (node.wants_context and self._plan.streaming)
-
-    def _furnish(self, task: RunTask) -> None:
-        """Give a task what its node asks for besides the state."""
-        task.config = self._plan.node_config
-        if task.node.wants_context:
-            self._desk.context(task)
+        return not node.simple or (node.wants_context and self._plan.streaming is not None)
 
     def _not_returned(self, task: RunTask, error: BaseException) -> Generator[Effect, Any, Ending]:
         """A task that waits, or failed, or was stopped."""
-        name = task.node.name
+        name = task.node
         if isinstance(error, Paused):
             return (yield from self._rest_alone(name, error))
         if not isinstance(error, Exception):
-            task.abandon()
+            self._desk.stop()
             raise error
         if self._teller:
-            yield self._teller.node_ended(name, self._progress.step + 1, None, error)
+            yield self._teller.node_ended(name, task.id, None, error)
         raise self._parts.node_error(name, task.state, error) from error
 
     def _read(self, name: str, returned: Any, values: Update) -> tuple[Update, Gotos | None]:
-        """What a node returned that is no plain dict: its update, and where it leads itself."""
-        outcome = read_outcome(self._schema, name, returned, values)
+        """What a node returned other than a plain dict: its update and its own targets."""
+        outcome = read_outcome(self._graph, name, returned, values)
         return outcome.update, None if outcome.goto is None else {name: outcome.goto}
 
-    def _ready(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The nodes of this step: those that are deferred wait until no other is left."""
-        if not self._graph.defers:
-            return names
-        nodes = self._graph.nodes
-        return tuple(name for name in names if not nodes[name].policy.defer) or names
+    def _apply_all(self, step: Step, values: dict[str, Any], operations: Operations | None) -> bool:
+        """Apply the updates of a step; an error names the node and not one of its tasks."""
+        try:
+            return apply_updates(self._schema, values, step.updates, operations)
+        except (InvalidUpdate, ReducerFailed) as error:
+            if error.node in step.tasks:
+                error.node = step.tasks[error.node].node.name
+            raise
 
     def _raise_first(self, step: Step) -> None:
         failed = [task for task in step.tasks if task in step.failures]
@@ -218,17 +257,22 @@ class Run:
             return
         task, error = step.tasks[failed[0]], step.failures[failed[0]]
         if task.id not in step.refused:
-            state = task.state(self._schema, self._progress.values)
+            state = task.state(self._progress.values)
             error = self._parts.node_error(task.node.name, state, error)
         if len(failed) > 1:
-            error.add_note(f"in the same step these failed as well: {', '.join(failed[1:10])}")
+            error.add_note(f"these also failed in the same step: {', '.join(failed[1:10])}")
         raise error
 
     def _gotos(self, step: Step) -> Gotos | None:
-        """Where nodes of a step lead by their own word; ``None`` in a list: by the edges too."""
+        """Where nodes of a step lead by their own ``Command``.
+
+        ``None`` in a list: also by the edges.
+        """
         gotos: dict[str, list[Any]] = {}
         failures: dict[str, Any] = {}
         by_edges: set[str] = set()
+        if self._plan.leave is not None:
+            self._merged = self._progress.step + 1, dict(step.updates)
         for id, task in step.tasks.items():
             name, outcome = task.node.name, step.outcomes[id]
             if outcome.goto is None:
@@ -246,18 +290,20 @@ class Run:
         }
 
     def _save(self, source: Source, wake_at: int | None = None) -> Generator[Effect, Any, None]:
-        """Commit an entry, if one is due."""
+        """Commit an entry, if needed. A run that is handed over is not started by this one."""
         saver = self._saver
         batch = saver.batch(source, wake_at) if saver else None
         if saver is None or batch is None:
             return
+        if self._plan.queues and (rows := self._parts.records.renewed()):
+            batch = msgspec.structs.replace(batch, results=(*batch.results, *rows))
         yield Commit(batch)
         saver.saved(batch)
         if self._teller:
-            yield self._teller.saved(batch)
+            yield self._teller.saved(batch.entries[-1])
 
     def _claim(self, names: tuple[str, ...]) -> Generator[Effect, Any, bool]:
-        """Announce a run that goes on, if its tasks may leave rows; whether the log knows it."""
+        """Record a resumed run, if its tasks may write rows; return whether it is in the log."""
         node = self._graph.nodes[names[0]]
         if self._journal is None or self._journal.known:
             return True
@@ -268,16 +314,16 @@ class Run:
         return True
 
     def _announce(self, source: Source) -> Generator[Effect, Any, None]:
-        """Let the log say that this run has the thread, before anything else is written.
+        """Record in the log that this run owns the thread, before anything else is written.
 
         Rows that tasks leave are under the head and do not move it: without an entry two runs
-        could write them side by side. What was left until then is read again.
+        could write them in parallel. What was left until then is read again.
         """
         yield from self._save(source)
-        if source in HOLDING and self._plan.recall is not None:
-            self._parts.desk.recall((yield Recall(self._plan.recall)))
+        if source in HOLDING and self._plan.recall is not None and not self._plan.queues:
+            self._parts.records.recall((yield Recall(self._plan.recall)))
 
-    # ---- coming to rest
+    # ---- stopping
 
     def _pausing(self, names: tuple[str, ...]) -> list[str]:
         """The nodes at which the run must stop now."""
@@ -285,14 +331,19 @@ class Run:
             self._skip_interrupt = False
             return []
         before = [name for name in names if name in self._graph.interrupt_before]
-        after = [name for name in self._progress.nodes if name in self._graph.interrupt_after]
-        return before + after
+        return before + self._just_ran()
+
+    def _just_ran(self) -> list[str]:
+        """The nodes of the last step after which the run is to stop."""
+        return [name for name in self._progress.nodes if name in self._graph.interrupt_after]
 
     def _interrupt(self, waiting: list[str]) -> Generator[Effect, Any, Ending]:
         yield from self._save("interrupt")
         self._at_rest = True
-        found = tuple(Interrupt(id=f"{self._place}:{name}", node=name) for name in waiting)
-        return (yield from self._tell_rest(found, None))
+        return (yield from self._tell_rest(self._interrupts(waiting), None))
+
+    def _interrupts(self, names: Sequence[str]) -> tuple[Interrupt, ...]:
+        return tuple(Interrupt(id=f"{self._place}:{name}", node=name) for name in names)
 
     def _rest_alone(self, name: str, signal: Paused) -> Generator[Effect, Any, Ending]:
         asked: dict[str, list[Any]] = {}
@@ -314,7 +365,7 @@ class Run:
             self._note(progress.hide(ANSWERS, still_answered(hidden, asked) or None))
         self._note(progress.hide(ASKED, still_asked(hidden, ran, asked, order) or None))
         self._note(progress.hide(SLEEPS, still_asleep(hidden, ran, sleeps) or None))
-        wake_at = wake_time(hidden, self._plan.clock.now())
+        wake_at = wake_time(hidden, ran, sleeps, self._plan.clock.now())
         found = open_interrupts(hidden, self._place)
         yield from self._save("interrupt" if found else "sleep", wake_at)
         self._at_rest = True
@@ -323,24 +374,38 @@ class Run:
     def _tell_rest(
         self, found: tuple[Interrupt, ...], wake_at: int | None
     ) -> Generator[Effect, Any, Ending]:
-        progress = self._progress
+        ending = self._ending("interrupted" if found else "sleeping", found, wake_at)
+        if found:
+            yield from self._tell_interrupts(ending)
+        elif self._teller:
+            yield self._teller.asleep(ending.step, wake_at)
+        return ending
+
+    def _tell_interrupts(self, ending: Ending) -> Generator[Effect, Any, None]:
+        """Save the portable files, then emit the events."""
+        if self._plan.leave is not None:
+            step, results = self._merged
+            yield Leave(self._plan.leave, ending, results if step == ending.step else {})
         if self._teller:
-            if found:
-                yield from self._teller.interrupted(found, progress.step, progress.values)
-            else:
-                yield self._teller.asleep(progress.step, wake_at)
-        return self._ending("interrupted" if found else "sleeping", found, wake_at)
+            yield from self._teller.interrupted(ending.interrupts, ending.step, ending.values)
 
     @property
     def _place(self) -> str:
         return f"{self._desk.settled}.{self._progress.step + 1}"
 
     def _complete(self) -> Generator[Effect, Any, Ending]:
+        if self._is_released:
+            self._at_rest = True
+            return self._ending("queued")
         if self._journal and self._journal.record.status != "completed":
             yield from self._save("step")
         self._at_rest = True
+        if waiting := self._just_ran():
+            # There is nothing to wait for: the event and the file are for information.
+            ended = self._ending("completed", self._interrupts(waiting))
+            yield from self._tell_interrupts(ended)
         if self._teller:
-            yield self._teller.event("graph_complete", step=self._progress.step)
+            yield self._teller.completed(self._progress.step, self._progress.nodes)
         return self._ending("completed")
 
     def _ending(
@@ -359,18 +424,42 @@ class Run:
             hidden=progress.hidden,
         )
 
+    def _attempt(self) -> int:
+        """The attempt at the step that the run is in now."""
+        step = self._step
+        return step.attempt if step and step.number == self._progress.step + 1 else 1
+
     def _fail(self, error: BaseException) -> Generator[Effect, Any, BaseException]:
         """Record why the run ended; the exception to raise."""
         if isinstance(error, Stopped):
             error = error.reason
-        if isinstance(error, RunError) and self._journal:
-            error.thread = error.thread or self._journal.key.thread
-            error.run_id = error.run_id or self._plan.run_id
-        if self._saver and self._saver.may_record:
+        if isinstance(error, ReducerFailed):
+            error = self._parts.reducer_error(error)
+        if isinstance(error, RunError | StoreError):
+            self._locate(error)
+        if self._saver and self._saver.may_record and not self._saver.is_lost:
             try:
-                yield Commit(self._saver.last_batch(error, self._plan.run_id))
+                yield Commit(self._saver.last_batch(error, self._plan.run_id, self._attempt()))
             except MilecastleError as unsaved:
                 error.add_note(f"the failure could not be recorded: {unsaved}")
         if self._teller:
-            yield from self._teller.failed(error, self._progress.step, self._progress.guard)
+            yield from self._teller.failed(error, self._progress.step)
         return error
+
+    def _locate(self, error: RunError | StoreError) -> None:
+        """Say where the run was, on an error that ended it and does not know."""
+        progress, path = self._progress, self._progress.guard.path
+        if self._journal:
+            error.thread = error.thread or self._journal.key.thread
+            error.run_id = error.run_id or self._plan.run_id
+        error.node = error.node or (path[-1] if path else None)
+        error.path = error.path or tuple(path)
+        if error.step is None:
+            error.step = progress.step
+        if error.state is None:
+            error.state = self._schema.view(dict(progress.values))
+        named = {"thread": error.thread, "node": error.node}
+        facts = [f"{what} '{name}'" for what, name in named.items() if name]
+        unsaid = [fact for fact in map(with_readable_threads, facts) if fact not in error.message]
+        if unsaid:
+            error.message += f" ({', '.join(unsaid)})"

@@ -1,8 +1,8 @@
-"""Saving: when an entry is due, and what a run leaves behind when it fails.
+"""Saving: when to write an entry, and what a run leaves behind when it fails.
 
 While a batch is made, and on its way, the run records nothing else: if the commit fails, the thread
-belongs to somebody else, or the outcome is unknown, and this run must not write again. A signal may
-interrupt the making of a batch at any line; what is half made is not built upon.
+belongs to another run, or the outcome is unknown, and this run must not write again. A signal may
+interrupt the making of a batch at any line; a half-built batch is not used.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ import msgspec.structs
 
 from milecastle.engine.failing import describe
 from milecastle.engine.journal import Journal
-from milecastle.engine.plan import RunPlan
-from milecastle.engine.progress import Progress
+from milecastle.engine.plan import Progress, RunPlan
 from milecastle.errors import RunCancelled, UnserializableState
 from milecastle.model.checkpoint import Source, TaskResult
-from milecastle.model.run import RunStatus
+from milecastle.model.run import Failure, RunStatus
 from milecastle.ports.store import Batch
 
 __all__ = ["Saver"]
 
 
 class Saver:
-    """Makes the batches of one run. After each commit, ``saved`` must be told."""
+    """Makes the batches of one run. ``saved`` must be called after each commit."""
 
     def __init__(self, plan: RunPlan, journal: Journal, progress: Progress) -> None:
         self._journal = journal
@@ -33,6 +32,9 @@ class Saver:
         self._interval = plan.interval
         self._clock = plan.clock
         self._note = plan.note
+        self._assignment = journal.assignment
+        self._queues = plan.queues
+        self._began = plan.position if _holds(plan, journal) else None
         self._unsaved = 0
         self.may_record = True
 
@@ -40,7 +42,8 @@ class Saver:
         """The batch for what just happened; ``None`` if the interval says to wait."""
         progress, journal = self._progress, self._journal
         self._unsaved += 1
-        if source == "step" and progress.next and self._unsaved < self._interval:
+        releases = self._assignment is not None and (self._queues or self._is_draining)
+        if source == "step" and progress.next and self._unsaved < self._interval and not releases:
             return None
         status: RunStatus | None = None
         if source == "interrupt":
@@ -49,12 +52,14 @@ class Saver:
             status = "sleeping"
         elif not progress.next and not progress.route:
             status = "completed"
+        elif releases:
+            status = "queued"
         head, record, may_record = journal.head, journal.record, self.may_record
         self.may_record = False
         try:
             batch = journal.append(progress, source, self._note, status, wake_at)
         except BaseException:
-            self._unsaved = 0  # what cannot be written is no part of what a failure leaves
+            self._unsaved = 0  # what cannot be written is not part of what a failure leaves
             if journal.head == head and journal.record is record:
                 self.may_record = may_record
             raise
@@ -62,12 +67,22 @@ class Saver:
         return batch
 
     @property
+    def _is_draining(self) -> bool:
+        """Whether the worker is about to stop."""
+        return self._assignment is not None and self._assignment.is_draining()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the run may record nothing, because another worker has its thread."""
+        return self._assignment is not None and self._assignment.is_lost()
+
+    @property
     def is_saved(self) -> bool:
         """Whether the newest state was committed."""
         return not self._unsaved
 
     def saved(self, batch: Batch) -> None:
-        """The batch was committed. A run that came to rest has nothing more to record."""
+        """The batch was committed. A run that has stopped has nothing more to record."""
         if batch.entries:
             self._unsaved = 0
             if batch.entries[-1].source != "takeover":
@@ -75,29 +90,51 @@ class Saver:
         self.may_record = self._journal.record.status == "running"
 
     def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult | None:
-        """A result to keep; ``None`` if the step that it belongs to was not saved itself."""
+        """A result to store; ``None`` if its step was not saved itself."""
         return None if self._unsaved else self._journal.result(row, update, node)
 
     def results(self, kept: list[TaskResult]) -> Batch:
-        """The batch that keeps results while their siblings run."""
+        """The batch with results while their siblings run."""
         self.may_record = False
         return self._journal.results(tuple(kept))
 
-    def last_batch(self, error: BaseException, run_id: str) -> Batch:
+    def last_batch(self, error: BaseException, run_id: str, attempt: int = 1) -> Batch:
         """The batch that records how the run ended, with every step that was not saved yet."""
         self.may_record = False
-        if isinstance(error, RunCancelled) or not isinstance(error, Exception):
-            failure = None
+        stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
+        waiting = self._progress.next
+        node = getattr(error, "node", None) or (waiting[0] if len(waiting) == 1 else None)
+        now = self._clock.now()
+        failure: Failure | None = describe(
+            error, run_id=run_id, node=node, time=now, attempt=attempt
+        )
+        if stopped and self._is_draining:
+            failure = None  # another worker continues from here
+            self._journal.turn("queued")
+        elif stopped:
             self._journal.turn("cancelled")
         else:
-            waiting = self._progress.next
-            node = getattr(error, "node", None) or (waiting[0] if len(waiting) == 1 else None)
-            failure = describe(error, run_id=run_id, node=node, time=self._clock.now())
-            self._journal.turn("failed")
+            self._journal.fail(error)
         if not self._unsaved:
-            return self._journal.close(failure)
+            return self._close(failure)
         try:
             batch = self._journal.append(self._progress, "step", self._note)
         except UnserializableState:
-            return self._journal.close(failure)
+            return self._close(failure)
         return msgspec.structs.replace(batch, failure=failure)
+
+    def _close(self, failure: Failure | None) -> Batch:
+        """The batch without any step. A run that has no entry yet leaves one where it began.
+
+        So the head of a log is always that of the newest run that did anything to the thread.
+        """
+        if self._journal.known or self._began is None:
+            return self._journal.close(failure)
+        return msgspec.structs.replace(self._journal.mark(self._began), failure=failure)
+
+
+def _holds(plan: RunPlan, journal: Journal) -> bool:
+    """Whether a run starts at the head, with nothing new."""
+    entry = plan.position.entry
+    brings = plan.update is not None or plan.opening in ("update", "fork")
+    return not brings and entry is not None and entry.seq == journal.head

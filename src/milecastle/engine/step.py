@@ -2,10 +2,10 @@
 
 Rules:
 
-- A result is committed as soon as it is there while others still run, so that a crash, or the
-  failure of a sibling, repeats only unfinished work. Results that are there together are written
-  together.
-- Before a task with a retry policy is started, its attempt is on record.
+- A result is committed as soon as it is available while others still run, so that a crash, or the
+  failure of a sibling, repeats only unfinished work. Results that are available together are
+  written together.
+- Before a task with a retry policy is started, its attempt is recorded.
 - No more tasks run at once than the run, and the node, allow.
 - A task that asks or sleeps does not fail; the step is left when nothing else can run.
 """
@@ -15,71 +15,79 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping
 from heapq import heappop, heappush
-from random import random
 from typing import Any
 
-from milecastle.engine.applying import Outcome, read_outcome
+from milecastle.engine.applying import Outcome, pack, read_outcome, unpack
 from milecastle.engine.asking import Paused
-from milecastle.engine.children import Child, Children
+from milecastle.engine.children import BeginChild, Child, Children
 from milecastle.engine.effects import (
     AwaitTasks,
     CancelTasks,
     Commit,
     Effect,
-    Finished,
-    RunTask,
     StartTasks,
     Stopped,
 )
-from milecastle.engine.outcomes import pack, unpack
 from milecastle.engine.parts import Parts
-from milecastle.engine.pausing import as_kept, note_pause
 from milecastle.engine.plan import Ending
 from milecastle.engine.tasks import Task
+from milecastle.engine.telling import Items
+from milecastle.engine.waiting import as_kept, is_held, note_pause
 from milecastle.errors import AttemptsExhausted, MilecastleError, NodeTimeout, RunCancelled
 from milecastle.model.checkpoint import TaskResult
-
-__all__ = ["Step"]
+from milecastle.model.task import Finished, RunTask
 
 
 class Step:
-    """The tasks of one step. What became of each is in one of the four dicts, by task id.
+    """The tasks of one step. The outcome of each is in one of the four dicts, by task id.
 
-    ``refused`` are the failures that are not the node's own: what it returned was no update.
+    ``attempts`` has the attempts of those that failed.
+    ``refused`` are the failures that are not the node's own: what it returned was not an update.
     """
 
-    def __init__(self, parts: Parts, tasks: list[Task]) -> None:
+    def __init__(self, parts: Parts, tasks: list[Task], begin: BeginChild) -> None:
         self._parts = parts
         self._config = parts.plan.config
-        self._number = parts.progress.step + 1
+        self.number = parts.progress.step + 1
         self._running: dict[int, tuple[Task, RunTask]] = {}
         self._busy: Counter[str] = Counter()
         self._later: list[tuple[int, int, Task, int]] = []
         self._rows: list[TaskResult] = []
         self._retries = 0
         self._cancelled = False
-        self._children = Children(parts)
+        self._children = Children(parts, begin)
         self.tasks = {task.id: task for task in tasks}
         self.outcomes: dict[str, Outcome] = {}
         self.failures: dict[str, BaseException] = {}
+        self.attempts: dict[str, int] = {}
         self.refused: set[str] = set()
         self.asked: dict[str, list[Any]] = {}
         self.sleeps: dict[str, list[Any]] = {}
         self._waiting = self._unfinished(tasks)
+        self._items = Items(tasks, self.outcomes) if parts.teller else None
         self.ran = {task.id for tasks in self._waiting.values() for task, _ in tasks}
 
     def _unfinished(self, tasks: list[Task]) -> dict[str, deque[tuple[Task, int]]]:
         """The tasks that are still to be run, by node, each with the number of its attempt."""
-        desk = self._parts.desk
+        records = self._parts.records
+        waits = self._parts.waiting.waits()
         waiting: dict[str, deque[tuple[Task, int]]] = {}
         for task in tasks:
-            kept = desk.outcome(task.id)
+            kept = records.outcome(task.id)
             if kept is not None:
                 self.outcomes[task.id] = unpack(kept)
-            elif not desk.holds(task):
-                made = desk.attempts(task.id) if task.node.policy.retry else desk.reruns
+            elif not is_held(task, waits):
+                made = records.attempts(task.id) if task.node.policy.retry else records.reruns
                 waiting.setdefault(task.node.name, deque()).append((task, made + 1))
         return waiting
+
+    @property
+    def attempt(self) -> int:
+        """The attempt of the first task that failed, or the highest of those that still run."""
+        for task in self.tasks:
+            if task in self.failures:
+                return self.attempts[task]
+        return max((run_task.attempt for _, run_task in self._running.values()), default=1)
 
     @property
     def updates(self) -> list[tuple[str, Mapping[str, Any]]]:
@@ -108,14 +116,9 @@ class Step:
         except GeneratorExit:
             raise
         except BaseException as error:
-            self._abandon()
+            self._parts.desk.stop()
             yield from self._children.stop(error)
             raise
-
-    def _abandon(self) -> None:
-        """Tasks that still run have nothing more to record."""
-        for _, run_task in self._running.values():
-            run_task.abandon()
 
     # ---- starting
 
@@ -141,9 +144,9 @@ class Step:
             return True
         if self._failed(task, attempt - 1) >= retry.attempts:
             error = AttemptsExhausted(node=task.node.name, attempts=attempt - 1)
-            self._fail(task, error)
+            self._fail(task, attempt - 1, error)
             return False
-        mark = self._parts.desk.mark(task.id, attempt)
+        mark = self._parts.records.mark(task.id, attempt)
         if mark is not None:
             self._rows.append(mark)
         return True
@@ -155,19 +158,21 @@ class Step:
             if self._cancelled:
                 break
             if parts.teller:
+                item = self._items.place(task) if self._items else {}
                 yield from parts.teller.node_start(
-                    task.node.name, self._number, parts.progress.guard, attempt, task.id
+                    task.node.name, task.id, attempt=attempt, item=item
                 )
-            state = task.state(parts.schema, parts.progress.values)
+            values = task.state(parts.progress.values)
             if task.node.subgraph is not None:
+                state = parts.schema.present(values)
                 child = yield from self._children.begin(task, state, attempt)
                 yield from self._take_child(child)
                 continue
             run_task = RunTask(
-                task.node, state, parts.desk, task.id, parts.plan.node_config, None, attempt
+                parts.desk.run, task.node.name, values, task.id, self.number, attempt
             )
-            if task.node.wants_context or task.node.policy.timeout:
-                parts.desk.context(run_task)
+            if task.node.wants_context:
+                run_task.facts = parts.desk.facts(run_task)
             self._running[id(run_task)] = (task, run_task)
             starting.append(run_task)
         if starting:
@@ -187,14 +192,13 @@ class Step:
             if found is None:
                 self._children.hand_over(item)
                 continue
-            item.task.abandon()
             yield from self._settle(found[0], item.task.attempt, item.update, item.error)
         ended = yield from self._children.go_on()
         for child in ended:
             yield from self._take_child(child)
 
     def _take_child(self, child: Child) -> Generator[Effect, Any, None]:
-        """Settle the task of a subgraph, if it has come to rest."""
+        """Settle the task of a subgraph, if it has stopped."""
         if not child.is_over:
             return
         self._children.drop(child)
@@ -219,9 +223,9 @@ class Step:
             self.sleeps[f"{task.id}/:"] = [task.id, ending.wake_at]
 
     def _mark_pause(self, task: Task, attempt: int) -> None:
-        """To wait is not to fail: the attempt does not count."""
+        """Waiting is not a failure: the attempt does not count."""
         if task.node.policy.retry is not None:
-            mark = self._parts.desk.mark_pause(task.id, attempt)
+            mark = self._parts.records.mark_pause(task.id, attempt)
             if mark is not None:
                 self._rows.append(mark)
 
@@ -237,16 +241,18 @@ class Step:
         if error is None:
             error = self._take(task, returned)
         if error is not None and self._cancelled and not isinstance(error, Exception):
-            return  # it was told to stop
+            return  # it was asked to stop
         if parts.teller is not None:
-            yield parts.teller.node_ended(name, self._number, returned, error, task.id)
+            yield parts.teller.node_ended(name, task.id, returned, error, attempt=attempt)
         if error is None:
+            yield from self._finish_item(task, attempt)
             return
         if self._try_again(task, attempt, error):
             if parts.teller is not None:
-                yield parts.teller.retry(name, self._number, attempt + 1, error, task.id)
+                yield parts.teller.retry(name, task.id, attempt + 1, error)
             return
-        self._fail(task, error)
+        self._fail(task, attempt, error)
+        yield from self._finish_item(task, attempt)
         if self.failures and self._config.sibling_failure == "cancel" and not self._cancelled:
             self._cancelled = True
             self._waiting.clear()
@@ -255,11 +261,19 @@ class Step:
                 yield CancelTasks(tuple(run_task for _, run_task in self._running.values()))
             yield from self._children.cancel(Stopped(RunCancelled()))
 
+    def _finish_item(self, task: Task, attempt: int) -> Generator[Effect, Any, None]:
+        """Report an item of a fan-out that has its outcome."""
+        teller, items = self._parts.teller, self._items
+        if teller is None or items is None or task.id not in self.outcomes:
+            return
+        if item := items.finish(task):
+            yield teller.item_complete(task.node.name, task.id, attempt, item)
+
     def _take(self, task: Task, returned: Any) -> BaseException | None:
-        """Keep what a task returned; what is wrong with it, if something is."""
+        """Store what a task returned; return what is wrong with it, if anything."""
         parts = self._parts
         try:
-            outcome = read_outcome(parts.schema, task.node.name, returned, parts.progress.values)
+            outcome = read_outcome(parts.graph, task.node.name, returned, parts.progress.values)
             row = self._row(task, outcome)
         except MilecastleError as refused:
             self.refused.add(task.id)
@@ -273,7 +287,7 @@ class Step:
         saver = self._parts.saver
         if saver is None:
             return None
-        name = self._parts.desk.outcome_row(task.id)
+        name = self._parts.records.outcome_row(task.id)
         return saver.result(name, pack(outcome), task.node.name)
 
     def _try_again(self, task: Task, attempt: int, error: BaseException) -> bool:
@@ -283,22 +297,23 @@ class Step:
             retry is None
             or failed >= retry.attempts
             or task.id in self.refused
-            or not isinstance(error, (*retry.on, NodeTimeout))
+            or not isinstance(error, (*retry.errors, NodeTimeout))
             or self._cancelled
         ):
             return False
-        pause = retry.pause(failed, random())  # noqa: S311 - it spreads retries, no more
-        due = self._parts.plan.clock.now() + round(pause * 1_000_000)
+        seed = f"{self._parts.plan.run_id}/{task.id}/{failed}"
+        due = retry.next_at(self._parts.plan.clock.now(), failed, seed)
         self._retries += 1
         heappush(self._later, (due, self._retries, task, attempt + 1))
         return True
 
     def _failed(self, task: Task, attempt: int) -> int:
         """How many attempts, up to this one, did not end because the task had to wait."""
-        return attempt - self._parts.desk.pauses(task.id)
+        return attempt - self._parts.records.pauses(task.id)
 
-    def _fail(self, task: Task, error: BaseException) -> None:
+    def _fail(self, task: Task, attempt: int, error: BaseException) -> None:
         """A task failed for good: what its declaration names runs instead, or the step fails."""
+        self.attempts[task.id] = attempt
         fallback = task.node.policy.on_error
         if fallback is None or task.id in self.refused or not isinstance(error, Exception):
             self.failures[task.id] = error
@@ -311,12 +326,18 @@ class Step:
             self._rows.append(row)
 
     def _keep(self, chosen: list[tuple[Task, int]]) -> Generator[Effect, Any, None]:
-        """Commit what is there, unless the step itself is about to be committed with it."""
-        saver = self._parts.saver
+        """Commit finished results, unless the step itself is about to be committed with them."""
+        saver, teller = self._parts.saver, self._parts.teller
         over = not (chosen or self._running or self._children or self._later)
-        if not self._rows or saver is None or (over and self.is_clean):
+        if saver is None:
+            if teller is not None:
+                yield from teller.updates()
+            return
+        if not self._rows or (over and self.is_clean):
             return
         batch = saver.results(self._rows)
         self._rows = []
         yield Commit(batch)
         saver.saved(batch)
+        if teller is not None:
+            yield from teller.updates()

@@ -1,4 +1,4 @@
-"""The tasks of a step: which nodes run, each with what it is given.
+"""The tasks of a step: which nodes run, each with its input.
 
 A node that runs once is a task under its own name; in a fan-out its tasks are counted, in the
 order in which they were sent. That order is also the one in which updates are applied.
@@ -13,37 +13,42 @@ from typing import Any, cast
 import msgspec
 
 from milecastle.errors import RoutingError
-from milecastle.graph.compiled import CompiledGraph
-from milecastle.graph.nodes import Node
-from milecastle.graph.schema import StateSchema
 from milecastle.graph.sending import Send
+from milecastle.graph.structure import CompiledGraph, Node
 from milecastle.model.manifest import END
-
-__all__ = ["Task", "as_sends", "outcome_row", "task_id", "tasks_of"]
+from milecastle.model.printable import quoted
 
 
 class Task(msgspec.Struct, frozen=True, eq=False):
-    """One task of a step. ``update`` is laid over the state that it is given."""
+    """One task of a step. ``update`` is applied to the state that it receives."""
 
     id: str
     node: Node
     update: Mapping[str, Any] | None = None
 
-    def state(self, schema: StateSchema, values: dict[str, Any]) -> Any:
-        """The state as the node meets it."""
-        return schema.present({**values, **self.update} if self.update else values)
+    def state(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values that the node receives."""
+        return {**values, **self.update} if self.update else values
 
 
 def task_id(name: str) -> str:
-    """The id of the task of a node that runs once. Ids hold no ``/``, and no ``#`` of a name."""
+    """The id of the task of a node that runs once. Ids contain no ``/``, and no ``#`` of a name."""
     if "#" in name or "/" in name:
         return name.replace("#", "#h").replace("/", "#s")
     return name
 
 
 def outcome_row(step: int, task: str) -> str:
-    """The name under which the outcome of a task is kept until its step is committed."""
+    """The name under which the outcome of a task is stored until its step is committed."""
     return f"{step}:{task}"
+
+
+def ready_nodes(graph: CompiledGraph, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The nodes of this step: those that are deferred wait until no other is left."""
+    if not graph.defers:
+        return names
+    nodes = graph.nodes
+    return tuple(name for name in names if not nodes[name].policy.defer) or names
 
 
 def tasks_of(graph: CompiledGraph, names: Sequence[str], sends: Sequence[Any] | None) -> list[Task]:
@@ -65,11 +70,14 @@ def tasks_of(graph: CompiledGraph, names: Sequence[str], sends: Sequence[Any] | 
     return tasks
 
 
-def as_sends(graph: CompiledGraph, names: Sequence[str], sends: Sequence[Send]) -> list[Any] | None:
-    """How a checkpoint keeps the tasks of the next step; ``None`` if ``names`` say it all."""
+def as_sends(
+    graph: CompiledGraph, names: Sequence[str], sends: Sequence[Send], values: Mapping[str, Any]
+) -> list[Any] | None:
+    """How a checkpoint stores the tasks of the next step; ``None`` if ``names`` are all of them."""
     if not sends:
         return None
-    _refuse_unfit(graph, sends)
+    refuse_unfit(graph, sends)
+    _refuse_values(graph, sends, values)
     tasks: list[tuple[str, Mapping[str, Any] | None]] = [
         (name, None) for name in dict.fromkeys(names) if name != END
     ]
@@ -78,26 +86,42 @@ def as_sends(graph: CompiledGraph, names: Sequence[str], sends: Sequence[Send]) 
     return [part for task in tasks for part in task]
 
 
-def _refuse_unfit(graph: CompiledGraph, sends: Sequence[Send]) -> None:
+def refuse_unfit(graph: CompiledGraph, sends: Sequence[Send]) -> None:
+    """Refuse what no state makes right: not a dict, an unknown key, a deferred node."""
     schema = graph.schema
     for send in sends:
         update = cast("Any", send.update)
         if not isinstance(update, Mapping):
             kind = type(update).__name__
             raise RoutingError(
-                f"a Send to '{send.node}' holds {kind}; it takes a dict to lay over the state",
+                f"a Send to '{send.node}' contains {kind}; it takes a dict of state values",
                 node=send.node,
             )
         given = cast("Mapping[str, Any]", update)
         unknown = [name for name in given if name not in schema.channels]
         if unknown and schema.form != "typed-dict":
             raise RoutingError(
-                f"a Send to '{send.node}' gives {', '.join(map(repr, unknown))}, which "
+                f"a Send to '{send.node}' gives {quoted(*unknown)}, which "
                 f"{schema.state_type.__name__} does not have",
                 node=send.node,
             )
         if graph.nodes[send.node].policy.defer:
             raise RoutingError(
-                f"a Send to '{send.node}', which is deferred: lead to it by an edge",
+                f"a Send to '{send.node}', which is deferred: connect it with an edge instead",
                 node=send.node,
             )
+
+
+def _refuse_values(graph: CompiledGraph, sends: Sequence[Send], values: Mapping[str, Any]) -> None:
+    """Refuse values with which no state can be made."""
+    schema = graph.schema
+    if not schema.is_guarded:
+        return
+    for send in sends:
+        refused = schema.refusal_of({**values, **send.update})
+        if refused is not None:
+            raise RoutingError(
+                f"a Send to '{send.node}' gives values that {schema.state_type.__name__} refuses "
+                f"with {type(refused).__name__}",
+                node=send.node,
+            ) from refused

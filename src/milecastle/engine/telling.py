@@ -1,98 +1,159 @@
-"""Events of a run, made only when somebody listens."""
+"""Events of a run, created only if there are observers or a reader."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections import Counter
+from collections.abc import Container, Generator, Iterable, Mapping
 from typing import Any
 
+import msgspec.structs
+
 from milecastle.engine.effects import Effect, Emit
-from milecastle.engine.guard import Guard
-from milecastle.engine.plan import RunPlan
+from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.routing import Looked
+from milecastle.engine.saving import Saver
+from milecastle.engine.tasks import Task
 from milecastle.errors import CycleDetected
+from milecastle.model.checkpoint import Entry
 from milecastle.model.event import Event, EventType
 from milecastle.model.interrupt import Interrupt
-from milecastle.ports.store import Batch
+from milecastle.model.manifest import START
 
-__all__ = ["Teller"]
+
+class Items:
+    """The items of the fan-outs of one step: how many each node has, and how many are finished."""
+
+    def __init__(self, tasks: Iterable[Task], finished: Container[str]) -> None:
+        sent = [task for task in tasks if task.update is not None]
+        self._totals = Counter(task.node.name for task in sent)
+        self._done = Counter(task.node.name for task in sent if task.id in finished)
+
+    def place(self, task: Task) -> dict[str, int]:
+        """Which item a task is, and of how many; empty if it is not one."""
+        if task.update is None:
+            return {}
+        return {"index": int(task.id.rpartition("#")[2]), "total": self._totals[task.node.name]}
+
+    def finish(self, task: Task) -> dict[str, int]:
+        """Count an item that has its outcome; empty if the task is not one."""
+        if task.update is None:
+            return {}
+        self._done[task.node.name] += 1
+        return {**self.place(task), "done": self._done[task.node.name]}
 
 
 class Teller:
-    """Turns what happens in a run into ``Emit`` effects."""
+    """Turns what happens in a run into ``Emit`` effects.
 
-    def __init__(self, plan: RunPlan) -> None:
+    Updates for a reader are held back until they are committed.
+    """
+
+    def __init__(self, plan: RunPlan, saver: Saver | None, progress: Progress) -> None:
         self._plan = plan
+        self._saver = saver
+        self._progress = progress
+        self._guard = progress.guard
         self._key = plan.journal.key if plan.journal else None
+        self._held: list[Event] = []
 
     def event(self, type: EventType, **fields: Any) -> Emit:
         """One event of this run."""
-        return Emit(Event(type=type, run_id=self._plan.run_id, key=self._key, **fields))
+        plan = self._plan
+        return Emit(
+            Event(type=type, run_id=plan.run_id, time=plan.clock.now(), key=self._key, **fields)
+        )
+
+    @property
+    def _seq(self) -> int | None:
+        """The checkpoint that holds the newest state; ``None`` if it is not committed."""
+        saved = self._saver is not None and self._saver.is_saved
+        return self._plan.journal.head if saved and self._plan.journal else None
 
     def opening(self, waiting: tuple[str, ...]) -> Generator[Effect, Any, None]:
-        """The run starts, or goes on from a checkpoint."""
+        """The run starts, or continues from a checkpoint."""
         entry = self._plan.position.entry
         yield self.event("graph_start", data={"graph": self._plan.graph.name})
         if entry is not None:
-            seq = entry.seq
-            yield self.event("checkpoint_load", step=entry.step, seq=seq, data={"id": entry.id})
+            yield self._of_entry("checkpoint_load", entry, {"id": entry.id})
             if self._plan.update is None:
-                yield self.event(
-                    "checkpoint_resume", step=entry.step, seq=seq, data={"next": waiting}
-                )
+                yield self._of_entry("checkpoint_resume", entry, {"next": waiting})
+
+    def created(self, values: Mapping[str, Any]) -> Emit:
+        """The input was applied."""
+        return self.event("state_created", data={"keys": len(values)})
 
     def node_start(
-        self, name: str, step: int, guard: Guard, attempt: int = 1, task: str | None = None
+        self, name: str, task: str, *, attempt: int = 1, item: Mapping[str, int] = {}
     ) -> Generator[Effect, Any, None]:
-        """A node is about to run; a revisit is told as well."""
-        if guard.visit_count(name) > 1:
-            yield self._revisited(name, step, guard)
-        yield self.event("state_copied", node=name, step=step)
-        data = {"attempt": attempt, **_task(name, task)}
-        yield self.event("node_start", node=name, step=step, data=data)
+        """A node is about to run; a revisit is an event as well."""
+        if self._guard.visit_count(name) > 1:
+            yield self._revisited(name)
+        where = self._task(name, task, attempt)
+        yield self.event("state_copied", **where, data={"keys": len(self._progress.values)})
+        yield self.event("node_start", **where, data={"iteration": self._guard.steps, **item})
 
     def node_ended(
-        self,
-        name: str,
-        step: int,
-        update: Any,
-        error: BaseException | None,
-        task: str | None = None,
+        self, name: str, task: str, update: Any, error: BaseException | None, *, attempt: int = 1
     ) -> Emit:
         """A node returned, or raised."""
-        if error is None:
-            data = _task(name, task)
-            return self.event("node_complete", node=name, step=step, update=update, data=data)
-        data = {"error": type(error).__qualname__, **_task(name, task)}
-        return self.event("node_failed", node=name, step=step, data=data)
+        where = self._task(name, task, attempt)
+        data: dict[str, Any] = {"iteration": self._guard.steps}
+        if error is not None:
+            data["error"] = type(error).__qualname__
+            return self.event("node_failed", **where, data=data)
+        emit = self.event("node_complete", **where, update=update, data=data)
+        if self._plan.streaming == "updates":
+            self._held.append(emit.event)
+        return emit
 
-    def retry(self, name: str, step: int, attempt: int, error: BaseException, task: str) -> Emit:
-        """A node will be tried again."""
-        data = {"attempt": attempt, "error": type(error).__qualname__, **_task(name, task)}
-        return self.event("retry", node=name, step=step, data=data)
+    def item_complete(self, name: str, task: str, attempt: int, item: Mapping[str, int]) -> Emit:
+        """An item of a fan-out is finished. ``item`` says which, how many are, and of how many."""
+        return self.event("item_complete", **self._task(name, task, attempt), data=item)
+
+    def updates(self) -> Generator[Effect, Any, None]:
+        """What nodes returned is committed, or need not be: it can be read."""
+        held, self._held = self._held, []
+        for event in held:
+            yield Emit(msgspec.structs.replace(event, type="update", seq=self._seq))
+
+    def retry(self, name: str, task: str, attempt: int, error: BaseException) -> Emit:
+        """A node will be retried; ``attempt`` is the next."""
+        data = {"error": type(error).__qualname__}
+        return self.event("retry", **self._task(name, task, attempt), data=data)
+
+    def _task(self, name: str, task: str, attempt: int) -> dict[str, Any]:
+        step = self._progress.step + 1
+        return {"node": name, "step": step, "task": task, "attempt": attempt}
 
     def moved(
         self, names: tuple[str, ...], looked: Iterable[Looked], step: int, values: Mapping[str, Any]
     ) -> Generator[Effect, Any, None]:
-        """A step is over: the edges that were looked at, and the state that it left."""
+        """A step is over: its updates, the edges that were evaluated, and the state it left."""
+        seq = self._seq
+        yield from self.updates()
         for source, target, holds in looked:
             data = {"target": target, "taken": holds}
-            yield self.event("edge_evaluate", node=source, step=step, data=data)
+            yield self.event("edge_evaluate", node=source, step=step, seq=seq, data=data)
             if holds:
                 data = {"target": target}
-                yield self.event("edge_transition", node=source, step=step, data=data)
+                yield self.event("edge_transition", node=source, step=step, seq=seq, data=data)
         state = self._plan.graph.schema.present(dict(values))
-        yield self.event("state", step=step, state=state, data={"nodes": names})
+        yield self.event("state", step=step, seq=seq, state=state, data={"nodes": names})
 
-    def saved(self, batch: Batch) -> Emit:
+    def saved(self, entry: Entry) -> Emit:
         """An entry was committed."""
-        entry = batch.entries[-1]
-        data = {"id": entry.id, "source": entry.source}
-        return self.event("checkpoint_save", step=entry.step, seq=entry.seq, data=data)
+        return self._of_entry("checkpoint_save", entry, {"id": entry.id, "source": entry.source})
+
+    def _of_entry(self, type: EventType, entry: Entry, data: dict[str, Any]) -> Emit:
+        """``node`` is the one that produced the checkpoint, the last of several."""
+        node = entry.nodes[-1] if entry.nodes else START
+        data["nodes"] = entry.nodes
+        return self.event(type, node=node, step=entry.step, seq=entry.seq, data=data)
 
     def interrupted(
         self, waiting: Iterable[Interrupt], step: int, values: Mapping[str, Any]
     ) -> Generator[Effect, Any, None]:
-        """The run waits at these places."""
+        """The run waits at these points."""
         state = self._plan.graph.schema.present(dict(values))
         for found in waiting:
             data = {"id": found.id, "question": found.question, "show": found.show}
@@ -100,27 +161,31 @@ class Teller:
                 "interrupt",
                 node=found.node,
                 step=step,
+                seq=self._seq,
                 state=state,
                 data=data if found.asks else {"id": found.id},
             )
 
     def asleep(self, step: int, wake_at: int | None) -> Emit:
-        """The run rests until a time."""
-        return self.event("sleep", step=step, data={"wake_at": wake_at})
+        """The run sleeps until a time."""
+        return self.event("sleep", step=step, seq=self._seq, data={"wake_at": wake_at})
 
-    def failed(self, error: BaseException, step: int, guard: Guard) -> Generator[Effect, Any, None]:
-        """The run ended with an error; a revisit that was one too many is told as well."""
+    def completed(self, step: int, nodes: tuple[str, ...]) -> Emit:
+        """The run ended; ``node`` is where."""
+        node = nodes[-1] if nodes else None
+        data = {"iterations": self._guard.steps, "nodes": nodes}
+        return self.event("graph_complete", node=node, step=step, seq=self._seq, data=data)
+
+    def failed(self, error: BaseException, step: int) -> Generator[Effect, Any, None]:
+        """The run ended with an error; a revisit that was one too many is an event as well."""
         node: str | None = getattr(error, "node", None)
-        if isinstance(error, CycleDetected):
-            yield self._revisited(error.node, step + 1, guard)
-        data = {"error": type(error).__qualname__}
+        if isinstance(error, CycleDetected) and node is not None:
+            yield self._revisited(node)
+        data = {"error": type(error).__qualname__, "iterations": self._guard.steps}
         yield self.event("graph_failed", node=node, step=step, data=data)
 
-    def _revisited(self, name: str, step: int, guard: Guard) -> Emit:
-        data = {"visits": guard.visit_count(name)}
+    def _revisited(self, name: str) -> Emit:
+        guard, step = self._guard, self._progress.step + 1
+        data = {"visits": guard.visit_count(name), "iteration": guard.steps}
+        data["path_length"] = len(guard.path)
         return self.event("cycle", node=name, step=step, data=data)
-
-
-def _task(name: str, task: str | None) -> dict[str, Any]:
-    """The task, where it is not just the node."""
-    return {} if task is None or task == name else {"task": task}

@@ -1,68 +1,56 @@
-"""The builder: it writes down what users declare and judges nothing until ``compile()``.
+"""The builder: it records what users declare and checks nothing until ``compile()``.
 
-Every declaration keeps its place in the user's file, so that all problems can be reported at
-once, each with file and line. Only what is no name at all is refused on the spot, with a
-``TypeError``.
+Every declaration records its place in the user's file, so that all problems can be reported at
+once, each with file and line. Only invalid names and options of the wrong type are refused
+immediately, with a ``TypeError``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
-import msgspec
+import msgspec.structs
 
-from milecastle.graph.caller import caller, names_around
+from milecastle.errors import InvalidRequest
 from milecastle.graph.edges import PlainEdge, Router
-from milecastle.graph.nodes import is_async, name_of
-from milecastle.graph.policy import NodePolicy
+from milecastle.graph.functions import caller, is_async, name_of, names_around, qualified_name
+from milecastle.graph.schedules import CatchUp, Overlap, Schedule
 from milecastle.graph.sending import Map
+from milecastle.graph.structure import (
+    Declared,
+    NodeDeclaration,
+    NodePolicy,
+    read_retry,
+    read_timeout,
+)
+from milecastle.model.habits import explains_keywords
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry, Timeout
-from milecastle.model.problem import Place
 
-__all__ = ["Declared", "GraphBuilder", "NodeDeclaration"]
-
+S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class NodeDeclaration(msgspec.Struct, frozen=True):
-    """A node as it was declared."""
+class GraphBuilder(Generic[S]):
+    """Collects nodes and edges. Its public class is ``milecastle.StateGraph``."""
 
-    name: str
-    function: Callable[..., Any]
-    policy: NodePolicy
-    place: Place
-
-
-class Declared(msgspec.Struct):
-    """Everything that was declared, in order.
-
-    ``local_names`` are what the annotations of a state written inside a function may refer to.
-    """
-
-    state_type: type
-    name: str
-    local_names: Mapping[str, Any]
-    place: Place
-    nodes: list[NodeDeclaration] = []
-    edges: list[PlainEdge] = []
-    routers: list[Router] = []
-    config: ExecutionConfig = ExecutionConfig()
-
-
-class GraphBuilder:
-    """Collects nodes and edges. The public face of it is ``milecastle.StateGraph``."""
-
-    def __init__(self, state: type, *, name: str | None = None) -> None:
+    def __init__(self, state: type[S], *, name: str | None = None) -> None:
         self._declared = Declared(
             state_type=state,
             name=name or str(getattr(state, "__name__", "graph")),
             local_names=names_around(state),
             place=caller(),
         )
+
+    def __repr__(self) -> str:
+        declared = self._declared
+        nodes = list(dict.fromkeys(node.name for node in declared.nodes))
+        edges = len(declared.edges) + len(declared.routers)
+        return f"{type(self).__name__}({declared.name!r}, nodes={nodes}, edges={edges})"
 
     def _add_node(
         self,
@@ -75,51 +63,68 @@ class GraphBuilder:
         goto: Iterable[str],
         **policy: Any,
     ) -> None:
-        """Write a node down; what is said of it in short is spelt out."""
+        """Record a node, with its short options expanded."""
         if function is None:
             if isinstance(name, str):
                 raise TypeError(f"add_node({name!r}) needs the node's function as well")
             name, function = name_of(name), name
         if isinstance(function, GraphBuilder):
-            raise TypeError(f"node {name!r} is a graph: compile it first, graph.compile()")
+            raise TypeError(f"node {name!r} is a graph: compile it first with graph.compile()")
         told = NodePolicy(
             version=_version(version),
-            retry=Retry(attempts=retry) if isinstance(retry, int) else retry,
-            timeout=Timeout(run=timeout) if isinstance(timeout, int | float) else timeout,
+            retry=read_retry(retry),
+            timeout=read_timeout(timeout),
             goto=(goto,) if isinstance(goto, str) else tuple(map(_name, goto)),
             **policy,
         )
         self._declared.nodes.append(NodeDeclaration(_name(name), function, told, caller()))
 
-    def add_edge(self, source: str, target: str, when: Callable[[Any], Any] | None = None) -> None:
-        """Lead from ``source`` to ``target``, always or when the predicate holds.
+    def _find_node(self, name: str, function: Any) -> int | None:
+        """Where a function of this qualified name was declared as this node before."""
+        wanted = name, qualified_name(function)
+        found = [(node.name, qualified_name(node.function)) for node in self._declared.nodes]
+        return found.index(wanted) if wanted[1] and wanted in found else None
+
+    @explains_keywords
+    def add_edge(
+        self,
+        source: str,
+        target: str,
+        when: Callable[[S], object] | None = None,
+    ) -> Self:
+        """Add an edge from ``source`` to ``target``, unconditional or with a predicate.
 
         Edges without ``when`` are all taken. With any ``when``, edges of the source are tried in
-        the order added and the first that holds is taken.
+        the order they were added and the first match is taken.
         """
         self._add_edge(source, target, when)
+        return self
 
-    def add_edges(self, *names: str) -> None:
-        """Lead from each name to the one after it: ``add_edges(START, "a", "b", END)``."""
+    def add_edges(self, *names: str) -> Self:
+        """Add an edge from each name to the next: ``add_edges(START, "a", "b", END)``."""
         if len(names) < 2:
-            raise TypeError("add_edges needs at least two names: where from and where to")
+            raise TypeError("add_edges() needs at least two names: a source and a target")
         for source, target in pairwise(names):
             self._add_edge(source, target)
+        return self
 
+    @explains_keywords
     def add_conditional_edges(
         self,
         source: str,
-        router: Callable[[Any], Any],
+        router: Callable[[S], object],
         targets: Iterable[str] | Mapping[Any, str] | None = None,
-    ) -> None:
-        """Lead from ``source`` to what the router returns: a node, several, or ``END``.
+    ) -> Self:
+        """Add edges from ``source`` to what the router returns: a node, several, or ``END``.
 
         ``targets`` lists the nodes that it may return, or maps what it returns (a name, a bool,
-        any value that can be a key) to nodes. It may be left out when the router's return
-        annotation is a ``Literal`` of them, or when it returns nothing but plain names.
+        any value that can be a key) to nodes. It may be omitted if the router's return annotation
+        is a ``Literal`` of them, or if it returns only literal names.
         """
         if not callable(router):
-            raise TypeError(f"a router is a function of the state, not {type(router).__name__}")
+            raise TypeError(
+                f"a router must be a function of the state, not {type(router).__name__}"
+            )
         edge = Router(
             source=_name(source),
             function=router,
@@ -129,20 +134,21 @@ class GraphBuilder:
             place=caller(),
         )
         self._declared.routers.append(edge)
+        return self
 
     def map(
         self,
         source: str,
         node: str,
         *,
-        over: str | Callable[[Any], Iterable[Any]],
+        over: str | Callable[[S], Iterable[Any]],
         item: str,
-    ) -> None:
-        """After ``source``, run ``node`` once for each member of a list, side by side.
+    ) -> Self:
+        """After ``source``, run ``node`` once for each member of a list, in parallel.
 
-        ``over`` is the key of the list, or a function of the state that gives one. Each task
-        finds its member in its state, under ``item``. Their updates are applied in the order of
-        the list. If the list is empty, the run goes on as if ``node`` had run.
+        ``over`` is the key of the list, or a function of the state that returns one. Each task has
+        its member in its state, under ``item``. Their updates are applied in the order of the list.
+        If the list is empty, the run continues as if ``node`` had run.
         """
         self._declared.routers.append(
             Router(
@@ -153,20 +159,80 @@ class GraphBuilder:
                 place=caller(),
             )
         )
+        return self
 
-    def set_entry_point(self, name: str) -> None:
+    def set_entry_point(self, name: str) -> Self:
         """Start here: the same as an edge from ``START``."""
         self._add_edge(START, name)
+        return self
 
-    def set_exit_point(self, name: str) -> None:
-        """End here: the same as an edge to ``END``."""
+    def set_exit_point(self, name: str) -> Self:
+        """End here, whatever edges leave the node: an edge to ``END``, and no other is followed.
+
+        Parallel branches run to their own ends. A ``Command`` of the node is still followed.
+        """
         self._add_edge(name, END)
+        self._declared.exit_points.add(name)
+        return self
 
-    def with_default_config(self, config: ExecutionConfig) -> None:
-        """The guards of every run of this graph, unless a call sets its own."""
+    def with_default_config(self, config: ExecutionConfig) -> Self:
+        """The limits of every run of this graph, unless a call sets its own."""
+        if not isinstance(cast("object", config), ExecutionConfig):
+            raise TypeError(
+                "with_default_config() takes ExecutionConfig(max_steps=...), not "
+                f"{type(config).__name__}"
+            )
         self._declared.config = config
+        return self
 
-    def _add_edge(self, source: str, target: str, when: Callable[[Any], Any] | None = None) -> None:
+    @explains_keywords
+    def schedule(
+        self,
+        when: str | timedelta,
+        *,
+        name: str | None = None,
+        tz: str = "UTC",
+        input: Mapping[str, Any] | Callable[[datetime], Any] | None = None,
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "none",
+    ) -> Callable[[F], F]:
+        """Let workers run the graph by the clock: ``graph.schedule("0 3 * * *", input={...})``.
+
+        ``when`` is a cron expression, in the time zone ``tz``, or a period. Each firing is a run of
+        its own thread, ``name@2026-11-16T03:00:00Z``, started exactly once, however many workers
+        there are; ``name`` is by default that of the graph. ``input`` may be a function of the
+        tick, and as a decorator this makes the decorated function that. While the run of the last
+        firing has not ended, a tick is skipped, waits for its end (``overlap="queue"``), or cancels
+        it (``"cancel"``). Of ticks that came while no worker ran, ``catch_up`` fires none, the last
+        one, or all.
+        """
+        declared = Schedule(
+            name=self._declared.name if name is None else name,
+            when=when,
+            tz=tz,
+            input={} if input is None else input,
+            overlap=overlap,
+            catch_up=catch_up,
+        )
+        schedules = self._declared.schedules
+        if any(known.name == declared.name for known in schedules):
+            raise InvalidRequest(
+                f"the graph has a schedule '{declared.name}' already: give this one a name="
+            )
+        schedules.append(declared)
+        place = len(schedules) - 1
+
+        def give(function: F) -> F:
+            if input is not None:
+                raise InvalidRequest("the input of a schedule is input= or a function, not both")
+            schedules[place] = msgspec.structs.replace(declared, input=function)
+            return function
+
+        return give
+
+    def _add_edge(
+        self, source: str, target: str, when: Callable[[S], object] | None = None
+    ) -> None:
         if when is not None and not callable(when):
             raise TypeError(f"when= takes a function of the state, not {type(when).__name__}")
         self._declared.edges.append(PlainEdge(_name(source), _name(target), when, caller()))
@@ -187,10 +253,14 @@ def _name(given: object) -> str:
     if isinstance(given, str):
         return given
     advice = f": write {name_of(given)!r}" if callable(given) else ""
-    raise TypeError(f"a node goes by its name, a str, not {type(given).__name__}{advice}")
+    several = type(given) in (list, tuple)
+    first = "add one edge each, and defer=True on a node that waits for all: " if several else ""
+    raise TypeError(
+        f"{first}a node is identified by its name, a str, not {type(given).__name__}{advice}"
+    )
 
 
 def _version(given: object) -> str:
     if isinstance(given, str):
         return given
-    raise TypeError(f"the version of a node is a str, not {type(given).__name__}")
+    raise TypeError(f"the version of a node must be a str, not {type(given).__name__}")

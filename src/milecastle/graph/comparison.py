@@ -1,27 +1,81 @@
-"""Comparing two manifests: what changed, and whether a given thread is touched by it.
+"""Comparing two manifests: what changed, and whether that affects a given thread.
 
-A thread is touched when it would run something that is gone, or when its state no longer fits.
-What was only added strands nobody.
+A thread is affected if it would run something that was removed, or if its state no longer matches.
+Additions do not strand a thread. Types and subgraphs that only one of the two describes are not
+compared: older manifests describe none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 import msgspec
 
-from milecastle.model.manifest import ChannelInfo, EdgeInfo, Manifest
+from milecastle.graph.edges import reachable
+from milecastle.model.manifest import ChannelInfo, EdgeInfo, Manifest, NodeInfo
 
-__all__ = ["Difference", "compare"]
+NodePair = tuple[str, str]
+Label = Callable[[str], str]
 
-Way = tuple[str, str]
+
+class FieldChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """How the channels of a state, or the fields of a type, differ."""
+
+    added: tuple[ChannelInfo, ...] = ()
+    removed: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = {}
+    retyped: Mapping[str, tuple[str, str]] = {}
+    loosened: tuple[str, ...] = ()
+    tightened: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__struct_fields__)
+
+    def changes(self, label: Label) -> list[str]:
+        """What changed, for a history."""
+        return [
+            *(
+                f"{label(field.name)} added"
+                for field in self.added
+                if field.name not in self.renamed.values()
+            ),
+            *(f"{label(name)} removed" for name in self.removed),
+            *(f"{label(old)} renamed to '{new}'" for old, new in self.renamed.items()),
+            *(
+                f"{label(name)} changed from {before} to {after}"
+                for name, (before, after) in self.retyped.items()
+            ),
+            *(f"{label(name)} is optional now" for name in self.loosened),
+            *(f"{label(name)} is required now" for name in self.tightened),
+        ]
+
+    def misfits(self, label: Label) -> list[str]:
+        """Why a stored value no longer matches."""
+        renamed = self.renamed
+        return [
+            *(f"{label(old)} was removed (renamed to '{new}'?)" for old, new in renamed.items()),
+            *(f"{label(name)} was removed" for name in self.removed),
+            *(
+                f"{label(name)} was {before} and is now {after}"
+                for name, (before, after) in self.retyped.items()
+            ),
+            *(
+                f"{label(field.name)} was added and is required, but the thread has no value for "
+                "it: mark it NotRequired or give it a default"
+                for field in self.added
+                if not field.optional and field.name not in renamed.values()
+            ),
+        ]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """What ``new`` has and ``old`` had not, and the other way round.
 
-    A rename is a guess: one thing gone and one of the same shape in its place. ``changed_edges``
-    are conditional now and were not, or the other way round.
+    A rename is a guess: one thing was removed and one of the same shape is in its place.
+    ``changed_edges`` are conditional now and were not, or the other way round. ``types`` are those
+    inside of channels whose fields changed; ``subgraphs`` are nodes whose graphs did, and
+    ``functions`` are nodes that were subgraphs.
     """
 
     old: Manifest
@@ -33,23 +87,24 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     added_edges: tuple[EdgeInfo, ...] = ()
     removed_edges: tuple[EdgeInfo, ...] = ()
     changed_edges: tuple[EdgeInfo, ...] = ()
-    added_channels: tuple[ChannelInfo, ...] = ()
-    removed_channels: tuple[str, ...] = ()
-    renamed_channels: Mapping[str, str] = {}
-    retyped_channels: Mapping[str, tuple[str, str]] = {}
-    loosened_channels: tuple[str, ...] = ()
-    tightened_channels: tuple[str, ...] = ()
+    channels: FieldChanges = FieldChanges()
+    types: Mapping[str, FieldChanges] = {}
+    subgraphs: Mapping[str, Difference] = {}
+    functions: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.old.fingerprint != self.new.fingerprint
 
     def summary(self) -> str:
         """One line for a history: what was added, removed, renamed, retyped."""
-        parts = [*self._node_changes(), *self._edge_changes(), *self._channel_changes()]
-        return ", ".join(parts) or ("order changed" if self else "nothing changed")
+        parts = [*self._node_changes(), *self._edge_changes(), *self._field_changes()]
+        if not parts and self:
+            more = _details(self.new) - _details(self.old)
+            parts = ["nested types or subgraphs are now described" if more else "order changed"]
+        return ", ".join(parts) or "nothing changed"
 
     def reasons_against(self, pending: Iterable[str]) -> list[str]:
-        """Why a thread that would run ``pending`` next cannot go on; empty if it can."""
+        """Why a thread that would run ``pending`` next cannot resume; empty if it can."""
         pending = tuple(dict.fromkeys(pending))
         return [*self._state_reasons(), *self._node_reasons(pending), *self._way_reasons(pending)]
 
@@ -59,6 +114,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
             *(f"node '{name}' removed" for name in self.removed_nodes),
             *(f"node '{old}' renamed to '{new}'" for old, new in self.renamed_nodes.items()),
             *(f"node '{name}' has another version" for name in self.reversioned_nodes),
+            *(f"node '{name}' was a subgraph and is a function now" for name in self.functions),
+            *(
+                f"in subgraph '{name}': {difference.summary()}"
+                for name, difference in self.subgraphs.items()
+            ),
         ]
 
     def _edge_changes(self) -> list[str]:
@@ -66,67 +126,45 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
             *(f"edge {edge.source} -> {edge.target} added" for edge in self.added_edges),
             *(f"edge {edge.source} -> {edge.target} removed" for edge in self.removed_edges),
             *(
-                f"edge {edge.source} -> {edge.target} is of another kind"
+                f"edge {edge.source} -> {edge.target} has another kind"
                 for edge in self.changed_edges
             ),
         ]
 
-    def _channel_changes(self) -> list[str]:
-        renamed = self.renamed_channels
-        return [
-            *(
-                f"key '{channel.name}' added"
-                for channel in self.added_channels
-                if channel.name not in renamed.values()
-            ),
-            *(f"key '{name}' removed" for name in self.removed_channels),
-            *(f"key '{old}' renamed to '{new}'" for old, new in renamed.items()),
-            *(
-                f"key '{name}' changed from {before} to {after}"
-                for name, (before, after) in self.retyped_channels.items()
-            ),
-            *(f"key '{name}' is optional now" for name in self.loosened_channels),
-            *(f"key '{name}' is required now" for name in self.tightened_channels),
-        ]
+    def _field_changes(self) -> list[str]:
+        inside = [found.changes(_field_of(name)) for name, found in self.types.items()]
+        return [*self.channels.changes(_key), *chain.from_iterable(inside)]
 
     def _state_reasons(self) -> list[str]:
-        renamed = self.renamed_channels
-        return [
-            *(f"state key '{old}' is gone (renamed to '{new}'?)" for old, new in renamed.items()),
-            *(f"state key '{name}' is gone" for name in self.removed_channels),
-            *(
-                f"state key '{name}' was {before} and is now {after}"
-                for name, (before, after) in self.retyped_channels.items()
-            ),
-            *(
-                f"state key '{channel.name}' was added and is required, and the thread has no "
-                "value for it: mark it NotRequired or give it a default"
-                for channel in self.added_channels
-                if not channel.optional and channel.name not in renamed.values()
-            ),
-        ]
+        inside = [found.misfits(_field_of(name)) for name, found in self.types.items()]
+        return [*self.channels.misfits(_state_key), *chain.from_iterable(inside)]
 
     def _node_reasons(self, pending: tuple[str, ...]) -> list[str]:
         reasons: list[str] = []
         for name in pending:
             if name in self.renamed_nodes:
                 guess = self.renamed_nodes[name]
-                reasons.append(f"node '{name}' would run next and is gone (renamed to '{guess}'?)")
+                reasons.append(
+                    f"node '{name}' would run next but was removed (renamed to '{guess}'?)"
+                )
             elif name in self.removed_nodes:
-                reasons.append(f"node '{name}' would run next and is gone")
+                reasons.append(f"node '{name}' would run next but was removed")
+            elif name in self.functions:
+                reasons.append(f"node '{name}' would run next, but it used to be a subgraph")
         return reasons
 
     def _way_reasons(self, pending: tuple[str, ...]) -> list[str]:
-        """What was removed must not lie on the thread's way."""
-        ahead = {*pending, *_reachable(_ways_on(self.old.edges), pending)}
+        """What was removed must not be ahead of the thread."""
+        ahead = {*pending, *reachable(_ways_on(self.old.edges), pending)}
         gone = {*self.removed_nodes, *self.renamed_nodes}
         nodes = [
-            f"node '{node.name}' lies ahead of the thread and is gone"
+            f"node '{node.name}' is ahead of the thread and was removed"
             for node in self.old.nodes
             if node.name in gone & ahead and node.name not in pending
         ]
         edges = [
-            f"the edge from '{edge.source}' to '{edge.target}' lies ahead of the thread and is gone"
+            f"the edge from '{edge.source}' to '{edge.target}' is ahead of the thread and was "
+            "removed"
             for edge in self._undetoured()
             if edge.source in ahead and edge.source not in gone and edge.target not in gone
         ]
@@ -139,7 +177,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         lost: list[EdgeInfo] = []
         for source, edges in _by_source(self.removed_edges).items():
             first = ways.get(source, [])
-            arrived = {*first, *_reachable(inserted, first)}
+            arrived = {*first, *reachable(inserted, first)}
             lost += [edge for edge in edges if edge.target not in arrived]
         return lost
 
@@ -148,13 +186,7 @@ def compare(old: Manifest, new: Manifest) -> Difference:
     """What changed from ``old`` to ``new``."""
     old_nodes = {node.name: node for node in old.nodes}
     new_nodes = {node.name: node for node in new.nodes}
-    old_channels = {channel.name: channel for channel in old.channels}
-    new_channels = {channel.name: channel for channel in new.channels}
-    kept = [
-        (old_channels[name], new_channels[name]) for name in new_channels if name in old_channels
-    ]
     renamed_nodes = _renamed_nodes(old, new)
-    renamed_channels = _renamed_channels(old.channels, new.channels)
     old_ways, new_ways = _kinds(old), _kinds(new)
     edges = {(edge.source, edge.target): edge for edge in (*old.edges, *new.edges)}
     return Difference(
@@ -173,23 +205,72 @@ def compare(old: Manifest, new: Manifest) -> Difference:
         changed_edges=tuple(
             edges[way] for way in new_ways if old_ways.get(way, new_ways[way]) != new_ways[way]
         ),
-        added_channels=tuple(
-            channel for name, channel in new_channels.items() if name not in old_channels
+        channels=_compare_fields(old.channels, new.channels),
+        types=_compare_types(old, new),
+        subgraphs=_compare_subgraphs(old_nodes, new_nodes),
+        functions=tuple(
+            name
+            for name, node in new_nodes.items()
+            if name in old_nodes and old_nodes[name].subgraph and not node.subgraph
         ),
-        removed_channels=_only(old_channels, new_channels, renamed_channels),
-        renamed_channels=renamed_channels,
-        retyped_channels={
+    )
+
+
+def _compare_types(old: Manifest, new: Manifest) -> dict[str, FieldChanges]:
+    before = {found.name: found.fields for found in old.types or ()}
+    compared = {
+        found.name: _compare_fields(before[found.name], found.fields)
+        for found in new.types or ()
+        if found.name in before
+    }
+    return {name: changes for name, changes in compared.items() if changes}
+
+
+def _compare_subgraphs(
+    old: Mapping[str, NodeInfo], new: Mapping[str, NodeInfo]
+) -> dict[str, Difference]:
+    compared = {
+        name: compare(old[name].subgraph or node.subgraph, node.subgraph)
+        for name, node in new.items()
+        if name in old and node.subgraph
+    }
+    return {name: difference for name, difference in compared.items() if difference}
+
+
+def _compare_fields(old: Iterable[ChannelInfo], new: Iterable[ChannelInfo]) -> FieldChanges:
+    before, after = {field.name: field for field in old}, {field.name: field for field in new}
+    kept = [(before[name], after[name]) for name in after if name in before]
+    renamed = _renamed_fields(before, after)
+    return FieldChanges(
+        added=tuple(field for name, field in after.items() if name not in before),
+        removed=_only(before, after, renamed),
+        renamed=renamed,
+        retyped={
             then.name: (_shape(then), _shape(now))
             for then, now in kept
             if _shape(then) != _shape(now)
         },
-        loosened_channels=tuple(
-            now.name for then, now in kept if now.optional and not then.optional
-        ),
-        tightened_channels=tuple(
-            now.name for then, now in kept if then.optional and not now.optional
-        ),
+        loosened=tuple(now.name for then, now in kept if now.optional and not then.optional),
+        tightened=tuple(now.name for then, now in kept if then.optional and not now.optional),
     )
+
+
+def _details(manifest: Manifest) -> set[str]:
+    """The types and the subgraphs that a manifest describes."""
+    types = {found.name for found in manifest.types or ()}
+    return types | {f"node {node.name}" for node in manifest.nodes if node.subgraph}
+
+
+def _key(name: str) -> str:
+    return f"key '{name}'"
+
+
+def _state_key(name: str) -> str:
+    return f"state key '{name}'"
+
+
+def _field_of(type: str) -> Label:
+    return lambda name: f"field '{name}' of {type}"
 
 
 def _only(here: Iterable[str], there: Iterable[str], besides: Iterable[str]) -> tuple[str, ...]:
@@ -203,8 +284,8 @@ def _shape(channel: ChannelInfo) -> str:
     return f"{channel.type} with reducer {channel.reducer}"
 
 
-def _kinds(manifest: Manifest) -> dict[Way, set[str]]:
-    kinds: dict[Way, set[str]] = {}
+def _kinds(manifest: Manifest) -> dict[NodePair, set[str]]:
+    kinds: dict[NodePair, set[str]] = {}
     for edge in manifest.edges:
         kinds.setdefault((edge.source, edge.target), set()).add(edge.kind)
     return kinds
@@ -215,7 +296,7 @@ def _renamed_nodes(old: Manifest, new: Manifest) -> dict[str, str]:
     olds = {node.name: None for node in old.nodes}
     news = {node.name: None for node in new.nodes}
     old_ways, new_ways = _ways_of_each(old), _ways_of_each(new)
-    came: dict[frozenset[Way], list[str]] = {}
+    came: dict[frozenset[NodePair], list[str]] = {}
     for name in news:
         if name not in olds:
             came.setdefault(new_ways.get(name, frozenset()), []).append(name)
@@ -227,9 +308,9 @@ def _renamed_nodes(old: Manifest, new: Manifest) -> dict[str, str]:
     return renamed
 
 
-def _ways_of_each(manifest: Manifest) -> dict[str, frozenset[Way]]:
+def _ways_of_each(manifest: Manifest) -> dict[str, frozenset[NodePair]]:
     """The edges of each node, with the node itself left blank."""
-    ways: dict[str, set[Way]] = {}
+    ways: dict[str, set[NodePair]] = {}
     for edge in manifest.edges:
         for name in (edge.source, edge.target):
             source = "" if edge.source == name else edge.source
@@ -238,18 +319,18 @@ def _ways_of_each(manifest: Manifest) -> dict[str, frozenset[Way]]:
     return {name: frozenset(found) for name, found in ways.items()}
 
 
-def _renamed_channels(old: Iterable[ChannelInfo], new: Iterable[ChannelInfo]) -> dict[str, str]:
-    """A key that went and one that came with the same type and reducer."""
-    olds = {channel.name: _shape(channel) for channel in old}
-    news = {channel.name: _shape(channel) for channel in new}
+def _renamed_fields(
+    old: Mapping[str, ChannelInfo], new: Mapping[str, ChannelInfo]
+) -> dict[str, str]:
+    """A removed key, and one that was added with the same type and reducer."""
     came: dict[str, list[str]] = {}
-    for name, shape in news.items():
-        if name not in olds:
-            came.setdefault(shape, []).append(name)
+    for name, field in new.items():
+        if name not in old:
+            came.setdefault(_shape(field), []).append(name)
     renamed: dict[str, str] = {}
-    for name, shape in olds.items():
-        if name not in news and came.get(shape):
-            renamed[name] = came[shape].pop(0)
+    for name, field in old.items():
+        if name not in new and came.get(_shape(field)):
+            renamed[name] = came[_shape(field)].pop(0)
     return renamed
 
 
@@ -262,15 +343,3 @@ def _by_source(edges: Iterable[EdgeInfo]) -> dict[str, list[EdgeInfo]]:
 
 def _ways_on(edges: Iterable[EdgeInfo]) -> dict[str, list[str]]:
     return {source: [edge.target for edge in ways] for source, ways in _by_source(edges).items()}
-
-
-def _reachable(ways: Mapping[str, list[str]], start: Iterable[str]) -> set[str]:
-    """What can be reached over at least one edge."""
-    seen: set[str] = set()
-    waiting = list(start)
-    while waiting:
-        for target in ways.get(waiting.pop(), ()):
-            if target not in seen:
-                seen.add(target)
-                waiting.append(target)
-    return seen

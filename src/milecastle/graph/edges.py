@@ -1,25 +1,39 @@
-"""Edges: the ways on from a node.
+"""Edges: what runs after a node.
 
 Rules:
 
-- Edges without a condition are all taken: several of them open parallel branches.
-- If any edge of a node has a predicate, its edges are tried in the order added and the first
-  that holds is taken; one without a predicate always holds.
-- What routers return is taken besides.
+- Edges without a condition are all taken: several of them start parallel branches.
+- If any edge of a node has a predicate, its edges are tried in the order they were added and the
+  first match is taken; one without a predicate always matches.
+- Targets of routers are taken in addition.
+- Of the edges of an exit point only the one to the end is followed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from enum import Enum
+from typing import Any, TypeVar
 
 import msgspec
 
-from milecastle.graph.nodes import is_async, name_of
+from milecastle.errors import Place
+from milecastle.graph.functions import is_async, name_of
 from milecastle.model.manifest import END, EdgeInfo
-from milecastle.model.problem import Place
 
-__all__ = ["Branch", "Exits", "PlainEdge", "Router", "edge_infos", "exits_of"]
+T = TypeVar("T")
+
+
+def reachable(ways: Mapping[T, Iterable[T]], start: Iterable[T]) -> set[T]:
+    """What can be reached over at least one edge."""
+    seen: set[T] = set()
+    waiting = list(start)
+    while waiting:
+        for target in ways.get(waiting.pop(), ()):
+            if target not in seen:
+                seen.add(target)
+                waiting.append(target)
+    return seen
 
 
 class PlainEdge(msgspec.Struct, frozen=True):
@@ -40,8 +54,9 @@ class PlainEdge(msgspec.Struct, frozen=True):
 class Router(msgspec.Struct, frozen=True, kw_only=True):
     """A function that names the next node or nodes. ``targets`` maps what it may return.
 
-    ``together`` holds the sets of nodes that it is seen to return in one list. One that is not
-    ``asked`` only tells where a node may lead by its own word: ``Command(goto=)``, ``on_error``.
+    ``together`` holds the sets of nodes that it is seen to return in one list, ``sends`` those
+    that it is seen to return as ``Send``. One that is not ``asked`` only declares where a node may
+    lead without it: ``Command(goto=)``, ``on_error``.
     """
 
     source: str
@@ -50,18 +65,24 @@ class Router(msgspec.Struct, frozen=True, kw_only=True):
     declared: bool = True
     is_async: bool = False
     together: tuple[frozenset[str], ...] = ()
+    sends: frozenset[str] = frozenset()
     place: Place | None = None
     asked: bool = True
     name: str = ""
 
     @property
     def label(self) -> str:
-        """The router's name, for drawings and messages."""
+        """The router's name, for messages."""
         return self.name or name_of(self.function)
+
+    def label_of(self, target: str) -> str:
+        """What leads to a target, for drawings: the keys that are mapped to it, or the name."""
+        keys = [_said(key) for key, to in self.targets.items() if to == target and key != to]
+        return " | ".join(keys) or ("" if self.label == "<lambda>" else self.label)
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """One predicate edge as it is evaluated; ``when`` is ``None`` for one that always holds."""
+    """One predicate edge as it is evaluated; ``when`` is ``None`` for one that always matches."""
 
     target: str
     when: Callable[[Any], Any] | None
@@ -69,7 +90,7 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class Exits(msgspec.Struct, frozen=True):
-    """All ways on from one node, as lookup tables.
+    """All edges of one node, as lookup tables.
 
     ``straight`` is the whole next step when nothing has to be asked to know it; ``sole`` is the
     one sync router that alone decides. Most nodes have one or the other.
@@ -82,10 +103,24 @@ class Exits(msgspec.Struct, frozen=True):
     sole: Router | None = None
 
 
+def followed(
+    edges: Iterable[PlainEdge], routers: Iterable[Router], exit_points: Container[str]
+) -> tuple[list[PlainEdge], list[Router]]:
+    """The edges and routers that a run may follow."""
+    return (
+        [
+            edge
+            for edge in edges
+            if edge.source not in exit_points or (edge.target == END and edge.when is None)
+        ],
+        [router for router in routers if router.source not in exit_points or not router.asked],
+    )
+
+
 def exits_of(
     sources: Iterable[str], edges: Iterable[PlainEdge], routers: Iterable[Router]
 ) -> dict[str, Exits]:
-    """The ways on from each source, in the order added."""
+    """The edges of each source, in the order added."""
     plain: dict[str, list[PlainEdge]] = {source: [] for source in sources}
     routed: dict[str, list[Router]] = {source: [] for source in plain}
     for edge in edges:
@@ -120,8 +155,15 @@ def edge_infos(edges: Iterable[PlainEdge], routers: Iterable[Router]) -> tuple[E
             fixed.add((edge.source, edge.target))
             infos.append(EdgeInfo(edge.source, edge.target, "fixed"))
     infos += [
-        EdgeInfo(router.source, target, "router", router.label)
+        EdgeInfo(router.source, target, "router", router.label_of(target))
         for router in routers
         for target in dict.fromkeys(router.targets.values())
     ]
     return tuple(infos)
+
+
+def _said(key: object) -> str:
+    """A key of a router's targets in one word: a member of an enum by its name."""
+    if isinstance(key, Enum):
+        return key.name
+    return key if isinstance(key, str) else repr(key)

@@ -8,20 +8,15 @@ is no other place for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from milecastle.graph.policy import PLAIN, NodePolicy
-from milecastle.model.problem import Place
+from milecastle.errors import Place
+from milecastle.graph.functions import is_async, plain_function
+from milecastle.graph.structure import PLAIN, Node, NodePolicy
 
 if TYPE_CHECKING:
     from inspect import Signature
 
-    from milecastle.graph.subgraphs import Subgraph
-
-__all__ = ["Node", "NotCallable", "is_async", "name_of", "plain_function", "read_node"]
 
 INJECTED = ("state", "config", "ctx", "name")
 
@@ -32,41 +27,6 @@ class NotCallable(Exception):
     def __init__(self, message: str, suggestion: str) -> None:
         super().__init__(message)
         self.suggestion = suggestion
-
-
-class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as it is run. ``parameters`` pairs each parameter with what is injected into it.
-
-    The first ``leading`` of them are passed by position. ``positional`` is true for the common
-    case of a function of the state alone. ``simple`` is true for a node that is called once and
-    either returns or fails; a ``subgraph`` is not called at all.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    is_async: bool
-    parameters: tuple[tuple[str, str], ...]
-    leading: int
-    positional: bool
-    wants_context: bool
-    simple: bool = True
-    policy: NodePolicy = PLAIN
-    place: Place | None = None
-    subgraph: Subgraph | None = None
-
-    @property
-    def version(self) -> str:
-        """The version that its author declared."""
-        return self.policy.version
-
-    def call(self, state: Any, config: Any, context: Any) -> Any:
-        """Call the function; an async one gives its coroutine."""
-        if self.positional:
-            return self.function(state)
-        given = {"state": state, "config": config, "ctx": context, "name": self.name}
-        leading = [given[what] for _, what in self.parameters[: self.leading]]
-        named = {parameter: given[what] for parameter, what in self.parameters[self.leading :]}
-        return self.function(*leading, **named)
 
 
 def read_node(
@@ -104,33 +64,6 @@ def read_node(
     )
 
 
-def is_async(function: Any) -> bool:
-    """Whether calling this gives a coroutine: an async function, method, partial or object."""
-    import inspect
-
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        plain_function(function)
-    )
-
-
-def name_of(function: Any) -> str:
-    """What a function is called; a callable object goes by its class."""
-    while isinstance(function, partial):
-        function = function.func
-    return str(getattr(function, "__name__", None) or type(function).__name__)
-
-
-def plain_function(function: Any) -> Any:
-    """The function that runs when this is called, behind partials and callable objects."""
-    while isinstance(function, partial | staticmethod):
-        function = function.func if isinstance(function, partial) else function.__func__
-    if not hasattr(function, "__code__") and not isinstance(function, type):
-        call: Any = getattr(cast("object", type(function)), "__call__", None)  # noqa: B004
-        if hasattr(call, "__code__"):
-            return call
-    return function
-
-
 def _signature(function: Callable[..., Any]) -> Signature | None:
     import inspect
 
@@ -154,8 +87,9 @@ def _read_parameters(
         what = _injected_into(parameter.name, position, signature)
         if what is None and parameter.default is parameter.empty:
             raise NotCallable(
-                f"node '{name}' has the parameter '{parameter.name}', which nothing supplies",
-                f"a node may ask for {', '.join(INJECTED)}; give any other a default",
+                f"node '{name}' has the parameter '{parameter.name}', which milecastle does not "
+                "supply",
+                f"a node may have {', '.join(INJECTED)}; give any other parameter a default",
             )
         if parameter.kind is not parameter.POSITIONAL_ONLY:
             found += [(parameter.name, what)] if what else []

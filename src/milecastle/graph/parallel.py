@@ -1,6 +1,6 @@
-"""Which nodes may run in the same step, as far as the structure tells.
+"""Which nodes may run in the same step, judged by the structure.
 
-Two nodes may meet when something leads to both at once, or when they follow two that may meet.
+Two nodes may run together if something leads to both at once, or if they follow two such nodes.
 A set of nodes is an int here, one bit a node: the number of meetings grows with the square of
 the number of nodes.
 """
@@ -13,8 +13,6 @@ from itertools import accumulate
 
 from milecastle.graph.edges import PlainEdge, Router
 from milecastle.model.manifest import END
-
-__all__ = ["meetings"]
 
 
 def meetings(

@@ -1,7 +1,7 @@
-"""Reducers: how an update meets the value that a channel already has.
+"""Reducers: how an update is merged into the current value of a channel.
 
-The built-in ones are pure and replayable, so a log stores their update; what a user's own
-reducer returned is stored as it is and never computed again.
+The built-in ones are pure and replayable, so a log stores their update; the result of a custom
+reducer is stored as it is and never computed again.
 """
 
 from __future__ import annotations
@@ -13,28 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = [
-    "BUILTIN",
-    "LAST",
-    "SET",
-    "Reducer",
-    "add",
-    "append",
-    "builtin_reducer",
-    "last",
-    "maximum",
-    "merge",
-    "minimum",
-    "reducer_of",
-    "union",
-]
-
 SET: Final = 0
 """The code of a plain overwrite in a log. The codes of ``BUILTIN`` are on disk: never renumber."""
 
 
 def last(old: Any, update: Any) -> Any:
-    """Keep the newest value. This is what a channel does without a reducer."""
+    """Take the newest value. This is the default without a reducer."""
     return update
 
 
@@ -103,7 +87,7 @@ BUILTIN: Final = (
 )
 
 _SPELLINGS: Final = {operator.add: add, max: maximum, min: minimum}
-"""Functions of the language that do what a built-in reducer does."""
+"""Python functions that do what a built-in reducer does."""
 
 
 def builtin_reducer(function: object) -> Reducer | None:

@@ -2,25 +2,101 @@
 
 Rules:
 
-- Inside, a state is a plain dict from channel to value. Users meet it in their own type.
+- Internally a state is a plain dict from channel to value. Users get it in their own type.
+- Reading constructs nothing: ``view`` runs no user code.
+- A state that cannot be constructed is refused before the step that made it is committed.
 - A channel is last-write-wins unless it is annotated with a reducer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from milecastle.errors import InvalidRequest
-from milecastle.graph.fields import Field, Form, UnreadableState, read_fields
 from milecastle.graph.reducers import LAST, Reducer
-from milecastle.graph.types import fitting_classes, type_name
+from milecastle.graph.state_types import (
+    Field,
+    Form,
+    construct,
+    fitting_classes,
+    put_together,
+    read_fields,
+    runs_code,
+    type_name,
+)
 from milecastle.model.manifest import ChannelInfo
+from milecastle.model.printable import path_segment, quoted
 
-__all__ = ["Channel", "StateSchema", "UnreadableState", "read_schema"]
+_Declared = Mapping[str, tuple[str, tuple[type, ...] | None]]
+"""By channel: the name of its type, and the classes of its values (``None``: anything)."""
+
+_CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
+    "None": (type(None),),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+    "complex": (complex, float, int),
+    "str": (str,),
+    "bytes": (bytes,),
+    "bytearray": (bytearray,),
+    "list": (list,),
+    "dict": (dict,),
+    "tuple": (tuple,),
+    "set": (set,),
+    "frozenset": (frozenset,),
+}
+
+
+def misfits_of(declared: _Declared, values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with these values, each with its path; no value is in it."""
+    found: list[str] = []
+    for name, value in values.items():
+        if name not in declared:
+            known = ", ".join(map(repr, declared))
+            found.append(f"${path_segment(name)} is not a key of the state, which has {known}")
+            continue
+        type_name, classes = declared[name]
+        if classes is not None and not isinstance(value, classes):
+            found.append(f"$.{name} is {type(value).__name__}, but it is declared as {type_name}")
+    return found
+
+
+def declared_by(channels: Iterable[ChannelInfo]) -> _Declared:
+    """What a stored manifest declares, as far as names of types tell it."""
+    return {
+        channel.name: (
+            channel.type,
+            _classes_of(channel.type) if channel.reducer == "last" else None,
+        )
+        for channel in channels
+    }
+
+
+def _classes_of(type_name: str) -> tuple[type, ...] | None:
+    """The classes of a type by its name, looking no deeper than the outermost type."""
+    found: list[type] = []
+    for member in _members(type_name):
+        classes = _CLASSES.get(member.partition("[")[0])
+        if classes is None:
+            return None
+        found += classes
+    return tuple(found)
+
+
+def _members(type_name: str) -> list[str]:
+    """The members of a union; a ``|`` inside of brackets belongs to a member."""
+    members, depth = [""], 0
+    for character in type_name:
+        depth += (character == "[") - (character == "]")
+        if character == "|" and not depth:
+            members.append("")
+        else:
+            members[-1] += character
+    return [member.strip() for member in members]
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,18 +114,32 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     default: Callable[[], Any] | None = None
     classes: tuple[type, ...] | None = None
 
+    @property
+    def held_classes(self) -> tuple[type, ...] | None:
+        """The classes of values that the channel may hold; ``None``: anything."""
+        if self.reducer is LAST:
+            return self.classes
+        empty, declared = self.reducer.empty, fitting_classes(self.annotation)
+        if not self.reducer.code or empty not in (list, dict, set) or declared is None:
+            return None
+        return (*declared, empty)
+
     def info(self) -> ChannelInfo:
         """What the manifest says of this channel."""
         return ChannelInfo(self.name, self.type_name, self.reducer.name, self.optional)
 
 
 class StateSchema(msgspec.Struct, frozen=True):
-    """The channels of a state, and the way between a dict of values and the user's type."""
+    """The channels of a state, and the way between a dict of values and the user's type.
+
+    ``is_guarded`` says that constructing a state runs user code, which may refuse it.
+    """
 
     state_type: Any
     form: Form
     channels: Mapping[str, Channel]
     defaults: Mapping[str, Callable[[], Any]]
+    is_guarded: bool
 
     def initial(self) -> dict[str, Any]:
         """The values of a state to which nothing was written yet."""
@@ -61,12 +151,36 @@ class StateSchema(msgspec.Struct, frozen=True):
         return {**missing, **values} if missing else values
 
     def present(self, values: dict[str, Any]) -> Any:
-        """The state as users meet it. A fresh outer object; the values are shared."""
+        """The state in the user's type. A new outer object; the values are shared."""
         if self.form == "typed-dict":
             return dict(values)
-        if self.form == "pydantic":
-            return self.state_type.model_construct(**values)
-        return self.state_type(**values)
+        return construct(self.state_type, self.form, values)
+
+    def view(self, values: dict[str, Any]) -> Any:
+        """The state for reading a thread: no user code is run."""
+        if self.form == "typed-dict":
+            return dict(values)
+        return put_together(self.state_type, self.form, values)
+
+    def refusal_of(self, values: dict[str, Any]) -> Exception | None:
+        """What the state's own code raises if a state is made of these values, if it does."""
+        if self.is_guarded:
+            try:
+                self.present(values)
+            except Exception as error:
+                return error
+        return None
+
+    def misfits(self, values: Mapping[str, Any]) -> list[str]:
+        """What is wrong with values that are to be run on: unknown, missing, of a wrong type."""
+        declared = {
+            name: (channel.type_name, channel.held_classes)
+            for name, channel in self.channels.items()
+        }
+        return [
+            *misfits_of(declared, values),
+            *(f"$.{name} is missing" for name in self.missing(values)),
+        ]
 
     def fields_of(self, state: Any) -> dict[str, Any]:
         """The values of an instance of the state's own class."""
@@ -83,7 +197,7 @@ class StateSchema(msgspec.Struct, frozen=True):
         unknown = [name for name in update if name not in self.channels]
         if unknown:
             raise InvalidRequest(
-                f"the input has {', '.join(map(repr, unknown))}, which {state} does not declare; "
+                f"the input has {quoted(*unknown)}, which {state} does not declare; "
                 f"it has {', '.join(map(repr, self.channels))}"
             )
         return update
@@ -102,7 +216,13 @@ def read_schema(state_type: Any, local_names: Mapping[str, Any]) -> StateSchema:
     defaults = {
         name: channel.default for name, channel in channels.items() if channel.default is not None
     }
-    return StateSchema(state_type, form, MappingProxyType(channels), MappingProxyType(defaults))
+    return StateSchema(
+        state_type,
+        form,
+        MappingProxyType(channels),
+        MappingProxyType(defaults),
+        runs_code(state_type, form),
+    )
 
 
 def _channel(field: Field) -> Channel:

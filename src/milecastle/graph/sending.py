@@ -7,15 +7,13 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["Beyond", "Command", "Goto", "Map", "Send"]
-
 T = TypeVar("T")
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Run ``node`` once in the next step, with ``update`` laid over the state that it is given.
+    """Run ``node`` once in the next step, with ``update`` applied to the state that it receives.
 
-    Several of them, also to one node, run side by side; each is a task of its own.
+    Several of them, also to one node, run in parallel; each is a separate task.
     """
 
     node: str
@@ -26,7 +24,7 @@ Goto = str | Send | Sequence[str | Send]
 
 
 class Command(msgspec.Struct, Generic[T], frozen=True):
-    """An update together with where to go on; ``goto`` takes the place of the node's edges.
+    """An update together with the next nodes; ``goto`` replaces the node's edges.
 
     Annotate the node with ``Command[Literal["a", "b"]]``, or declare it with
     ``goto=["a", "b"]``, so that the graph knows where it may lead.
@@ -38,11 +36,11 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
 
     def __post_init__(self) -> None:
         if self.resume is not None:
-            raise TypeError("to answer a question write app.resume(thread, answer=...)")
+            raise TypeError("to answer a question, write app.resume(thread, answer=...)")
 
 
 class Beyond(msgspec.Struct, frozen=True):
-    """Go on as if this node had run: what a map over an empty list leads to."""
+    """Continue as if this node had run: the result of a map over an empty list."""
 
     node: str
 

@@ -17,6 +17,8 @@ MC122     an edge into START or out of END
 MC123     a router whose targets are not known
 MC124     a subgraph whose state does not fit
 MC125     a key that a state cannot have
+MC126     nodes declare files, and the graph cannot be run over them
+          (reported by ``StateGraph.compile``, if there is a workspace)
 ========  ==========================================================
 
 A mistake is reported once: what only follows from it (a misspelt target leaves a node without a
@@ -25,21 +27,165 @@ way to it) is not.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from milecastle.graph.builder import Declared, NodeDeclaration
-from milecastle.graph.edges import PlainEdge, Router
-from milecastle.graph.findings import Findings
-from milecastle.graph.node_reading import read_declared
+import msgspec
+
+from milecastle.errors import Place, Problem
+from milecastle.graph.edges import PlainEdge, Router, followed, reachable
+from milecastle.graph.nodes import NotCallable, read_node
 from milecastle.graph.parallel import meetings
 from milecastle.graph.reducers import LAST
-from milecastle.graph.schema import UnreadableState, read_schema
-from milecastle.graph.source import Returned, returned_names
-from milecastle.graph.targets import with_targets
+from milecastle.graph.schema import StateSchema, read_schema
+from milecastle.graph.source import Returned, goto_of, returned_keys, returned_names, with_targets
+from milecastle.graph.state_types import UnreadableState
+from milecastle.graph.structure import (
+    CompiledGraph,
+    Declared,
+    Node,
+    NodeDeclaration,
+    Subgraph,
+    shared_keys,
+    unshareable_keys,
+)
 from milecastle.model.manifest import END, START
-from milecastle.model.problem import Place, Problem
 
-__all__ = ["examine"]
+_GUESSES = 20
+"""Guessing what was meant is slow in a large graph, and after some guesses nobody reads them."""
+
+
+class Findings(msgspec.Struct):
+    """What was read, and the problems. ``routers`` are those declared, with their targets."""
+
+    schema: StateSchema | None = None
+    nodes: dict[str, Node] = {}
+    routers: list[Router] = []
+    writes: dict[str, Returned] = {}
+    problems: list[Problem] = []
+    guesses: int = 0
+
+    def report(self, code: str, message: str, place: Place | None, suggestion: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(code, message, place, suggestion))
+
+    def nearest(self, name: str, known: Iterable[str]) -> str | None:
+        """Which of the known names was probably meant."""
+        self.guesses += 1
+        if self.guesses > _GUESSES:
+            return None
+        return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def read_declared(
+    declaration: NodeDeclaration, local_names: Mapping[str, Any], findings: Findings
+) -> None:
+    """Add a node to the findings, and the ways that its declaration opens."""
+    graph = getattr(declaration.function, "graph", None)
+    gotos = declaration.policy.goto
+    if isinstance(graph, CompiledGraph):
+        findings.nodes[declaration.name] = _read_subgraph(declaration, graph, findings)
+    else:
+        node = _read_function(declaration, findings)
+        if node is None:
+            return
+        findings.nodes[declaration.name] = node
+        findings.writes[declaration.name] = returned_keys(node.function)
+        gotos = gotos or goto_of(node.function, local_names)
+    _add_way("goto", gotos, declaration, findings)
+    if declaration.policy.on_error is not None:
+        _add_way("on error", (declaration.policy.on_error,), declaration, findings)
+
+
+def _read_function(declaration: NodeDeclaration, findings: Findings) -> Node | None:
+    policy = declaration.policy
+    try:
+        if policy.give is not None or policy.take is not None:
+            raise NotCallable(
+                f"node '{declaration.name}' has give= or take= but is not a subgraph",
+                "remove them, or pass a compiled graph as the node",
+            )
+        return read_node(declaration.name, declaration.function, policy, declaration.place)
+    except NotCallable as error:
+        findings.report("MC118", str(error), declaration.place, error.suggestion)
+        return None
+
+
+def _read_subgraph(declaration: NodeDeclaration, graph: CompiledGraph, findings: Findings) -> Node:
+    policy = declaration.policy
+    if findings.schema is not None:
+        _check_keys(declaration, findings.schema, graph.schema, findings)
+    return Node(
+        name=declaration.name,
+        function=declaration.function,
+        is_async=False,
+        parameters=(),
+        leading=0,
+        positional=False,
+        wants_context=False,
+        simple=False,
+        policy=policy,
+        place=declaration.place,
+        subgraph=_subgraph_of(declaration, graph, findings.schema),
+    )
+
+
+def _subgraph_of(
+    declaration: NodeDeclaration, graph: CompiledGraph, parent: StateSchema | None
+) -> Subgraph | None:
+    if parent is None:
+        return None
+    interval = getattr(declaration.function, "interval", 1)
+    return Subgraph(graph, parent, interval, declaration.policy.give, declaration.policy.take)
+
+
+def _check_keys(
+    declaration: NodeDeclaration, parent: StateSchema, child: StateSchema, findings: Findings
+) -> None:
+    policy, name = declaration.policy, declaration.name
+    if policy.timeout is not None:
+        findings.report(
+            "MC124",
+            f"the subgraph '{name}' has a timeout",
+            declaration.place,
+            "set the timeout on the nodes inside it",
+        )
+    if not shared_keys(parent, child) and (policy.give is None or policy.take is None):
+        findings.report(
+            "MC124",
+            f"the state of the subgraph '{name}' shares no key with the state of this graph",
+            declaration.place,
+            "set give= and take= on the node, which convert the state on the way in and out",
+        )
+    for key in [] if policy.take else unshareable_keys(parent, child):
+        findings.report(
+            "MC124",
+            f"the subgraph '{name}' shares the key '{key}', which has a custom reducer: what the "
+            "subgraph adds cannot be determined",
+            declaration.place,
+            "set take= on the node, which computes the update from the subgraph's final state",
+        )
+
+
+def _add_way(
+    label: str, targets: tuple[str, ...], declaration: NodeDeclaration, findings: Findings
+) -> None:
+    if targets:
+        findings.routers.append(
+            Router(
+                source=declaration.name,
+                function=_never_asked,
+                targets={target: target for target in targets},
+                name=label,
+                asked=False,
+                place=declaration.place,
+            )
+        )
+
+
+def _never_asked(state: Any) -> Any:
+    raise AssertionError("the node takes this edge by returning a Command")
 
 
 def examine(
@@ -80,9 +226,9 @@ def _read_state(declared: Declared, findings: Findings) -> None:
         if name.startswith("__") and name.endswith("__"):
             findings.report(
                 "MC125",
-                f"the state has the key '{name}'; such names are kept for what is not state",
+                f"the state has the key '{name}', which is a reserved name",
                 declared.place,
-                "give it a name without the underscores around it",
+                "remove the leading and trailing underscores",
             )
 
 
@@ -103,7 +249,7 @@ def _read_nodes(declared: Declared, findings: Findings) -> None:
                 "MC121",
                 f"a node cannot be named {name!a}",
                 declaration.place,
-                "give it a name of its own: add_node('my_name', function)",
+                "give it a name: add_node('my_name', function)",
             )
         else:
             read_declared(declaration, declared.local_names, findings)
@@ -124,7 +270,7 @@ def _read_routers(declared: Declared, findings: Findings) -> None:
         else:
             findings.report(
                 "MC123",
-                f"the router '{router.label}' of '{router.source}' does not say where it leads",
+                f"the router '{router.label}' of '{router.source}' does not declare its targets",
                 router.place,
                 "list its targets as the third argument, or annotate it with a Literal",
             )
@@ -136,8 +282,8 @@ def _check_returned(router: Router, returned: Returned, findings: Findings) -> N
             meant = findings.nearest(name, router.targets)
             findings.report(
                 "MC114",
-                f"the router '{router.label}' of '{router.source}' returns '{name}', which is "
-                "not among its targets",
+                f"the router '{router.label}' of '{router.source}' returns '{name}', which is not "
+                "one of its targets",
                 place,
                 f"did you mean '{meant}'?" if meant else f"add '{name}' to its targets",
             )
@@ -148,10 +294,10 @@ def _check_ends(declared: Declared, findings: Findings) -> None:
     for source, target, place in _ways(declared, findings):
         entered = entered or source == START
         if source == END:
-            message, suggestion = "an edge leads out of END", "nothing comes after the end"
+            message, suggestion = "an edge starts at END", "END is the last node"
             findings.report("MC122", message, place, suggestion)
         if target == START:
-            message, suggestion = "an edge leads into START", "lead back to the first node instead"
+            message, suggestion = "an edge points to START", "point it to the first node instead"
             findings.report("MC122", message, place, suggestion)
     if not entered and not any(router.source == START for router in findings.routers):
         findings.report(
@@ -188,7 +334,9 @@ def _check_names(declared: Declared, findings: Findings) -> dict[str, str]:
             guess = findings.nearest(name, known)
             meant[name] = guess or END
             suggestion = f"did you mean '{guess}'?" if guess else f"add a node named '{name}'"
-            findings.report("MC110", f"{what} names '{name}', which is no node", place, suggestion)
+            findings.report(
+                "MC110", f"{what} names '{name}', which is not a node", place, suggestion
+            )
     return meant
 
 
@@ -201,7 +349,7 @@ def _check_interrupts(
             guess = findings.nearest(name, known)
             suggestion = f"did you mean '{guess}'?" if guess else "name a node of this graph"
             findings.report(
-                "MC110", f"an interrupt names '{name}', which is no node", place, suggestion
+                "MC110", f"an interrupt names '{name}', which is not a node", place, suggestion
             )
 
 
@@ -210,11 +358,13 @@ def _check_order_of_edges(declared: Declared, findings: Findings) -> None:
     always: dict[str, PlainEdge] = {}
     for edge in declared.edges:
         before = always.get(edge.source)
+        if edge.source in declared.exit_points:
+            continue
         if before is not None:
             findings.report(
                 "MC119",
-                f"the edge from '{edge.source}' to '{edge.target}' is never tried: the one to "
-                f"'{before.target}' before it always holds",
+                f"the edge from '{edge.source}' to '{edge.target}' is never taken: the edge to "
+                f"'{before.target}' before it always matches",
                 edge.place,
                 "move the edge without a predicate to the end",
             )
@@ -234,27 +384,16 @@ def _check_ways(declared: Declared, findings: Findings, meant: Mapping[str, str]
     for start, ends in ways.items():
         for end in ends:
             back.setdefault(end, set()).add(start)
-    reached = _closure(START, ways)
-    ending = _closure(END, back)
+    reached = reachable(ways, [START])
+    ending = reachable(back, [END])
     for name, node in findings.nodes.items():
         if START in ways and name not in reached:
             suggestion = f"add an edge to '{name}'"
-            findings.report("MC111", f"nothing leads to node '{name}'", node.place, suggestion)
+            findings.report("MC111", f"node '{name}' is unreachable", node.place, suggestion)
         if name not in ending:
             suggestion = f"add an edge from '{name}' to END"
-            message = f"no way leads from node '{name}' to an end"
+            message = f"node '{name}' cannot reach END"
             findings.report("MC112", message, node.place, suggestion)
-
-
-def _closure(start: object, ways: Mapping[object, set[object]]) -> set[object]:
-    seen = {start}
-    waiting = [start]
-    while waiting:
-        for target in ways.get(waiting.pop(), ()):
-            if target not in seen:
-                seen.add(target)
-                waiting.append(target)
-    return seen
 
 
 def _check_updates(findings: Findings) -> None:
@@ -283,13 +422,14 @@ def _check_parallel_writers(declared: Declared, findings: Findings) -> None:
         for key in returned.names:
             if key in writers:
                 writers[key].append(name)
-    for key, name, others in meetings(declared.edges, findings.routers, writers):
+    edges, routers = followed(declared.edges, findings.routers, declared.exit_points)
+    for key, name, others in meetings(edges, routers, writers):
         findings.report(
             "MC116",
             f"node '{name}' may run in the same step as {_listed(others)}, and "
             f"{'both' if len(others) == 1 else 'all'} write '{key}', which has no reducer",
             findings.nodes[name].place,
-            f"annotate '{key}' with a reducer, or let the nodes run one after the other",
+            f"annotate '{key}' with a reducer, or run the nodes one after the other",
         )
 
 

@@ -1,6 +1,6 @@
-"""A checkpoint: what a thread was after a step, and what it will run next.
+"""A checkpoint: the state of a thread after a step, and what it will run next.
 
-``Entry`` is the row that a store keeps: opaque payload, a few columns. ``Checkpoint`` is the
+``Entry`` is the row in a store: opaque payload, a few columns. ``Checkpoint`` is the
 same with its state decoded. ``CheckpointMetadata`` is the same without any state.
 """
 
@@ -13,27 +13,14 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from milecastle.model.keys import ThreadKey
-
-__all__ = [
-    "DELTA",
-    "HOLDING",
-    "ROLLUP",
-    "SNAPSHOT",
-    "Checkpoint",
-    "CheckpointMetadata",
-    "Entry",
-    "Kind",
-    "Source",
-    "TaskResult",
-    "to_datetime",
-]
+from milecastle.model.reading import StateReader
 
 S = TypeVar("S")
 
 Source = Literal["input", "step", "interrupt", "answer", "sleep", "update", "fork", "takeover"]
 
 HOLDING: frozenset[Source] = frozenset({"interrupt", "answer", "sleep", "takeover"})
-"""Sources of entries that leave the thread in the step where it was: task results outlast them."""
+"""Sources of entries that leave the thread in its current step: task results survive them."""
 
 Kind = Literal[0, 1, 2]
 DELTA: Literal[0] = 0
@@ -44,7 +31,7 @@ SNAPSHOT: Literal[2] = 2
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One row of a thread's log.
 
-    ``kind`` says what the payload holds: this entry's updates (delta), the updates of every
+    ``kind`` says what the payload contains: this entry's updates (delta), the updates of every
     entry after ``roll_seq`` of the entry before (rollup), or the whole state (snapshot).
     The state here is the snapshot at ``base_seq``, then every rollup up to ``roll_seq``, then
     every delta after it. For an entry that is a rollup or a snapshot, ``roll_seq == seq``.
@@ -70,7 +57,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one task of a step returned, kept while its siblings still run.
+    """What one task of a step returned, stored while its siblings still run.
 
     ``seq`` is the head when it was written, ``task`` the task's name within the step.
     """
@@ -115,11 +102,19 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Checkpoint(CheckpointMetadata, Generic[S], frozen=True, kw_only=True):
-    """A checkpoint with its state, and the metadata of the run that wrote it."""
+class Checkpoint(StateReader, CheckpointMetadata, Generic[S], frozen=True, kw_only=True, eq=False):
+    """A checkpoint with its state, and the metadata of the run that wrote it.
+
+    It is also a mapping of the state: ``checkpoint["topic"]``, ``dict(checkpoint)``.
+    """
 
     state: S
     metadata: Mapping[str, Any] = {}
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What ``repr`` shows: nothing of the state but its keys."""
+        shown = ("key", "seq", "id", "step", "source", "nodes", "next", "run_id")
+        return [*((name, getattr(self, name)) for name in shown), ("keys", tuple(self))]
 
 
 def to_datetime(microseconds: int) -> datetime:

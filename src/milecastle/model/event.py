@@ -1,15 +1,25 @@
-"""An event: something that happened in a run, told to observers and to who reads a stream."""
+"""An event: something that happened in a run, for observers and for the reader of a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast
 
 import msgspec
 
+from milecastle.model.checkpoint import to_datetime
 from milecastle.model.keys import ThreadKey
+from milecastle.model.reading import Brief
 
-__all__ = ["Event", "EventType"]
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    S = TypeVar("S", default=Any)
+else:  # the default is for type checkers: to them a plain ``Event`` is one of any state
+    from typing import TypeVar
+
+    S = TypeVar("S")
 
 EventType = Literal[
     "graph_start",
@@ -20,6 +30,7 @@ EventType = Literal[
     "node_start",
     "node_complete",
     "node_failed",
+    "item_complete",
     "edge_evaluate",
     "edge_transition",
     "cycle",
@@ -30,25 +41,52 @@ EventType = Literal[
     "sleep",
     "retry",
     "emit",
+    "missed",
     "update",
     "state",
 ]
 
+_FACTS: Final = frozenset(
+    {
+        "count",
+        "done",
+        "error",
+        "graph",
+        "id",
+        "index",
+        "iteration",
+        "iterations",
+        "keys",
+        "next",
+        "nodes",
+    }
+    | {"path_length", "reused", "source", "taken", "target", "total", "visits", "wake_at"}
+)
+"""The part of ``data`` that may be printed: names, numbers and types, never values of a state."""
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One event. Fields that do not apply are ``None``; ``event["node"]`` works as well.
 
-    ``state`` and ``update`` are for who reads the stream; built-in observers never print them.
-    ``data`` holds what only some events have: the target of an edge, an error's type, a count.
+class Event(Brief, msgspec.Struct, Generic[S], frozen=True, kw_only=True):
+    """One event. Fields that do not apply are ``None``; ``event["node"]`` also works.
+
+    ``time`` is in microseconds since 1970; ``timestamp`` is the same as a ``datetime``. ``task``
+    and ``attempt`` are set on events about a task. ``seq`` is the checkpoint that contains what the
+    event reports, once committed.
+
+    ``state`` (of ``state`` and ``interrupt`` events) and ``update`` are for the reader of the
+    stream; built-in observers never print them, and ``repr`` omits them. ``data`` contains fields
+    that only some events have: the target of an edge, an error's type, a count.
     """
 
     type: EventType
     run_id: str
+    time: int = 0
     key: ThreadKey | None = None
     step: int = 0
     seq: int | None = None
     node: str | None = None
-    state: Any = None
+    task: str | None = None
+    attempt: int | None = None
+    state: S = cast("Any", None)
     update: Any = None
     data: Mapping[str, Any] = {}
 
@@ -57,7 +95,33 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
             return getattr(self, name)
         return self.data[name]
 
-    def keys(self) -> Iterator[str]:
-        """The names that ``event[name]`` answers to."""
+    @property
+    def timestamp(self) -> datetime:
+        """When it happened, in UTC."""
+        return to_datetime(self.time)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What may be printed and logged of ``task``, ``attempt`` and ``data``."""
+        found: dict[str, Any] = {}
+        if self.task is not None and self.task != self.node:
+            found["task"] = self.task
+        if self.attempt is not None:
+            found["attempt"] = self.attempt
+        return found | {name: value for name, value in self.data.items() if name in _FACTS}
+
+    def __iter__(self) -> Iterator[str]:
         yield from self.__struct_fields__
         yield from self.data
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.__struct_fields__ or name in self.data
+
+    def keys(self) -> Iterator[str]:
+        """The names that ``event[name]`` accepts."""
+        return iter(self)
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What ``repr`` shows: nothing of the state, the update or what a node emitted."""
+        shown = ("type", "run_id", "key", "step", "seq", "node", "task", "attempt")
+        return [*((name, getattr(self, name)) for name in shown), ("data", tuple(self.data))]

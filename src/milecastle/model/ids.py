@@ -1,7 +1,7 @@
-"""UUIDv7: ids for the outside. Order within a thread is ``seq``, never an id or a clock.
+"""UUIDv7: ids for external use. Order within a thread is ``seq``, never an id or a clock.
 
-Within one millisecond a maker counts up from a random start, as RFC 9562 allows: that is cheap,
-and ids of one process come in order.
+Within one millisecond a generator counts up from a random start, as RFC 9562 allows: that is cheap,
+and ids of one process are ordered.
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ import os
 from itertools import count
 from time import time_ns
 
-__all__ = ["IdMaker"]
+from milecastle.model.forking import watch_forks
 
 
 class IdMaker:
-    """Makes UUIDv7s in their usual hyphenated form. Thread-safe; a forked child starts afresh."""
+    """Generates UUIDv7s in their usual hyphenated form. Thread-safe; a forked child starts over."""
 
     def __init__(self) -> None:
-        self._forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
         self._current = (-1, "", count())
+        watch_forks(self)
+
+    def before_fork(self) -> None:
+        """Nothing has to wait."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """A child must not make the ids of its parent."""
+        if in_child:
+            self._current = (-1, "", count())
 
     def make(self) -> str:
         """A new id for this moment."""

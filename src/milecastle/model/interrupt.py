@@ -1,4 +1,4 @@
-"""An interrupt: a place at which a run waits for a person, and what it wants to know."""
+"""An interrupt: a point at which a run waits for a person, and its question."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Interrupt"]
+from milecastle.model.reading import Brief
 
 
-class Interrupt(msgspec.Struct, frozen=True, kw_only=True):
-    """A run waits here. ``id`` names it when several are open; an old id is never taken for a new.
+class Interrupt(Brief, msgspec.Struct, frozen=True, kw_only=True):
+    """A run waits here. ``id`` identifies it if several are open; ids are never reused.
 
     ``question`` is what a node asked with ``interrupt()``, ``show`` what it showed with it, and
-    ``answer`` the JSON schema of the answers that it takes (``None``: any plain value). All three
-    are ``None`` at a node of ``interrupt_before`` or ``interrupt_after``, which takes no answer.
-    ``refused`` says why the last answer was not taken, if only the node could tell.
+    ``answer`` the JSON schema of valid answers (``None``: any plain value). All three are ``None``
+    at a node of ``interrupt_before`` or ``interrupt_after``, which takes no answer. ``refused``
+    says why the last answer was refused by the node. Its ``repr`` omits the question and what was
+    shown: both may contain values of the state.
     """
 
     id: str
@@ -26,3 +27,7 @@ class Interrupt(msgspec.Struct, frozen=True, kw_only=True):
     answer: Mapping[str, Any] | None = None
     asks: bool = False
     refused: str | None = None
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What ``repr`` shows: which interrupt this is, not what it asks."""
+        return [("id", self.id), ("node", self.node), ("asks", self.asks)]

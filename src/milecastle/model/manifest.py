@@ -1,7 +1,10 @@
-"""A manifest says what a graph is: nodes, edges and channels, and nothing of what nodes do.
+"""A manifest describes a graph: nodes, edges, channels and the types in them, not what nodes do.
 
-Two graphs with equal manifests are the same graph to a paused thread. The source of a node is
-no part of it, so that mending a bug strands nobody.
+Two graphs with equal manifests are the same graph to a paused thread. The source of a node is not
+part of it, so that fixing a bug does not strand a thread.
+
+Fields that were added later (``types``, ``subgraph``) are omitted if empty: a manifest without them
+has the same bytes and fingerprint as before.
 """
 
 from __future__ import annotations
@@ -10,10 +13,9 @@ from typing import Final, Literal
 
 import msgspec
 import msgspec.structs
+from msgspec import UNSET, UnsetType
 
 from milecastle.errors import CodecError
-
-__all__ = ["END", "START", "ChannelInfo", "EdgeInfo", "Manifest", "NodeInfo"]
 
 START: Final = "__start__"
 END: Final = "__end__"
@@ -22,14 +24,15 @@ EdgeKind = Literal["fixed", "when", "router"]
 
 
 class NodeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A node: its name and the version that its author declared."""
+    """A node: its name and the version that its author declared; a subgraph's own manifest."""
 
     name: str
     version: str = ""
+    subgraph: Manifest | UnsetType = UNSET
 
 
 class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A way from one node to another. ``label`` names the predicate or the router."""
+    """An edge from one node to another. ``label`` names the predicate or the router."""
 
     source: str
     target: str
@@ -46,12 +49,20 @@ class ChannelInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     optional: bool = False
 
 
+class TypeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A type that channels mention, at any depth: its fields, like the channels of a state."""
+
+    name: str
+    fields: tuple[ChannelInfo, ...]
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The structure of a graph, in the order in which it was declared."""
 
     nodes: tuple[NodeInfo, ...]
     edges: tuple[EdgeInfo, ...]
     channels: tuple[ChannelInfo, ...]
+    types: tuple[TypeInfo, ...] | UnsetType = UNSET
 
     @property
     def fingerprint(self) -> str:
@@ -61,10 +72,17 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         import hashlib
 
-        bare = msgspec.structs.replace(
-            self, edges=tuple(msgspec.structs.replace(edge, label="") for edge in self.edges)
+        return hashlib.sha256(self._bare().to_bytes()).hexdigest()[:32]
+
+    def _bare(self) -> Manifest:
+        """The manifest without labels, those of subgraphs included."""
+        replace = msgspec.structs.replace
+        nodes = tuple(
+            replace(node, subgraph=node.subgraph._bare()) if node.subgraph else node
+            for node in self.nodes
         )
-        return hashlib.sha256(bare.to_bytes()).hexdigest()[:32]
+        edges = tuple(replace(edge, label="") for edge in self.edges)
+        return replace(self, nodes=nodes, edges=edges)
 
     def to_bytes(self) -> bytes:
         """The canonical form that is stored and hashed."""
@@ -76,4 +94,4 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise CodecError(f"the manifest of the graph does not decode: {error}") from None
+            raise CodecError(f"the manifest of the graph cannot be decoded: {error}") from None

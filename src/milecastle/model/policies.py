@@ -1,28 +1,66 @@
-"""What users may set: guards of runs, where they are stored, what a call overrides, retries."""
+"""User settings: limits of runs, where they are stored, what a call overrides, retries."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
-
-import msgspec
-import msgspec.structs
+from collections.abc import Sequence
+from random import Random
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, dataclass_transform
 
 from milecastle.errors import InvalidRequest
+from milecastle.model.habits import refuse_keywords
 
-__all__ = [
-    "CancelEvent",
-    "CheckpointConfig",
-    "CycleDetection",
-    "ExecutionConfig",
-    "ExecutionOptions",
-    "Retry",
-    "SiblingFailure",
-    "Timeout",
-]
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Settings:
+    """A field is an annotated name with its default. Any other keyword is refused."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._fields = tuple(cls.__annotations__)
+
+    def __init__(self, **given: Any) -> None:
+        unknown = [name for name in given if name not in self._fields]
+        refuse_keywords(type(self).__name__, unknown, self._fields)
+        self.__dict__.update(given)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise if a value is not valid."""
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same with some fields changed."""
+        return type(self)(**self.__dict__ | changes)
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: create a new one")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: create a new one")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Settings) or type(self) is not type(other):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._values().values()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
+        return f"{type(self).__name__}({shown})"
+
 
 CycleDetection = bool | Literal["strict"]
 
 SiblingFailure = Literal["finish", "cancel"]
+
+Unlimited = Literal["unlimited"]
+"""The value that lifts a limit of the graph, because ``None`` means not set."""
 
 
 class CancelEvent(Protocol):
@@ -33,85 +71,91 @@ class CancelEvent(Protocol):
         ...
 
 
-class ExecutionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call sets. ``None`` leaves the graph's default in place, field by field.
+class ExecutionOptions(Settings):
+    """The settings of one call. ``None`` leaves the graph's default in place, field by field.
 
-    ``timeout`` is for the whole call, in seconds; ``cancel`` is looked at between two steps,
-    and inside async nodes.
+    ``max_steps="unlimited"`` and ``timeout="unlimited"`` lift the limit for this call.
+    ``timeout`` is for the whole call, in seconds; ``cancel`` is checked between two steps, and
+    inside async nodes. An invalid value is refused by the call.
     """
 
-    max_steps: int | None = None
+    max_steps: int | Unlimited | None = None
     cycle_detection: CycleDetection | None = None
     cycle_window: int | None = None
-    timeout: float | None = None
+    timeout: float | Unlimited | None = None
     max_parallel: int | None = None
     sibling_failure: SiblingFailure | None = None
     cancel: CancelEvent | None = None
 
+    def _check(self) -> None:
+        if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):
+            raise InvalidRequest("cancel= takes an object with is_set(), such as threading.Event()")
 
-class ExecutionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The guards of a run.
 
-    ``cycle_detection=True`` stops a node that comes back while nothing in the state has changed
-    since its last visit; ``"strict"`` stops any repeat within the window; ``False`` is off.
-    ``max_parallel`` is how many tasks of a step run at once. When one of them fails, the others
-    ``"finish"`` and their results are kept, or are asked to ``"cancel"``.
+class ExecutionConfig(Settings):
+    """The limits of a run. ``None`` as ``max_steps`` or ``timeout`` means no limit.
+
+    ``cycle_detection=True`` stops a node that runs again although the state has not changed since
+    its last visit; ``"strict"`` stops any repeated visit within the window; ``False`` is off.
+    ``max_parallel`` is the maximum number of tasks of a step that run at once. When one of them
+    fails, the others ``"finish"`` and their results are stored, or are asked to ``"cancel"``.
     """
 
-    max_steps: int = 50
+    max_steps: int | None = 50
     cycle_detection: CycleDetection = True
     cycle_window: int = 20
     timeout: float | None = None
     max_parallel: int = 32
     sibling_failure: SiblingFailure = "finish"
 
-    def __post_init__(self) -> None:
-        if self.max_steps < 1:
-            raise InvalidRequest(f"max_steps must be at least 1, not {self.max_steps}")
-        if self.cycle_window < 1:
-            raise InvalidRequest(f"cycle_window must be at least 1, not {self.cycle_window}")
+    def _check(self) -> None:
+        if self.max_steps is not None:
+            _check_whole("max_steps", self.max_steps, 1)
+        _check_whole("cycle_window", self.cycle_window, 1)
+        _check_whole("max_parallel", self.max_parallel, 1)
         if self.cycle_detection not in (True, False, "strict"):
             raise InvalidRequest("cycle_detection must be True, False or 'strict'")
-        if self.timeout is not None and self.timeout <= 0:
-            raise InvalidRequest(f"timeout must be positive, not {self.timeout}")
-        if self.max_parallel < 1:
-            raise InvalidRequest(f"max_parallel must be at least 1, not {self.max_parallel}")
         if self.sibling_failure not in ("finish", "cancel"):
             raise InvalidRequest("sibling_failure must be 'finish' or 'cancel'")
+        _check_seconds(self.timeout)
 
     def overridden(self, options: ExecutionOptions | None) -> ExecutionConfig:
-        """This config with what the call sets; what the call leaves out stays."""
+        """This config overridden by the settings of the call."""
         if options is None:
             return self
-        given = {name: getattr(options, name) for name in self.__struct_fields__}
-        set_by_call = {name: value for name, value in given.items() if value is not None}
-        return msgspec.structs.replace(self, **set_by_call) if set_by_call else self
+        given = {name: getattr(options, name) for name in self._fields}
+        set_by_call = {
+            name: None if value == "unlimited" else value
+            for name, value in given.items()
+            if value is not None
+        }
+        return self.replaced(**set_by_call) if set_by_call else self
 
 
-class CheckpointConfig(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointConfig(Settings):
     """Where and how often a thread is saved.
 
     ``store`` is a name, a URL or a store. ``interval`` 1 saves every step, ``n`` every n-th step
     and always at an interrupt, a failure and the end, 0 never. ``preserve=False`` deletes the
-    thread's checkpoints after a clean end.
+    thread's checkpoints after it completes.
     """
 
     store: Any = None
     interval: int = 1
     preserve: bool = True
 
-    def __post_init__(self) -> None:
-        if self.interval < 0:
-            raise InvalidRequest(f"interval must be 0 or more, not {self.interval}")
+    def _check(self) -> None:
+        _check_whole("interval", self.interval, 0)
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a node is tried. Attempts are counted durably, also those that a crash ended.
+class Retry(Settings):
+    """How often a node is attempted.
 
+    Attempts are counted durably, including those ended by a crash.
     Before the second attempt the run waits ``delay`` seconds, before each further one ``factor``
-    times as long, never more than ``longest``; a random part of up to ``jitter`` of that is taken
-    off, so that many runs do not come back at once. ``on`` are the exceptions that are worth
-    another attempt.
+    times as long, never more than ``longest``; a random fraction of up to ``jitter`` is subtracted,
+    so that many runs do not retry at the same moment. ``on`` is the exception or exceptions that
+    are retried.
     """
 
     attempts: int = 3
@@ -119,33 +163,73 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     factor: float = 2.0
     longest: float = 60.0
     jitter: float = 0.5
-    on: tuple[type[BaseException], ...] = (Exception,)
+    on: type[BaseException] | Sequence[type[BaseException]] = (Exception,)
 
-    def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise InvalidRequest(f"attempts must be at least 1, not {self.attempts}")
+    def _check(self) -> None:
+        _check_whole("attempts", self.attempts, 1)
+        for name in ("delay", "factor", "longest", "jitter"):
+            _check_number(name, getattr(self, name))
         if self.delay < 0 or self.longest < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
-            raise InvalidRequest("delay and longest are 0 or more, factor 1 or more, jitter 0 to 1")
+            raise InvalidRequest(
+                "delay and longest must be at least 0, factor at least 1, jitter between 0 and 1"
+            )
+        if not isinstance(self.on, type | tuple | list) or not all(map(_is_error, self.errors)):
+            raise InvalidRequest("on= takes exception classes: on=TimeoutError or on=(A, B)")
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """The exceptions that are retried."""
+        return (self.on,) if isinstance(self.on, type) else tuple(self.on)
 
     def pause(self, attempt: int, chance: float) -> float:
         """Seconds to wait after this attempt; ``chance`` is a random number from 0 to 1."""
         whole = min(self.longest, self.delay * self.factor ** (attempt - 1))
         return whole * (1 - self.jitter * chance)
 
+    def next_at(self, now: int, attempt: int, seed: str) -> int:
+        """When to try again after this attempt failed now, in microseconds.
 
-class Timeout(msgspec.Struct, frozen=True, kw_only=True):
+        The same seed gives the same delay: a run that is repeated waits as it did before.
+        """
+        chance = Random(seed).random()  # noqa: S311 - no secrets
+        return now + round(self.pause(attempt, chance) * 1_000_000)
+
+
+class Timeout(Settings):
     """How long one attempt of a node may take, in seconds.
 
     ``run`` is for the whole attempt; ``idle`` is between two calls of ``ctx.heartbeat()``.
-    An async node is cancelled; a sync one cannot be, and is left to itself.
+    An async node is cancelled; a sync node cannot be, and is abandoned.
     """
 
     run: float | None = None
     idle: float | None = None
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if self.run is None and self.idle is None:
-            raise InvalidRequest("a timeout says run=, idle=, or both")
+            raise InvalidRequest("Timeout needs run=, idle=, or both")
         for seconds in (self.run, self.idle):
-            if seconds is not None and seconds <= 0:
-                raise InvalidRequest(f"a timeout must be positive, not {seconds}")
+            _check_seconds(seconds)
+
+
+def _is_error(given: object) -> bool:
+    return isinstance(given, type) and issubclass(given, BaseException)
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{name} must be a whole number, not {type(value).__name__}")
+    if value < least:
+        raise InvalidRequest(f"{name} must be at least {least}, not {value}")
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequest(f"{name} must be a number, not {type(value).__name__}")
+
+
+def _check_seconds(value: Any) -> None:
+    if value is not None:
+        _check_number("timeout", value)
+        if not value > 0:
+            raise InvalidRequest(f"timeout must be positive, not {value}")

@@ -1,4 +1,4 @@
-"""A run: one attempt to drive a thread, and the table of what may become of it."""
+"""A run: one execution of a thread, and the table of its status transitions."""
 
 from __future__ import annotations
 
@@ -10,38 +10,108 @@ import msgspec
 
 from milecastle.model.keys import ThreadKey
 
-__all__ = ["TRANSITIONS", "Mode", "RunRecord", "RunStatus", "ThreadInfo", "may_become"]
+__all__ = [
+    "RESUMABLE",
+    "TRANSITIONS",
+    "Failure",
+    "FailureClass",
+    "Mode",
+    "Owner",
+    "RunRecord",
+    "RunStatus",
+    "ThreadInfo",
+    "may_become",
+]
+
+
+FailureClass = Literal["graph", "workspace", "execution", "system"]
+
+RESUMABLE: dict[FailureClass, bool] = {
+    "graph": False,
+    "workspace": False,
+    "execution": True,
+    "system": True,
+}
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Each run that did not complete has exactly one of these."""
+
+    run_id: str
+    failure_class: FailureClass
+    resumable: bool
+    error_type: str
+    message: str
+    traceback: tuple[str, ...]
+    causes: tuple[str, ...]
+    attempt: int
+    time: int
+    node: str | None = None
+
 
 RunStatus = Literal[
-    "running", "interrupted", "sleeping", "completed", "failed", "cancelled", "superseded"
+    "queued",
+    "running",
+    "interrupted",
+    "sleeping",
+    "completed",
+    "failed",
+    "cancelled",
+    "superseded",
 ]
 Mode = Literal["clean", "incremental", "resume-only"]
 
 TRANSITIONS: Mapping[RunStatus, tuple[RunStatus, ...]] = MappingProxyType(
     {
-        "running": ("interrupted", "sleeping", "completed", "failed", "cancelled", "superseded"),
-        "interrupted": ("running", "superseded"),
-        "sleeping": ("running", "superseded"),
+        "queued": ("running", "failed", "cancelled", "superseded"),
+        "running": (
+            "queued",
+            "interrupted",
+            "sleeping",
+            "completed",
+            "failed",
+            "cancelled",
+            "superseded",
+        ),
+        "interrupted": ("queued", "running", "cancelled", "superseded"),
+        "sleeping": ("queued", "running", "cancelled", "superseded"),
         "completed": (),
         "failed": (),
         "cancelled": (),
         "superseded": (),
     }
 )
-"""What a run's status may become. A run that ended never changes again: going on is a new run."""
+"""The allowed status transitions. A run that has ended never changes again: a resume is a new
+run."""
 
 
 def may_become(old: RunStatus, new: RunStatus) -> bool:
-    """Whether a run may go from ``old`` to ``new``; staying as it is is always legal."""
+    """Whether a run may change from ``old`` to ``new``; no change is always legal."""
     return old == new or new in TRANSITIONS[old]
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run. ``previous_run_id`` is always there, ``None`` when there is none.
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that drives a run.
 
-    ``metadata`` holds the library's version, Python's, the host and, when there is one, the
-    git commit. ``input_digest`` tells whether a call repeats the input of this run. ``wake_at``
-    is when a sleeping run may go on, in microseconds since 1970.
+    ``boot_id`` changes when the host restarts, and names the pid namespace as well: containers of
+    one host have different ones. ``started`` distinguishes two processes with the same ``pid``. So
+    a dead process is recognized from inside the same namespace. Both are empty if the system does
+    not report them.
+    """
+
+    host: str
+    boot_id: str
+    pid: int
+    started: str
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a run. ``previous_run_id`` is ``None`` if there is no previous run.
+
+    ``metadata`` contains the library's version, Python's, the host and, when there is one, the
+    git commit. ``input_digest`` shows whether a call repeats the input of this run. ``wake_at``
+    is when a sleeping run may resume, in microseconds since 1970. ``owner`` is the process that
+    drives the run, or drove it last.
     """
 
     run_id: str
@@ -57,10 +127,22 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     input_digest: str = ""
     metadata: dict[str, str] = {}
     wake_at: int | None = None
+    owner: Owner | None = None
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A line in the list of threads: the thread and what its newest run came to."""
+    """A line in the list of threads, derived from the head of the thread's log.
+
+    ``run_id``, ``graph``, ``started_at`` and ``ended_at`` are those of the run that wrote the
+    head. ``status`` is the thread's: ``completed`` if nothing is left to run, whatever the outcome
+    of its runs. ``wake_at`` is when it may resume, if it sleeps, in microseconds since 1970;
+    ``questions`` is how many questions wait for an answer.
+
+    ``lane`` says which workers may run it (empty: none, it is run by callers), ``due_at`` from when
+    on, in the same unit (``None``: not before somebody answers, retries or submits), and ``worker``
+    which one has it now. Of the threads of a tenant that are due, workers take those with the
+    higher ``priority`` first.
+    """
 
     key: ThreadKey
     status: RunStatus
@@ -68,10 +150,16 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     graph: str
     started_at: int
     ended_at: int | None
+    wake_at: int | None = None
+    questions: int = 0
+    lane: str = ""
+    due_at: int | None = None
+    worker: str = ""
+    priority: int = 0
 
     @classmethod
     def of(cls, run: RunRecord) -> ThreadInfo:
-        """The line of a thread whose newest run this is."""
+        """The line of a thread of which only this run is known."""
         return cls(
             key=run.key,
             status=run.status,
@@ -79,4 +167,5 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
             graph=run.graph,
             started_at=run.started_at,
             ended_at=run.ended_at,
+            wake_at=run.wake_at,
         )

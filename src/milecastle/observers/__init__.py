@@ -1,1 +1,1 @@
-"""Observers tell what happens. A failing observer never breaks a run."""
+"""Observers report what happens. A failing observer never breaks a run."""

@@ -1,17 +1,16 @@
-"""An observer that writes to the standard library's logging. Never values of the state."""
+"""An observer that writes to the standard library's logging. Never values of the state.
+
+An event is one line, whatever its names contain.
+"""
 
 from __future__ import annotations
 
 import logging
 
 from milecastle.model.event import Event
-
-__all__ = ["LoggingObserver"]
+from milecastle.model.printable import printable
 
 _LOUD = {"node_failed": logging.WARNING, "graph_failed": logging.ERROR}
-_VALUES = frozenset({"question", "show"})
-"""What events hold besides ``state`` and ``update`` that comes from a state."""
-
 _QUIET = {"state_created", "state_copied", "edge_evaluate", "state", "update", "checkpoint_load"}
 
 
@@ -22,7 +21,7 @@ class LoggingObserver:
         self._logger = logging.getLogger(logger)
 
     def on_event(self, event: Event) -> None:
-        """Log the event: what, where, and for which run."""
+        """Log the event with its type, node and run."""
         level = _LOUD.get(event.type, logging.DEBUG if event.type in _QUIET else logging.INFO)
         if not self._logger.isEnabledFor(level):
             return
@@ -32,8 +31,8 @@ class LoggingObserver:
         parts.append(f"step={event.step}")
         if event.seq is not None:
             parts.append(f"seq={event.seq}")
-        parts += [f"{name}={value}" for name, value in event.data.items() if name not in _VALUES]
+        parts += [f"{name}={value}" for name, value in event.facts.items()]
         if event.key is not None:
             parts.append(f"thread={event.key.thread}")
         parts.append(f"run={event.run_id}")
-        self._logger.log(level, " ".join(parts))
+        self._logger.log(level, printable(" ".join(parts)))

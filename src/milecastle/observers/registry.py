@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable
 from milecastle.errors import InvalidRequest
 from milecastle.ports.observer import Observer
 
-__all__ = ["find_observers", "register_observer"]
-
 
 def _logging() -> Observer:
     from milecastle.observers.logs import LoggingObserver
@@ -38,14 +36,15 @@ _with_argument: dict[str, Callable[[str], Observer]] = {"trace": _trace}
 
 
 def register_observer(name: str, factory: Callable[[], Observer]) -> None:
-    """Make an observer known by name, for ``compile(observers=[name])``."""
+    """Register an observer by name, for ``compile(observers=[name])``."""
     _factories[name] = factory
 
 
-def find_observers(given: Iterable[str | Observer]) -> tuple[Observer, ...]:
-    """Observers themselves, or those made for their names."""
+def find_observers(given: Iterable[str | Observer] | str | Observer) -> tuple[Observer, ...]:
+    """Observers, given directly or by name; a single one needs no list."""
     found: list[Observer] = []
-    for item in given:
+    several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for item in several:
         if not isinstance(item, str):
             found.append(item)
             continue
@@ -55,7 +54,7 @@ def find_observers(given: Iterable[str | Observer]) -> tuple[Observer, ...]:
             continue
         if item not in _factories:
             known = ", ".join(sorted(_factories))
-            raise InvalidRequest(f"there is no observer named '{item}'; known are {known}")
+            raise InvalidRequest(f"there is no observer named '{item}'; available: {known}")
         observer = _factories[item]()
         if observer is not None:
             found.append(observer)

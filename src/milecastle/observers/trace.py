@@ -1,12 +1,12 @@
-"""A trace: every event of every run as a line of JSON, and what such a file tells.
+"""A trace: every event of every run as a line of JSON, and how to read such a file.
 
 Rules:
 
 - One event is one line, written at once: runs in other threads, and other processes that append
   to the same file, do not tear it.
-- No value of the state: of an event's data only what is listed here is written.
-- A trace is not the truth, the log is: lines are not forced to the disk, and one that a crash
-  tore is passed over when the file is read.
+- No value of the state: only an event's facts are written.
+- The log is the source of truth, not the trace: lines are not synced to disk, and a line torn by a
+  crash is skipped when the file is read.
 """
 
 from __future__ import annotations
@@ -26,21 +26,13 @@ from milecastle.graph.draw import draw_mermaid, draw_svg
 from milecastle.model.event import Event
 from milecastle.model.manifest import Manifest
 
-__all__ = ["NodeTrace", "RunTrace", "Trace", "TraceObserver", "draw_trace", "read_trace"]
-
-Outcome = Literal["done", "failed", "next", "active"]
-
-_TOLD: Final = frozenset(
-    {"attempt", "error", "graph", "id", "index", "item", "next", "nodes", "source", "taken"}
-    | {"target", "task", "total", "visits", "wake_at"}
-)
-"""What is written of an event's data: names, numbers and types, never values of the state."""
+VisitOutcome = Literal["done", "failed", "next", "active"]
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
 class TraceObserver:
-    """Appends every event to a file. Several runs, in threads of their own, may share it."""
+    """Appends every event to a file. Several runs in different threads may share it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
@@ -67,16 +59,18 @@ class TraceObserver:
             self._fd = self._close = None
 
     def _open(self) -> int:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self._path, _FLAGS, 0o666)
+        folder = self._path.absolute().parent
+        for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(self._path, _FLAGS, 0o600)
         self._fd, self._close = fd, weakref.finalize(self, os.close, fd)
         size = os.fstat(fd).st_size
         if size and _byte_at(fd, size - 1) != b"\n":
-            os.write(fd, b"\n")  # what a crash tore stays a line of its own
+            os.write(fd, b"\n")  # a torn line stays a separate line
         return fd
 
     def _facts(self, event: Event) -> dict[str, Any]:
-        # A clock that never goes back, so that durations can be read off the file.
+        # A monotonic clock, so that durations can be computed from the file.
         facts: dict[str, Any] = {"at": (self._started + time.monotonic_ns()) // 1000}
         facts |= {"type": event.type, "run": event.run_id, "step": event.step}
         if event.key is not None:
@@ -85,7 +79,7 @@ class TraceObserver:
             facts["node"] = event.node
         if event.seq is not None:
             facts["seq"] = event.seq
-        data = {name: value for name, value in event.data.items() if _is_told(name, value)}
+        data = {name: value for name, value in event.facts.items() if _is_plain(value)}
         return {**facts, "data": data} if data else facts
 
 
@@ -94,18 +88,16 @@ def _byte_at(fd: int, offset: int) -> bytes:
     return os.read(fd, 1)
 
 
-def _is_told(name: str, value: object) -> bool:
-    if name not in _TOLD:
-        return False
+def _is_plain(value: object) -> bool:
     if isinstance(value, (list, tuple)):
         return all(isinstance(part, str) for part in value)  # pyright: ignore[reportUnknownVariableType]
     return value is None or isinstance(value, (str, int, float, bool))
 
 
 class NodeTrace(msgspec.Struct, kw_only=True):
-    """What became of a node in a run. ``seconds`` is the time of all its visits together."""
+    """The outcome of a node in a run. ``seconds`` is the time of all its visits together."""
 
-    outcome: Outcome
+    outcome: VisitOutcome
     visits: int = 0
     failures: int = 0
     retries: int = 0
@@ -114,7 +106,7 @@ class NodeTrace(msgspec.Struct, kw_only=True):
 
 
 class RunTrace(msgspec.Struct, kw_only=True):
-    """What a trace tells of one run. ``status`` is ``running`` if its end is not in the file."""
+    """One run in a trace. ``status`` is ``running`` if its end is not in the file."""
 
     run_id: str
     tenant: str | None = None
@@ -137,13 +129,13 @@ class RunTrace(msgspec.Struct, kw_only=True):
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of a file, in the order in which they began; ``skipped`` lines were torn."""
+    """The runs of a file, in the order in which they started; ``skipped`` lines were torn."""
 
     runs: dict[str, RunTrace]
     skipped: int = 0
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _EventLine(msgspec.Struct, frozen=True):
     at: int
     type: str
     run: str
@@ -155,14 +147,14 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """What became of every run in a trace file. Events of types that are not known are allowed.
+    """The outcome of every run in a trace file. Unknown event types are allowed.
 
     Raises:
         InvalidRequest: there is no such file.
     """
     replays: dict[str, _Replay] = {}
     skipped = 0
-    decode = msgspec.json.Decoder(_Line).decode
+    decode = msgspec.json.Decoder(_EventLine).decode
     for text in _lines(Path(path)):
         try:
             line = decode(text)
@@ -195,13 +187,13 @@ _STATUS: Final = {
 class _Replay:
     """Goes through the events of one run."""
 
-    def __init__(self, first: _Line) -> None:
+    def __init__(self, first: _EventLine) -> None:
         self.run = RunTrace(run_id=first.run, tenant=first.tenant, thread=first.thread)
         self._began = first.at
         self._starts: dict[tuple[int, str], int] = {}
         self._ended_at: dict[str, int] = {}
 
-    def take(self, line: _Line) -> None:
+    def take(self, line: _EventLine) -> None:
         run = self.run
         run.seconds = (line.at - self._began) / 1e6
         run.steps = max(run.steps, line.step)
@@ -210,7 +202,7 @@ class _Replay:
         if line.node is not None:
             self._take_node(line, line.node)
 
-    def _take_node(self, line: _Line, name: str) -> None:
+    def _take_node(self, line: _EventLine, name: str) -> None:
         task = (line.step, str(line.data.get("task", name)))
         match line.type:
             case "node_start":
@@ -233,7 +225,7 @@ class _Replay:
             case _:
                 pass
 
-    def _node(self, name: str, outcome: Outcome | None) -> NodeTrace:
+    def _node(self, name: str, outcome: VisitOutcome | None) -> NodeTrace:
         node = self.run.nodes.setdefault(name, NodeTrace(outcome=outcome or "active"))
         node.outcome = outcome or node.outcome
         return node

@@ -1,1 +1,1 @@
-"""Small protocols, each method with its obligation. What is below knows only these."""
+"""Small protocols, each method with its obligation. Lower layers know only these."""

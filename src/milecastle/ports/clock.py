@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Clock"]
-
 
 class Clock(Protocol):
     """Where the time comes from."""
@@ -15,5 +13,5 @@ class Clock(Protocol):
         ...
 
     def new_id(self) -> str:
-        """A UUIDv7 that nobody has seen before."""
+        """A new unique UUIDv7."""
         ...

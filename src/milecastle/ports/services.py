@@ -1,4 +1,4 @@
-"""What a node may ask of the driver that runs it: to record something now, or to tell something."""
+"""What a run may ask of the driver while nodes run: to record something now, or to emit it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any, Protocol
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
-
-__all__ = ["Services"]
+from milecastle.ports.task import TaskPort
 
 
 class Services(Protocol):
     """Called from the thread, or the event loop, that a node runs on."""
+
+    def enter(self, run_id: str, port: TaskPort, /) -> None:
+        """A run begins: its tasks turn to this port."""
+        ...
 
     def commit(self, batch: Batch, /) -> None:
         """Write a batch. When it returns the batch is durable."""
@@ -24,13 +27,21 @@ class Services(Protocol):
         ...
 
     def acommit(self, batch: Batch, /) -> Coroutine[Any, Any, None]:
-        """The same without stopping the event loop."""
+        """The same without blocking the event loop."""
+        ...
+
+    def heartbeat(self) -> None:
+        """A node is still at work."""
+        ...
+
+    def publish(self, event: Event, /) -> None:
+        """Send an emitted value to readers in other processes, if any may read; never waits."""
         ...
 
     def emit(self, event: Event, /) -> object:
-        """Tell an event. May wait until whoever reads the stream has caught up."""
+        """Emit an event. May wait until the reader of the stream has caught up."""
         ...
 
     def aemit(self, event: Event, /) -> Coroutine[Any, Any, None]:
-        """The same without stopping the event loop."""
+        """The same without blocking the event loop."""
         ...

@@ -1,30 +1,40 @@
 """The store: an append-only log per thread, behind one write and a few reads.
 
-Rules that every store keeps, and that ``milecastle.testing.StoreContract`` checks:
+Rules that every store follows, and that ``milecastle.testing.StoreContract`` checks:
 
-1. The key is the fence. A batch whose entries are ``head + 1``, ``head + 2`` and so on is
-   appended whole; any other is refused with ``Conflict`` and leaves no trace. Never a gap, never
-   a lost update. A thread that was deleted and begun anew may have a head of the same seq again:
-   whoever names the id of the head that it knows is refused there.
-2. A batch is atomic: entries, task results, run records, failure and manifest, or nothing.
+1. The key is the fence. A batch whose entries are ``head + 1``, ``head + 2`` and so on is appended
+  as a whole; any other is refused with ``Conflict`` and leaves no trace. Never a gap, never
+   a lost update. A thread that was deleted and created again may have a head with the same seq: a
+   writer that gives the id of the head it knows is refused there.
+2. A batch is atomic: entries, results, run records, failure, manifest and line, or nothing.
 3. When ``commit`` returns, the batch is durable. When it raises anything but ``Conflict``, the
    outcome is unknown until read.
-4. Payloads are opaque bytes and come back unchanged; so does every other field.
-5. Threads of different tenants never meet, whatever their ids. Ids are compared code point by
-   code point: nothing is folded, normalised or cut off.
+4. Payloads are opaque bytes and are returned unchanged; so is every other field.
+5. Threads of different tenants are isolated, whatever their ids. Ids are compared code point by
+   code point: nothing is folded, normalised or cut off. In every call, a key that is not a
+   ``ThreadKey`` raises ``TypeError``.
 6. Reading never blocks a writer for longer than a short moment, and may be done while iterating.
 7. A chain is what rebuilds a checkpoint and no more: the newest snapshot at or below it, the
    rollups after that up to its ``roll_seq``, and the deltas after both.
 8. Task results come with the head under which they were written; a later one of the same task
    replaces the earlier. They outlast entries whose source is in ``HOLDING`` (takeover, interrupt,
    answer, sleep); any other entry ends them.
-9. Lists have one order on every store: histories and runs newest first, text by code point. A
-   limit counts what is left after every other condition; one below 0 is 0, and none is too great.
-   What cannot be there is not found, and is no error: a status that no run has lists nothing.
+9. Lists have one order on every store: histories and runs newest first, text by code point. The
+   newest run is the one that was committed last for the first time: clocks decide nothing. A limit
+   applies after every other condition; one below 0 means 0, and no limit is too large. What cannot
+   exist is not found and is not an error: a status that no run has lists nothing.
+   Lists of a tenant by recency have the order of commits: of two commits, the one that was called
+   after the other had returned is the newer. A store of files that has no such order says which
+   order it has. A page costs what is on it and not what is in the store; a store that has
+   everything in memory, or in files, may scan it.
 10. Deleting removes all of a thread and nothing of any other.
-11. Pruning changes no state that is still there. A writer that goes on from the head that it
-    knows, with the pointers that it knows, is read back right.
-12. A closed store raises ``Unavailable``, whatever it is asked.
+11. Pruning changes no remaining state. A writer that continues from the head and the pointers that
+    it knows is read back correctly.
+12. A closed store raises ``Unavailable`` for every call.
+13. The index of threads contains what batches wrote: ``Batch.thread`` becomes the line of its
+    thread, in the same transaction. A batch without one leaves the line as it is. Only a thread
+    that has no line gets one from a run record, the last of the batch. A line whose ``due_at`` is 0
+    gets the time of the store in its place.
 """
 
 from __future__ import annotations
@@ -36,9 +46,9 @@ import msgspec
 
 from milecastle.errors import StoreError
 from milecastle.model.checkpoint import Entry, TaskResult
-from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.pages import Page
 
 __all__ = ["Batch", "Chain", "GroupStore", "Store", "TransactionStore"]
 
@@ -46,11 +56,14 @@ __all__ = ["Batch", "Chain", "GroupStore", "Store", "TransactionStore"]
 class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that one commit writes to one thread.
 
-    ``head`` is the seq that the writer believes to be the newest; the first entry, if there is
-    one, is ``head + 1``. A batch without entries is held to the same fence. ``head_id`` is the id
+    ``head`` is the seq that the writer expects to be the newest; the first entry, if there is
+    one, is ``head + 1``. The same fence applies to a batch without entries. ``head_id`` is the id
     of the entry there, if the writer knows it.
-    ``results`` are written under the head that the batch leaves; a step has one for each task.
+    ``results`` are written under the new head after the batch; a step has one for each task.
     ``manifest`` is given with its fingerprint the first time that a run uses it.
+    ``thread`` is the thread's line in the index, if it changes: on transitions, not on steps.
+    ``dequeues`` is the run of the waiting input that this batch applies: the input is removed with
+    it (``ClaimStore.enqueue``).
     """
 
     key: ThreadKey
@@ -61,6 +74,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     runs: tuple[RunRecord, ...] = ()
     failure: Failure | None = None
     manifest: tuple[str, bytes] | None = None
+    thread: ThreadInfo | None = None
+    dequeues: str | None = None
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -76,36 +91,50 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Keeps logs. Thread-safe; sync; translates its driver's errors into ``StoreError``.
+    """Stores logs. Thread-safe; sync; translates its driver's errors into ``StoreError``.
 
-    ``blocking`` says whether a call may wait for a disk or a network; if so, it is never made
-    on an event loop.
+    ``blocking`` says whether a call may block on a disk or a network; if so, it is never made on an
+    event loop.
     """
 
     @property
     def blocking(self) -> bool:
-        """Whether calls may wait."""
+        """Whether calls may block."""
         ...
 
     @property
     def rollup_after(self) -> int | None:
         """After how many deltas reading them one by one costs more than a rollup; ``None``: never.
 
-        A store that fetches rows says 128 or so; one that has them at hand needs no rollups.
+        A store that fetches rows returns about 128; one that has them in memory needs no rollups.
         """
         ...
 
     def commit(self, batch: Batch) -> None:
         """Append the batch atomically and durably, or raise ``Conflict`` and change nothing.
 
-        The conflict names the seq that was wanted and the head that the thread has.
+        The conflict has the expected seq and the thread's actual head.
         """
         ...
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of the checkpoint ``seq`` (default: the head); ``None`` if it is not there.
+        """The chain of the checkpoint ``seq`` (default: the head); ``None`` if it does not exist.
 
-        The cost follows the size of the state, not the length of the history.
+        The cost depends on the size of the state, not on the length of the history.
+        """
+        ...
+
+    def head(self, key: ThreadKey) -> Entry | None:
+        """The newest entry without its payload (``b""``), or ``None``.
+
+        It has what a writer names (``seq`` and ``id``), and costs the same whatever the state is.
+        """
+        ...
+
+    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
+        """What tasks of the step at the head returned: the results of the head's chain.
+
+        In no promised order, and without reading the chain.
         """
         ...
 
@@ -118,7 +147,7 @@ class Store(Protocol):
     ) -> Iterator[Entry]:
         """Entries newest first, without payloads (``b""``), from below ``before`` if given.
 
-        What is appended once the first entry was taken is not listed.
+        Entries appended after the first one was read are not listed.
         """
         ...
 
@@ -127,15 +156,14 @@ class Store(Protocol):
     ) -> Sequence[Entry]:
         """Entries oldest first, with payloads, from above ``after``; for copies and followers.
 
-        What pruning dropped is not there; what it rewrote comes as it is now.
+        Entries that pruning dropped are not included; rewritten ones are returned as they are now.
         """
         ...
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
-        """The thread's runs, newest first: by start, ties by run id, the greater one first.
+        """The thread's runs, newest first: in the order in which they were first committed.
 
-        A record is the newest that was committed for its run. What a reader does to it stays
-        with the reader.
+        Each record is the newest that was committed for its run. A reader may modify its copy.
         """
         ...
 
@@ -155,25 +183,75 @@ class Store(Protocol):
         limit: int | None = None,
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a run, by thread id, from above ``after`` if given.
+        """The tenant's threads that have a line in the index, by thread id, from above ``after``.
 
-        ``status`` is that of a thread's newest run; any other text lists nothing.
+        ``status`` is that of the line; text that is not a status lists nothing.
+        """
+        ...
+
+    def thread(self, key: ThreadKey) -> ThreadInfo | None:
+        """The line of one thread in the index, or ``None``."""
+        ...
+
+    def recent_threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads, the one whose line was committed last first.
+
+        ``status`` is that of the line. What is committed while the pages are read may be missed,
+        and a thread whose line changes meanwhile may be listed twice; every other is listed once.
+        """
+        ...
+
+    def waking_threads(
+        self,
+        tenant: str,
+        *,
+        until: int | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads that sleep, the one that wakes first first.
+
+        By ``wake_at``, then by thread id; with ``until``, those that wake then or before.
+        """
+        ...
+
+    def recent_runs(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[RunRecord]:
+        """The tenant's runs, the one that was first committed last first.
+
+        ``status`` is that of the record. A run that begins while the pages are read is not listed.
         """
         ...
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
         """The manifest that a run stored under this fingerprint, or ``None``.
 
-        Whatever was committed to this thread is found; a store may share what other threads of
-        the tenant stored, and never what another tenant did. The first one stored is kept.
+        Every manifest committed to this thread is found; a store may share those of other threads
+        of the tenant, but never of another tenant. The first one stored wins.
         """
         ...
 
-    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
-        """Remove the thread and everything of it. ``False`` if there was none.
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
+        """Remove the thread and all its data. ``False`` if it did not exist.
 
-        With ``head``, only if that is still its head; otherwise ``Conflict``. A writer that
-        still holds the old head is refused afterwards. Manifests may stay: they belong to the
+        With ``head``, only if that is still its head, and with ``head_id`` only if the entry there
+        has this id; otherwise ``Conflict``. A writer that still holds the old head is refused
+        afterwards. Manifests may stay: they belong to the
         tenant.
         """
         ...
@@ -181,16 +259,16 @@ class Store(Protocol):
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries, drop every entry below ``cut`` and return how many were dropped.
 
-        ``rewritten`` are snapshots of what they replace; one that has nothing to replace is
-        ignored. The caller gives one for the first entry that stays, and for each rollup that
-        stays and reaches below it. ``Conflict`` if the head is no longer ``head``.
+        ``rewritten`` are snapshots of the entries that they replace; one without an entry to
+        replace is ignored. The caller passes one for the first entry that stays, and for each
+        rollup that stays and reaches below it. ``Conflict`` if the head is no longer ``head``.
         ``InvalidRequest`` if ``cut`` or anything rewritten is above the head's ``roll_seq``: the
-        head's writer may still roll up what is there.
+        head's writer may still need those entries for a rollup.
         """
         ...
 
     def close(self) -> None:
-        """Release what the store holds. Every later call raises ``Unavailable``.
+        """Release the store's resources. Every later call raises ``Unavailable``.
 
         Closing again does nothing.
         """
@@ -203,22 +281,22 @@ class GroupStore(Store, Protocol):
 
     @property
     def writers(self) -> int:
-        """How many calls of ``commit`` go on side by side; with more than that a group pays."""
+        """How many calls of ``commit`` run in parallel; above that a group commit is faster."""
         ...
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Commit each batch as ``commit`` would, all in one transaction; the outcome of each.
 
-        A batch that conflicts leaves no trace and has its ``Conflict`` in its place; the others
-        are written. Anything else is raised: then none is known to be written. Batches of one
-        thread are taken in the order given.
+        A batch that conflicts leaves no trace, and its ``Conflict`` is returned in its place; the
+        others are written. Any other error is raised, and then no batch is known to be written.
+        Batches of one thread are taken in the order given.
         """
         ...
 
 
 @runtime_checkable
 class TransactionStore(Store, Protocol):
-    """A store that lets somebody else write in the transaction of a commit."""
+    """A store that lets the caller write in the transaction of a commit."""
 
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
         """Call ``work`` with a connection inside a transaction; commit what it wrote and its batch.

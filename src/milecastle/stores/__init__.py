@@ -1,1 +1,112 @@
-"""Stores keep logs. Each is a folder of its own and passes ``milecastle.testing.StoreContract``."""
+"""Stores: one folder for each. Authors of a store import from here and from ``testing``.
+
+``Store`` is the port, ``Batch`` what is written, ``Chain`` what is read; ``Maintenance`` is for
+stores that the command line can verify, repair and migrate, and ``ClaimStore`` for those whose
+threads workers share. ``StoreContract`` and ``ClaimContract`` of ``milecastle.testing`` check a
+store. Our own stores are imported on first use.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from milecastle.model.checkpoint import DELTA, HOLDING, ROLLUP, SNAPSHOT, Entry, TaskResult
+from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
+from milecastle.ports.claims import (
+    BellStore,
+    ClaimStore,
+    LaneDepth,
+    Listening,
+    WaitingInput,
+    WorkerInfo,
+    dated,
+)
+from milecastle.ports.feed import Feed, FeedStore
+from milecastle.ports.limits import Limit
+from milecastle.ports.maintenance import (
+    Check,
+    Finding,
+    Inspected,
+    Maintenance,
+    Pending,
+    Repaired,
+    Unopened,
+    finding_of,
+    inspect_listed,
+)
+from milecastle.ports.pages import Page, page_of, place_after, place_text
+from milecastle.ports.store import Batch, Chain, GroupStore, Store, TransactionStore
+
+if TYPE_CHECKING:
+    from milecastle.stores.jsonl import JsonlStore
+    from milecastle.stores.memory import MemoryStore
+    from milecastle.stores.postgres import PostgresStore
+    from milecastle.stores.sqlite import SqliteStore
+
+__all__ = [
+    "DELTA",
+    "HOLDING",
+    "ROLLUP",
+    "SNAPSHOT",
+    "Batch",
+    "BellStore",
+    "Chain",
+    "Check",
+    "ClaimStore",
+    "Entry",
+    "Failure",
+    "Feed",
+    "FeedStore",
+    "Finding",
+    "GroupStore",
+    "Inspected",
+    "JsonlStore",
+    "LaneDepth",
+    "Limit",
+    "Listening",
+    "Maintenance",
+    "MemoryStore",
+    "Owner",
+    "Page",
+    "Pending",
+    "PostgresStore",
+    "Repaired",
+    "RunRecord",
+    "SqliteStore",
+    "Store",
+    "TaskResult",
+    "ThreadInfo",
+    "ThreadKey",
+    "TransactionStore",
+    "Unopened",
+    "WaitingInput",
+    "WorkerInfo",
+    "checks_keys",
+    "dated",
+    "finding_of",
+    "inspect_listed",
+    "page_of",
+    "place_after",
+    "place_text",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import one of our own stores: PostgreSQL needs packages that may not be installed."""
+        if name == "MemoryStore":
+            from milecastle.stores.memory import MemoryStore
+
+            return MemoryStore
+        if name == "JsonlStore":
+            from milecastle.stores.jsonl import JsonlStore
+
+            return JsonlStore
+        if name == "SqliteStore":
+            from milecastle.stores.sqlite import SqliteStore
+
+            return SqliteStore
+        if name == "PostgresStore":
+            from milecastle.stores.postgres import PostgresStore
+
+            return PostgresStore
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

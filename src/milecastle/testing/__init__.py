@@ -1,19 +1,25 @@
-"""What tests stand on: the store contract, the simulator, faulty stores, a manual clock."""
+"""For tests: the store contract, the simulator, faulty stores, a manual clock."""
 
 from typing import TYPE_CHECKING, Any
 
+from milecastle.app.application import with_store
+from milecastle.model.task import RunTask
+from milecastle.ports.clock import Clock
 from milecastle.testing.clock import ManualClock
 from milecastle.testing.crash import crash_everywhere
 from milecastle.testing.crash_report import CrashMismatch, CrashReport, Mismatch
 from milecastle.testing.faulty_stores import FailingStore, TornStore, Volatile, WrappedStore
+from milecastle.testing.process import Crashed, CrashPoint, Witness
 from milecastle.testing.races import Races, race_in_tasks, race_in_threads
-from milecastle.testing.recorded_step import run_step
-from milecastle.testing.simulator import Crashed, CrashPoint, Simulator, Witness
+from milecastle.testing.simulator import Simulator
 
 if TYPE_CHECKING:
+    from milecastle.testing.claim_contract import ClaimContract
     from milecastle.testing.store_contract import StoreContract
 
 __all__ = [
+    "ClaimContract",
+    "Clock",
     "CrashMismatch",
     "CrashPoint",
     "CrashReport",
@@ -22,6 +28,7 @@ __all__ = [
     "ManualClock",
     "Mismatch",
     "Races",
+    "RunTask",
     "Simulator",
     "StoreContract",
     "TornStore",
@@ -31,21 +38,30 @@ __all__ = [
     "crash_everywhere",
     "race_in_tasks",
     "race_in_threads",
-    "run_step",
+    "with_store",
 ]
 
 
+_PARTS = (
+    *("appending", "claiming", "keeping", "limits", "listing", "reading", "removing", "tenants"),
+    "workers",
+)
+
+
 def __getattr__(name: str) -> Any:
-    """Bring in the contract when it is asked for: it alone needs pytest."""
-    if name != "StoreContract":
+    """Import a contract on first use: only these need pytest."""
+    if name not in ("ClaimContract", "StoreContract"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import sys
 
     import pytest
 
-    parts = ("appending", "keeping", "listing", "racing", "reading", "removing", "tenants")
-    names = {f"{__name__}.contract_{part}" for part in parts}
+    names = {f"{__name__}.contract_{part}" for part in _PARTS}
     pytest.register_assert_rewrite(*(names - sys.modules.keys()))
+    if name == "ClaimContract":
+        from milecastle.testing.claim_contract import ClaimContract
+
+        return ClaimContract
     from milecastle.testing.store_contract import StoreContract
 
     return StoreContract

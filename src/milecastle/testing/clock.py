@@ -1,14 +1,12 @@
-"""A clock that stands still until it is told to move, and whose ids can be foretold."""
+"""A clock that moves only when advanced, with predictable ids."""
 
 from __future__ import annotations
-
-__all__ = ["ManualClock"]
 
 _START = 1_700_000_000_000_000
 
 
 class ManualClock:
-    """A clock for tests: time moves by ``advance`` only, and ids are counted.
+    """A clock for tests: time moves only by ``advance``, and ids are sequential.
 
     Clocks with the same ``start`` and ``series`` give the same ids; another ``series`` (up to 32
     bits) gives ids that never meet these. Not thread-safe.
@@ -34,9 +32,9 @@ class ManualClock:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def reset(self, start: int = _START) -> None:
-        """Begin anew: the same ids will be made."""
+        """Start over: the same ids will be generated."""
         self._now, self._made = start, 0
 
     def advance(self, seconds: float) -> None:
-        """Move the time, backwards too: real clocks are set back at times."""
+        """Move the time, also backwards: real clocks are sometimes set back."""
         self._now += round(seconds * 1_000_000)

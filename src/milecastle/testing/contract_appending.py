@@ -1,12 +1,16 @@
-"""The clauses on appending: the fence, and all or nothing."""
+"""The clauses on appending: the fence, all or nothing, and many writers of one log."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from threading import Barrier, Event
 
 import msgspec.structs
 import pytest
 
 from milecastle.errors import Conflict
-from milecastle.model.checkpoint import SNAPSHOT
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
 from milecastle.ports.store import Batch, Store
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
 from milecastle.testing.contract_reading import check_reads
@@ -18,9 +22,9 @@ from milecastle.testing.entries import (
     a_run,
     an_entry,
     make_id,
+    state_of,
 )
-
-__all__ = ["AppendingClauses"]
+from milecastle.testing.races import race_in_threads, switching_often
 
 SECOND = "b" * 32
 
@@ -80,7 +84,7 @@ class AppendingClauses(ContractHooks):
             self._refuse(store, Batch(key=a_key(), head=seq - 1, entries=(an_entry(seq),)))
 
     def test_an_entry_that_is_not_above_the_head_is_refused(self, store: Store) -> None:
-        """Rule 1: the entries themselves are looked at, not only what the batch says of them."""
+        """Rule 1: the entries themselves are checked, not only the batch's fields."""
         writer = Writer()
         for seq in (0, 2):
             self._refuse(store, writer.batch(an_entry(seq)))
@@ -109,7 +113,7 @@ class AppendingClauses(ContractHooks):
         self._refuse(store, Batch(key=a_key("another"), head=1, runs=(ended,)))
 
     def test_a_writer_of_a_thread_that_was_begun_anew_is_refused(self, store: Store) -> None:
-        """Rules 1 and 10: the head has the same seq as before, and is another one."""
+        """Rules 1 and 10: the head has the same seq as before, but is a different entry."""
         old = Writer(number=1).begin(store, 3)
         assert store.delete(old.key)
         new = Writer(old.key, 2).begin(store, 3)
@@ -153,7 +157,7 @@ class AppendingClauses(ContractHooks):
             assert (error.expected, error.head) == (head + 1, 3)
 
     def test_a_refused_writer_may_read_and_try_again(self, store: Store) -> None:
-        """Rule 1: a conflict leaves the thread open to whoever knows the head."""
+        """Rule 1: after a conflict a writer that knows the head can still append."""
         writer = Writer().begin(store, 2)
         self._refuse(store, Batch(key=writer.key, head=1, entries=(an_entry(2, id=make_id(99)),)))
         writer.append(store)
@@ -237,3 +241,74 @@ class AppendingClauses(ContractHooks):
             failure=a_failure(make_id(2)),
             manifest=(SECOND, b"manifest"),
         )
+
+
+class RacingClauses(ContractHooks):
+    """Rules 1 and 6, from several threads at once."""
+
+    def test_of_racing_writers_one_wins_each_seq(self, store: Store) -> None:
+        """Rule 1: the others get ``Conflict``, and nothing is lost."""
+        outcome = race_in_threads(store, a_key(), races=50, writers=4)
+        assert outcome.problems(store) == []
+
+    def test_writers_of_different_threads_do_not_meet(self, store: Store) -> None:
+        """Rules 1 and 5: each continues as if it were alone."""
+        writers = [Writer(a_key(f"thread {number}"), number) for number in range(1, 7)]
+        kinds: tuple[Kind, ...] = (DELTA, DELTA, ROLLUP, DELTA, SNAPSHOT) * 4
+        with ThreadPoolExecutor(len(writers)) as pool:
+            begun = [pool.submit(writer.begin(store).write, store, kinds) for writer in writers]
+            for each in begun:
+                each.result()
+        for writer in writers:
+            check_reads(store, writer)
+
+    def test_a_writer_and_who_deletes_at_its_head_do_not_both_win(self, store: Store) -> None:
+        """Rules 1 and 10: either the entry is there, or neither it nor the thread is."""
+        with ThreadPoolExecutor(2) as pool, switching_often():
+            for number in range(1, 31):
+                writer = Writer(a_key(f"contested {number}"), number).begin(store, 2)
+                won = self._contest(pool, store, writer)
+                head = store.read(writer.key)
+                left = head.entries[-1].seq if head else 0
+                assert (won, left) in (((True, False), 3), ((False, True), 0))
+
+    def _contest(self, pool: Executor, store: Store, writer: Writer) -> tuple[bool, bool]:
+        """Whether the writer won, and whether the deletion did; both start together."""
+        begin = Barrier(2, timeout=60)
+        key, late = writer.key, writer.batch(writer.plan())
+        append = pool.submit(self._wins, begin, lambda: store.commit(late))
+        delete = pool.submit(self._wins, begin, lambda: store.delete(key, head=2))
+        return append.result(), delete.result()
+
+    def _wins(self, begin: Barrier, call: Callable[[], object]) -> bool:
+        begin.wait()
+        try:
+            call()
+        except Conflict:
+            return False
+        return True
+
+    def test_what_is_read_beside_a_writer_is_whole(self, store: Store) -> None:
+        """Rule 6: a reader sees some head, never half of one, and never an older one again."""
+        writer = Writer().begin(store)
+        kinds: tuple[Kind, ...] = (DELTA, DELTA, ROLLUP) * 30
+        done = Event()
+        with ThreadPoolExecutor(2) as pool:
+            readers = [pool.submit(self._watch, store, writer, done) for _ in range(2)]
+            try:
+                writer.write(store, kinds)
+            finally:
+                done.set()
+        for reader in readers:
+            seen = reader.result()
+            seqs = [seq for seq, _ in seen]
+            assert seqs == sorted(seqs)
+            assert [state for _, state in seen] == [writer.states[seq] for seq in seqs]
+
+    def _watch(self, store: Store, writer: Writer, done: Event) -> list[tuple[int, bytes]]:
+        seen: list[tuple[int, bytes]] = []
+        while not (done.is_set() and seen):
+            chain = store.read(writer.key)
+            if chain is not None:
+                seen.append((chain.entries[-1].seq, state_of(chain.entries)))
+        return seen

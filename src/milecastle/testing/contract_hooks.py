@@ -1,4 +1,4 @@
-"""What a store gives to be held to the contract, and what every clause stands on."""
+"""The hooks that a store implements for the contract, and the base of every clause."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 
-__all__ = ["ContractHooks", "everything_of"]
-
 
 class ContractHooks(ABC):
-    """The two hooks. A test file subclasses ``StoreContract``, names it ``Test...``, fills them."""
+    """The two hooks.
+
+    A test file subclasses ``StoreContract`` as ``Test...`` and implements them.
+    """
 
     @abstractmethod
     def open_store(self) -> Store:
@@ -24,9 +25,9 @@ class ContractHooks(ABC):
 
     @abstractmethod
     def reopen(self, store: Store) -> Store:
-        """Open the same data anew, as after a crash: ``store`` was not closed before.
+        """Open the same data again, as after a crash: ``store`` was not closed before.
 
-        A store that lives and dies with its process returns itself.
+        A store in memory returns itself.
         """
 
     @pytest.fixture
@@ -49,7 +50,7 @@ class ContractHooks(ABC):
 
 
 def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
-    """All that can be seen of a thread, and how its tenant is listed; to be compared."""
+    """Everything visible of a thread and in its tenant's list, for comparison."""
     history = list(store.history(key))
     chains = [store.read(key, entry.seq) for entry in history]
     head = store.read(key)
@@ -61,8 +62,11 @@ def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
         "located": [store.locate(key, entry.id) for entry in history],
         "head": head.entries[-1] if head else None,
         "results": sorted(head.results, key=lambda result: result.task) if head else [],
+        "newest": store.head(key),
+        "rows": sorted(store.results(key), key=lambda result: result.task),
         "runs": runs,
         "found": [store.run(key, run.run_id) for run in runs],
         "failures": [store.failure(key, run.run_id) for run in runs],
+        "thread": store.thread(key),
         "threads": list(store.threads(key.tenant)),
     }

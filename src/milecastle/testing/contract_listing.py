@@ -1,23 +1,27 @@
-"""The clauses on lists: history, runs, failures, threads, manifests."""
+"""The clauses on lists: history, runs, failures, threads, manifests; by recency and wake time."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import cast
 
 import msgspec.structs
+import pytest
 
+from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
-from milecastle.model.run import RunStatus, ThreadInfo
+from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.pages import Page
 from milecastle.ports.store import Store
 from milecastle.testing.contract_hooks import ContractHooks
 from milecastle.testing.entries import Writer, a_failure, a_key, a_run, make_id
 
-__all__ = ["ListingClauses"]
-
 
 class ListingClauses(ContractHooks):
-    """Rules 6 and 9."""
+    """Rules 6, 9 and 13."""
 
     def test_history_is_listed_newest_first(self, store: Store) -> None:
         """Rule 9: every entry once, whatever its kind, past any page that a store may have."""
@@ -75,7 +79,7 @@ class ListingClauses(ContractHooks):
         assert seen == [3, 2, 1, 2, 1, 1]
 
     def test_a_history_may_be_left_unread(self, store: Store) -> None:
-        """Rule 6: who stops in the middle holds nobody up."""
+        """Rule 6: a reader that stops in the middle blocks no other call."""
         writer = Writer().begin(store, 3)
         left = [store.history(writer.key) for _ in range(50)]
         assert [next(listed).seq for listed in left] == [3] * 50
@@ -83,13 +87,17 @@ class ListingClauses(ContractHooks):
         assert self._seqs(store, writer) == [4, 3, 2, 1]
 
     def test_runs_are_listed_newest_first(self, store: Store) -> None:
-        """Rule 9: by start, not by when they were written; ties by run id, the greater first."""
+        """Rule 9: in the order of their first commit, whatever their clocks and ids say."""
         writer = Writer()
         starts = {1: 50, 2: 70, 3: 60, 4: 70, 5: 10, 6: 70}
         for number in (3, 6, 1, 4, 5, 2):
             record = a_run(writer.key, number, started_at=starts[number])
             store.commit(writer.batch(runs=(record,)))
-        ids = [make_id(number) for number in (6, 4, 2, 3, 1, 5)]
+        writer.append(store)
+        for number in (6, 3):
+            record = a_run(writer.key, number, started_at=starts[number], status="completed")
+            store.commit(writer.batch(runs=(record,)))
+        ids = [make_id(number) for number in (2, 5, 4, 1, 6, 3)]
         assert [run.run_id for run in store.runs(writer.key)] == ids
         assert [run.run_id for run in store.runs(writer.key, limit=2)] == ids[:2]
         assert list(store.runs(writer.key, limit=0)) == []
@@ -131,22 +139,101 @@ class ListingClauses(ContractHooks):
         assert store.failure(other.key, failed.run_id) is None
         assert store.failure(other.key, other.run.run_id) is None
 
-    def test_threads_are_listed_with_their_newest_run(self, store: Store) -> None:
-        """Rule 9: newest by start, not by when it was written."""
+    def test_threads_are_listed_as_their_writers_said(self, store: Store) -> None:
+        """Rule 13: every field, with or without entries and records, and the last one counts."""
         writer = Writer().begin(store)
-        newest = a_run(writer.key, 9, status="interrupted", graph="newer", ended_at=11)
-        store.commit(writer.batch(runs=(newest,)))
-        store.commit(writer.batch(runs=(a_run(writer.key, 4, status="failed"),)))
-        assert list(store.threads(writer.key.tenant)) == [
-            ThreadInfo(
-                key=writer.key,
-                status="interrupted",
-                run_id=newest.run_id,
-                graph="newer",
-                started_at=9,
-                ended_at=11,
-            )
-        ]
+        waiting = ThreadInfo(
+            key=writer.key,
+            status="interrupted",
+            run_id=writer.run.run_id,
+            graph="another",
+            started_at=9,
+            ended_at=11,
+            wake_at=2**53 + 1,
+            questions=3,
+        )
+        changed = msgspec.structs.replace
+        over = changed(waiting, status="completed", ended_at=None, wake_at=None, questions=0)
+        for line in (waiting, over, waiting):
+            store.commit(writer.batch(thread=line))
+            assert list(store.threads(writer.key.tenant)) == [line]
+            assert store.thread(writer.key) == line
+        failed = changed(writer.run, status="failed", ended_at=12)
+        store.commit(writer.batch(runs=(failed,), thread=over))
+        assert store.thread(writer.key) == over
+        writer.append(store, thread=waiting)
+        assert store.thread(writer.key) == waiting
+        with self.reopened(store) as again:
+            assert list(again.threads(writer.key.tenant)) == [waiting]
+            assert again.thread(writer.key) == waiting
+
+    def test_a_line_says_which_workers_may_run_its_thread(self, store: Store) -> None:
+        """Rule 13: lane, time, worker and priority, in every list; 0 is the time of the store."""
+        writer = Writer().begin(store)
+        line = msgspec.structs.replace(
+            ThreadInfo.of(writer.run),
+            status="queued",
+            lane="graph@3f \U0001f3f0",
+            due_at=2**53 + 1,
+            worker="wall-4711",
+            priority=-7,
+        )
+        tenant = writer.key.tenant
+        store.commit(writer.batch(thread=line))
+        with self.reopened(store) as again:
+            assert again.thread(writer.key) == line
+            assert list(again.threads(tenant)) == [line]
+            assert list(again.threads(tenant, status="queued")) == [line]
+            assert again.recent_threads(tenant).items == (line,)
+            assert again.recent_threads(tenant, status="queued").items == (line,)
+            writer.append(again)
+            writer.append(again, SNAPSHOT)
+            writer.prune(again, 2)
+            assert again.thread(writer.key) == line
+            writer.append(again, thread=msgspec.structs.replace(line, due_at=0, worker=""))
+            found = again.thread(writer.key)
+            assert found is not None
+            assert found.due_at
+            assert found == msgspec.structs.replace(line, due_at=found.due_at, worker="")
+            writer.append(again, thread=ThreadInfo.of(writer.run))
+            assert again.thread(writer.key) == ThreadInfo.of(writer.run)
+
+    def test_a_run_record_alone_does_not_change_what_a_thread_is(self, store: Store) -> None:
+        """Rule 13: a run that could not be loaded is recorded, and the thread still waits."""
+        writer = Writer().begin(store)
+        waiting = msgspec.structs.replace(
+            ThreadInfo.of(writer.run), status="interrupted", questions=1
+        )
+        store.commit(writer.batch(thread=waiting))
+        unloadable = a_run(writer.key, 9, status="failed", ended_at=10)
+        failure = a_failure(unloadable.run_id)
+        store.commit(writer.batch(runs=(unloadable,), failure=failure, thread=None))
+        ended = msgspec.structs.replace(writer.run, status="completed")
+        store.commit(writer.batch(runs=(ended,), thread=None))
+        writer.append(store)
+        assert store.thread(writer.key) == waiting
+        assert list(store.threads(writer.key.tenant, status="interrupted")) == [waiting]
+        assert list(store.threads(writer.key.tenant, status="failed")) == []
+
+    def test_a_thread_with_nothing_but_runs_is_listed(self, store: Store) -> None:
+        """Rule 13: by the last record of the first batch that has any, until a writer says more."""
+        writer = Writer()
+        first, second = a_run(writer.key, 8), a_run(writer.key, 2, status="failed", ended_at=3)
+        store.commit(writer.batch(runs=(first, second), thread=None))
+        assert store.thread(writer.key) == ThreadInfo.of(second)
+        store.commit(writer.batch(runs=(a_run(writer.key, 9, status="failed"),), thread=None))
+        assert list(store.threads(writer.key.tenant)) == [ThreadInfo.of(second)]
+        writer.begin(store)
+        assert store.thread(writer.key) == ThreadInfo.of(writer.run)
+
+    def test_a_thread_is_found_under_its_own_key_only(self, store: Store) -> None:
+        """Rules 5 and 13: not under another tenant, and not by a part of its name."""
+        writer = Writer().begin(store)
+        assert store.thread(writer.key) == ThreadInfo.of(writer.run)
+        for other in (a_key("threads"), a_key("threa"), a_key(tenant="other"), a_key("nowhere")):
+            assert store.thread(other) is None
+        store.delete(writer.key)
+        assert store.thread(writer.key) is None
 
     def test_threads_are_listed_by_code_point(self, store: Store) -> None:
         """Rule 9: not as some language sorts them."""
@@ -157,7 +244,7 @@ class ListingClauses(ContractHooks):
         assert self._threads(store) == sorted(names)
 
     def test_threads_are_filtered_by_status(self, store: Store) -> None:
-        """Rule 9: by the status that the newest run has now."""
+        """Rule 9: by the status that the thread has now."""
         self._ten_threads(store)
         assert self._threads(store, status="failed") == ["1", "4", "7"]
         assert self._threads(store, status="interrupted") == ["2", "5", "8"]
@@ -173,7 +260,7 @@ class ListingClauses(ContractHooks):
         assert self._threads(store, limit=2, status="failed", after="1") == ["4", "7"]
 
     def test_a_limit_may_be_any_number(self, store: Store) -> None:
-        """Rule 9: one below 0 is 0, and none is too great."""
+        """Rule 9: a limit below 0 means 0, and no limit is too large."""
         self._ten_threads(store)
         writer = Writer(a_key("long")).begin(store, 5)
         for number in range(2, 5):
@@ -242,3 +329,156 @@ class ListingClauses(ContractHooks):
             status = statuses[(9 - number) % 3]
             turned = msgspec.structs.replace(writer.run, status=status)
             store.commit(writer.batch(runs=(turned,)))
+
+
+_TICK = 0.02
+"""Longer than the clock of a file system takes to move on."""
+
+
+class RecencyClauses(ContractHooks):
+    """Rule 9, for lists of a tenant.
+
+    ``lists_by_commit``: whether the store knows in which order its threads were committed. If not,
+    as with files, times are as the clauses expect them to be, and it lists by those.
+    """
+
+    lists_by_commit = True
+
+    def test_recent_threads_are_in_the_order_of_commits(self, store: Store) -> None:
+        """Rule 9: whatever their clocks, ids and names say. Steps and pruning move nothing."""
+        writers = self._begun(store, "mca", starts=(9, 1, 5))
+        assert self._names(store.recent_threads("tenant")) == ["a", "c", "m"]
+        self._tell(store, writers["m"], "interrupted")
+        assert self._names(store.recent_threads("tenant")) == ["m", "a", "c"]
+        if self.lists_by_commit:
+            writers["c"].append(store, SNAPSHOT)
+            writers["c"].prune(store, 2)
+        self._tell(store, writers["a"], "running")
+        assert self._names(store.recent_threads("tenant")) == ["a", "m", "c"]
+        with self.reopened(store) as again:
+            assert self._names(again.recent_threads("tenant")) == ["a", "m", "c"]
+
+    def test_recent_threads_are_listed_by_status(self, store: Store) -> None:
+        """Rule 9: that of the line as it is now."""
+        writers = self._begun(store, "abcd")
+        self._tell(store, writers["a"], "failed")
+        self._tell(store, writers["c"], "failed")
+        assert self._names(store.recent_threads("tenant", status="failed")) == ["c", "a"]
+        assert self._names(store.recent_threads("tenant", status="running")) == ["d", "b"]
+        assert self._names(store.recent_threads("tenant", status="cancelled")) == []
+        self._tell(store, writers["a"], "completed")
+        assert self._names(store.recent_threads("tenant", status="failed")) == ["c"]
+
+    def test_threads_are_listed_by_when_they_wake(self, store: Store) -> None:
+        """Rule 9: those that sleep, and up to a time if one is given."""
+        writers = self._begun(store, "dabc")
+        for name, wake_at in (("a", 300), ("b", 100), ("c", 200), ("d", 200)):
+            self._tell(store, writers[name], "sleeping", wake_at)
+        assert self._names(store.waking_threads("tenant")) == ["b", "c", "d", "a"]
+        assert self._names(store.waking_threads("tenant", until=200)) == ["b", "c", "d"]
+        assert self._names(store.waking_threads("tenant", until=99)) == []
+        self._tell(store, writers["c"], "running")
+        assert self._names(store.waking_threads("tenant")) == ["b", "d", "a"]
+        assert self._paged(partial(store.waking_threads, "tenant", limit=1)) == ["b", "d", "a"]
+
+    def test_runs_of_a_tenant_are_in_the_order_of_commits(self, store: Store) -> None:
+        """Rule 9: of their first commit. A later record changes a run and does not move it."""
+        starts = (9, 1, 5, 3) if self.lists_by_commit else (1, 2, 3, 4)
+        writers = self._begun(store, "mca", starts=starts[:3])
+        second = a_run(writers["m"].key, 77, started_at=starts[3])
+        store.commit(writers["m"].batch(runs=(second,)))
+        self._tell(store, writers["c"], "completed")
+        assert self._names(store.recent_runs("tenant")) == ["m", "a", "c", "m"]
+        runs = store.recent_runs("tenant").items
+        assert runs[0] == second
+        assert runs[2].status == "completed"
+        assert self._names(store.recent_runs("tenant", status="running")) == ["m", "a", "m"]
+        assert self._names(store.recent_runs("tenant", status="completed")) == ["c"]
+        assert self._names(store.recent_runs("tenant", status="failed")) == []
+        with self.reopened(store) as again:
+            assert again.recent_runs("tenant").items == runs
+
+    def test_lists_of_a_tenant_are_paged(self, store: Store) -> None:
+        """Rule 9: each item once, also if something is committed between two pages."""
+        self._begun(store, "abcde")
+        for limit in (1, 2, 3, 5, 9):
+            threads_of = partial(store.recent_threads, "tenant", limit=limit)
+            runs_of = partial(store.recent_runs, "tenant", limit=limit)
+            assert self._paged(threads_of) == list("edcba")
+            assert self._paged(runs_of) == list("edcba")
+            running = store.recent_threads("tenant", status="running", limit=limit)
+            assert self._names(running) == list("edcba")[:limit]
+        threads = store.recent_threads("tenant", limit=2)
+        runs = store.recent_runs("tenant", limit=2)
+        self._begun(store, "f", first=6)
+        rest = store.recent_threads("tenant", limit=9, after=threads.after)
+        assert (self._names(rest), rest.after) == (list("cba"), None)
+        assert self._names(store.recent_runs("tenant", after=runs.after)) == list("cba")
+        assert store.recent_runs("tenant", limit=0).items == ()
+        assert store.recent_threads("tenant", limit=-1).items == ()
+        for text in ("", "x", "[1]", '{"a": 1}'):
+            with pytest.raises(InvalidRequest):
+                store.recent_threads("tenant", after=text)
+            with pytest.raises(InvalidRequest):
+                store.recent_runs("tenant", after=text)
+
+    def test_lists_of_a_tenant_have_what_is_there(self, store: Store) -> None:
+        """Rules 5 and 10: nothing of another tenant, and nothing that was deleted."""
+        writers = self._begun(store, "ab")
+        other = Writer(a_key("c", "other"), 9).begin(store)
+        for name in "ab":
+            self._tell(store, writers[name], "sleeping", 5)
+        self._tell(store, other, "sleeping", 5)
+        store.delete(writers["b"].key)
+        for tenant, names in (("tenant", ["a"]), ("other", ["c"]), ("nobody", []), ("\ud800", [])):
+            assert self._names(store.recent_threads(tenant)) == names
+            assert self._names(store.waking_threads(tenant)) == names
+            assert self._names(store.recent_runs(tenant)) == names
+        again = Writer(a_key("b"), 11).begin(store)
+        assert self._names(store.recent_threads("tenant")) == ["b", "a"]
+        assert [run.run_id for run in store.recent_runs("tenant").items] == [
+            again.run.run_id,
+            writers["a"].run.run_id,
+        ]
+
+    def _begun(
+        self, store: Store, names: str, *, starts: tuple[int, ...] = (), first: int = 1
+    ) -> dict[str, Writer]:
+        found: dict[str, Writer] = {}
+        for number, name in enumerate(names, first):
+            begun = starts[number - first] if starts else number
+            found[name] = Writer(a_key(name), number)
+            found[name].run = a_run(found[name].key, number, started_at=begun)
+            found[name].begin(store)
+            self._wait()
+        return found
+
+    def _tell(
+        self, store: Store, writer: Writer, status: RunStatus, wake_at: int | None = None
+    ) -> None:
+        """Commit a record of the writer's run, with the line of its thread."""
+        self._wait()
+        record = a_run(
+            writer.key,
+            0,
+            run_id=writer.run.run_id,
+            started_at=writer.run.started_at,
+            status=status,
+            wake_at=wake_at,
+        )
+        store.commit(writer.batch(runs=(record,)))
+
+    def _wait(self) -> None:
+        if not self.lists_by_commit:
+            time.sleep(_TICK)
+
+    def _paged(self, listed: Callable[..., Page[ThreadInfo] | Page[RunRecord]]) -> list[str]:
+        page = listed()
+        names = self._names(page)
+        while page.after is not None:
+            page = listed(after=page.after)
+            names += self._names(page)
+        return names
+
+    def _names(self, page: Page[ThreadInfo] | Page[RunRecord]) -> list[str]:
+        return [item.key.thread for item in page.items]

@@ -1,24 +1,36 @@
-"""The clauses on reading: chains, and the results that come with the head."""
+"""The clauses on reading: chains, the results that come with the head, and following a log."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from time import perf_counter
 from typing import get_args
+
+import msgspec.structs
 
 from milecastle.model.checkpoint import (
     DELTA,
     HOLDING,
     ROLLUP,
     SNAPSHOT,
+    Entry,
     Kind,
     Source,
     TaskResult,
 )
-from milecastle.ports.store import Store
+from milecastle.ports.store import Batch, Store
 from milecastle.testing.contract_hooks import ContractHooks
-from milecastle.testing.entries import Writer, a_key, a_result, chain_of, make_id, state_of
-
-__all__ = ["ReadingClauses", "check_reads"]
+from milecastle.testing.entries import (
+    Writer,
+    a_key,
+    a_result,
+    a_run,
+    an_entry,
+    chain_of,
+    make_id,
+    state_of,
+)
 
 LONG = ((DELTA,) * 4 + (ROLLUP,)) * 5 + (SNAPSHOT, ROLLUP) + ((DELTA,) * 2 + (ROLLUP,)) * 3
 
@@ -82,7 +94,7 @@ class ReadingClauses(ContractHooks):
         assert not writer.states[writer.head].startswith(writer.states[3])
         check_reads(store, writer)
 
-    def test_what_is_not_there_is_none(self, store: Store) -> None:
+    def test_missing_item_is_none(self, store: Store) -> None:
         """Rule 7: below the first and above the head there is nothing."""
         writer = Writer().begin(store, 3)
         for seq in (-1, 0, 4, 5, 10**9):
@@ -99,6 +111,36 @@ class ReadingClauses(ContractHooks):
         assert store.locate(writer.key, other.entries[1].id) is None
         assert store.locate(writer.key, make_id(0)) is None
         assert store.locate(a_key("nowhere"), make_id(1)) is None
+
+    def test_head_is_the_newest_entry_without_its_payload(self, store: Store) -> None:
+        """Rule 7: whatever wrote it, whatever its kind, and also when read again."""
+        writer = Writer()
+        assert store.head(writer.key) is None
+        writer.begin(store, 2)
+        seen = self.reopen(store)
+        for kind in (DELTA, ROLLUP, DELTA, SNAPSHOT, DELTA):
+            writer.write(store, (kind,))
+            newest = msgspec.structs.replace(writer.entries[writer.head], payload=b"")
+            assert store.head(writer.key) == newest
+            assert seen.head(writer.key) == newest
+        store.delete(writer.key)
+        assert store.head(writer.key) is None
+        if seen is not store:
+            seen.close()
+
+    def test_results_are_read_without_the_chain(self, store: Store) -> None:
+        """Rule 8: as they come with the head: replaced, held, and ended with the step."""
+        writer = Writer()
+        assert list(store.results(writer.key)) == []
+        writer.begin(store, 2)
+        store.commit(writer.batch(results=(a_result(2, "a", b"1"), a_result(2, "b"))))
+        store.commit(writer.batch(results=(a_result(2, "a", b"22"),)))
+        assert self._rows(store, writer) == [a_result(2, "a", b"22"), a_result(2, "b")]
+        writer.append(store, source="answer", results=(a_result(3, "c"),))
+        assert [row.task for row in self._rows(store, writer)] == ["a", "b", "c"]
+        assert self._rows(store, writer) == self._results(store, writer)
+        writer.append(store)
+        assert list(store.results(writer.key)) == []
 
     def test_results_come_with_the_head(self, store: Store) -> None:
         """Rule 8: those of one commit and of several."""
@@ -129,7 +171,7 @@ class ReadingClauses(ContractHooks):
             assert self._results(store, writer, 2) == []
 
     def test_results_outlast_what_holds_the_step(self, store: Store) -> None:
-        """Rule 8: who takes over, answers or wakes up does not repeat what was finished."""
+        """Rule 8: a takeover, an answer or a wake-up does not repeat what was finished."""
         for number, source in enumerate(sorted(HOLDING), 1):
             writer = Writer(a_key(source), number).begin(store, 2)
             store.commit(writer.batch(results=(a_result(2, "first"),)))
@@ -192,7 +234,102 @@ class ReadingClauses(ContractHooks):
         with self.reopened(store) as again:
             assert self._results(again, writer) == [a_result(2)]
 
+    def _rows(self, store: Store, writer: Writer) -> list[TaskResult]:
+        return sorted(store.results(writer.key), key=lambda result: result.task)
+
     def _results(self, store: Store, writer: Writer, seq: int | None = None) -> list[TaskResult]:
         chain = store.read(writer.key, seq)
         assert chain is not None
         return sorted(chain.results, key=lambda result: result.task)
+
+
+MIXED: tuple[Kind, ...] = (DELTA, DELTA, ROLLUP, DELTA, SNAPSHOT, DELTA, ROLLUP, DELTA)
+
+
+class FollowingClauses(ContractHooks):
+    """Rules 4, 6, 9 and 11, for ``entries``."""
+
+    def test_entries_are_read_oldest_first_with_payloads(self, store: Store) -> None:
+        """Rules 4 and 9: every one once, whatever its kind, past any page that a store may have."""
+        writer = Writer().begin(store, 150).write(store, MIXED)
+        writer.append(store, at=2, source="fork")
+        assert list(store.entries(writer.key)) == list(writer.entries.values())
+        with self.reopened(store) as again:
+            assert list(again.entries(writer.key)) == list(writer.entries.values())
+
+    def test_entries_of_one_batch_are_read_apart(self, store: Store) -> None:
+        """Rule 9: how they were committed does not show, nor what was committed with them."""
+        writer = Writer().begin(store)
+        batch = writer.batch(
+            *(an_entry(seq) for seq in range(2, 9)),
+            results=(a_result(8),),
+            runs=(a_run(writer.key),),
+        )
+        store.commit(batch)
+        store.commit(Batch(key=writer.key, head=8, results=(a_result(8, "late"),)))
+        assert list(store.entries(writer.key, after=1)) == list(batch.entries)
+        assert list(store.entries(writer.key, after=3, limit=2)) == list(batch.entries[2:4])
+
+    def test_entries_are_read_from_above_a_seq(self, store: Store) -> None:
+        """Rule 9: ``after`` is where the page before ended, and is not read again."""
+        writer = Writer().begin(store, 5)
+        assert self._followed(store, writer, 0) == [1, 2, 3, 4, 5]
+        assert self._followed(store, writer, 3) == [4, 5]
+        assert self._followed(store, writer, -7) == [1, 2, 3, 4, 5]
+        for after in (5, 6, 99):
+            assert self._followed(store, writer, after) == []
+
+    def test_entries_are_limited(self, store: Store) -> None:
+        """Rule 9: to the oldest ones; 0 is none."""
+        writer = Writer().begin(store, 5)
+        assert self._followed(store, writer, 0, 0) == []
+        assert self._followed(store, writer, 0, 2) == [1, 2]
+        assert self._followed(store, writer, 2, 2) == [3, 4]
+        assert self._followed(store, writer, 4, 2) == [5]
+        assert self._followed(store, writer, 0, 99) == [1, 2, 3, 4, 5]
+
+    def test_entries_are_those_of_one_thread(self, store: Store) -> None:
+        """Rule 5: not of another thread, nor of the same name for another tenant."""
+        writer = Writer(a_key("shared", "ours"), 1).begin(store, 2)
+        Writer(a_key("shared", "theirs"), 2).begin(store, 4)
+        Writer(a_key("shared2", "ours"), 3).begin(store, 4)
+        assert list(store.entries(writer.key)) == list(writer.entries.values())
+        assert list(store.entries(a_key("nowhere", "ours"))) == []
+
+    def test_entries_are_read_as_pruning_left_them(self, store: Store) -> None:
+        """Rule 11: what was dropped is not there; what was rewritten is a snapshot."""
+        writer = Writer().begin(store).write(store, MIXED)
+        writer.prune(store, 3)
+        kept = list(writer.entries.values())
+        assert list(store.entries(writer.key)) == kept
+        assert list(store.entries(writer.key, after=1, limit=2)) == kept[:2]
+        assert list(store.entries(writer.key, after=4, limit=3)) == kept[2:5]
+        assert kept[0].seq == 3
+        assert kept[0].kind == SNAPSHOT
+
+    def test_what_is_followed_beside_a_writer_is_every_entry_once(self, store: Store) -> None:
+        """Rule 6: a follower sees each entry after the last seq, in order, as written."""
+        writer = Writer().begin(store)
+        done = Event()
+        with ThreadPoolExecutor(2) as pool:
+            followers = [pool.submit(self._follow, store, writer, done, n) for n in (None, 2)]
+            try:
+                writer.write(store, MIXED * 10)
+            finally:
+                done.set()
+        for follower in followers:
+            assert follower.result() == list(writer.entries.values())
+
+    def _follow(self, store: Store, writer: Writer, done: Event, limit: int | None) -> list[Entry]:
+        seen: list[Entry] = []
+        while True:
+            last = done.is_set()
+            page = store.entries(writer.key, after=seen[-1].seq if seen else 0, limit=limit)
+            seen += page
+            if last and not page:
+                return seen
+
+    def _followed(
+        self, store: Store, writer: Writer, after: int, limit: int | None = None
+    ) -> list[int]:
+        return [entry.seq for entry in store.entries(writer.key, after=after, limit=limit)]

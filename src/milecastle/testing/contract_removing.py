@@ -22,8 +22,6 @@ from milecastle.testing.entries import (
     make_id,
 )
 
-__all__ = ["RemovingClauses"]
-
 WAVES: tuple[Kind, ...] = (DELTA, DELTA, ROLLUP) * 3 + (DELTA, SNAPSHOT, DELTA, ROLLUP, DELTA)
 
 
@@ -71,7 +69,7 @@ class RemovingClauses(ContractHooks):
         assert store.delete(writer.key) is False
 
     def test_deleting_at_the_head_that_is_there(self, store: Store) -> None:
-        """Rule 10: the fence lets through who knows the head; that of nothing is 0."""
+        """Rule 10: the fence accepts a writer that knows the head; the head of nothing is 0."""
         writer = self._full_thread(store)
         assert store.delete(writer.key, head=writer.head) is True
         assert store.read(writer.key) is None
@@ -96,6 +94,23 @@ class RemovingClauses(ContractHooks):
         with pytest.raises(Conflict) as caught:
             store.delete(writer.key, head=writer.head)
         assert caught.value.head == 0
+
+    def test_deleting_is_refused_when_the_head_is_another_entry(self, store: Store) -> None:
+        """Rule 10: a thread that was deleted and begun again has the seq, but not the id."""
+        old = self._full_thread(store)
+        last = old.entries[old.head].id
+        store.delete(old.key)
+        writer = Writer(old.key, 2).begin(store, old.head)
+        before = everything_of(store, writer.key)
+        for head in (old.head, None):
+            with pytest.raises(Conflict) as caught:
+                store.delete(old.key, head=head, head_id=last)
+            assert (caught.value.expected, caught.value.head) == (old.head + 1, old.head)
+        with pytest.raises(Conflict):
+            store.delete(a_key("nowhere"), head=0, head_id=last)
+        assert everything_of(store, writer.key) == before
+        newest = writer.entries[writer.head].id
+        assert store.delete(writer.key, head=writer.head, head_id=newest) is True
 
     def test_a_thread_with_only_records_is_deleted(self, store: Store) -> None:
         """Rule 10: it was there, though nothing was saved."""
@@ -270,6 +285,8 @@ class RemovingClauses(ContractHooks):
             "commit": lambda: store.commit(writer.batch(writer.plan())),
             "read": lambda: store.read(key),
             "read at": lambda: store.read(key, 1),
+            "head": lambda: store.head(key),
+            "results": lambda: store.results(key),
             "locate": lambda: store.locate(key, writer.entries[1].id),
             "history": lambda: list(store.history(key)),
             "entries": lambda: store.entries(key),
@@ -277,6 +294,10 @@ class RemovingClauses(ContractHooks):
             "run": lambda: store.run(key, run_id),
             "failure": lambda: store.failure(key, run_id),
             "threads": lambda: store.threads(key.tenant),
+            "thread": lambda: store.thread(key),
+            "recent threads": lambda: store.recent_threads(key.tenant),
+            "waking threads": lambda: store.waking_threads(key.tenant),
+            "recent runs": lambda: store.recent_runs(key.tenant),
             "manifest": lambda: store.manifest(key, "a" * 32),
             "delete": lambda: store.delete(key),
             "prune": lambda: store.prune(key, head=writer.head, cut=1, rewritten=()),

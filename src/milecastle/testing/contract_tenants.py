@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import msgspec.structs
 
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store
+from milecastle.ports.store import GroupStore, Store, TransactionStore
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import HARD_IDS, Writer, a_failure, a_key, a_result
 
-__all__ = ["TenantClauses"]
+
+def calls_with(store: Store, key: Any, writer: Writer) -> dict[str, Callable[[], object]]:
+    """Every call of a store that names a thread, with this for a key."""
+    run_id, batch = writer.run.run_id, msgspec.structs.replace(writer.batch(), key=key)
+    calls: dict[str, Callable[[], object]] = {
+        "commit": lambda: store.commit(batch),
+        "read": lambda: store.read(key),
+        "head": lambda: store.head(key),
+        "results": lambda: store.results(key),
+        "locate": lambda: store.locate(key, writer.entries[1].id),
+        "history": lambda: store.history(key),
+        "entries": lambda: store.entries(key),
+        "runs": lambda: store.runs(key),
+        "run": lambda: store.run(key, run_id),
+        "failure": lambda: store.failure(key, run_id),
+        "manifest": lambda: store.manifest(key, writer.run.fingerprint),
+        "delete": lambda: store.delete(key),
+        "prune": lambda: store.prune(key, head=writer.head, cut=1, rewritten=()),
+    }
+    if isinstance(store, GroupStore):
+        calls["commit_many"] = lambda: store.commit_many([batch])
+    if isinstance(store, TransactionStore):
+        calls["transact"] = lambda: store.transact(key, lambda _: batch)
+    return calls
+
+
+def _is_taken(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except TypeError:
+        return False
+    return True
 
 
 class TenantClauses(ContractHooks):
@@ -88,6 +123,23 @@ class TenantClauses(ContractHooks):
         for mark in ("/", ":", "_", "\\", "\x1f", "\n", "%", "."):
             keys += [ThreadKey(f"a{mark}b", "c"), ThreadKey("a", f"b{mark}c")]
         self._check_apart(store, [*keys, ThreadKey("ab", "c"), ThreadKey("a", "bc")])
+
+    def test_a_key_of_another_type_is_refused_by_every_call(self, store: Store) -> None:
+        """Rule 5: with ``TypeError``, when the call is made; what is there stays as it is."""
+        ours = Writer(a_key(), 1).begin(store, 2)
+        before = everything_of(store, ours.key)
+        keys: list[Any] = ["thread", (ours.key.tenant, ours.key.thread), None, b"thread"]
+        taken = [
+            f"{name} of {type(key).__name__}"
+            for key in keys
+            for name, call in calls_with(store, key, ours).items()
+            if _is_taken(call)
+        ]
+        tenants: list[Any] = [None, 7, b"tenant"]
+        taken += [repr(each) for each in tenants if _is_taken(partial(store.threads, each))]
+        assert taken == []
+        assert everything_of(store, ours.key) == before
+        assert [info.key for info in store.threads(ours.key.tenant)] == [ours.key]
 
     def _check_apart(self, store: Store, keys: list[ThreadKey]) -> None:
         writers = [Writer(key, number) for number, key in enumerate(keys, 1)]

@@ -9,13 +9,10 @@ from typing import Any, TypeVar
 from milecastle.app.application import App
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
-from milecastle.testing.crash_course import Answer, Course, Courses
+from milecastle.testing.crash_course import Answer, Course, CourseRecord, Courses
 from milecastle.testing.crash_judge import Judge
-from milecastle.testing.crash_record import CourseRecord
 from milecastle.testing.crash_report import CrashMismatch, CrashReport, Mismatch
 from milecastle.testing.process import CrashPoint, When
-
-__all__ = ["crash_everywhere"]
 
 S = TypeVar("S")
 
@@ -33,17 +30,17 @@ def crash_everywhere(
     compare: Callable[[S, S], bool] | None = None,
     seed: int = 0,
 ) -> CrashReport:
-    """Crash a run of ``app`` at every effect, go on, and compare the ends.
+    """Crash a run of ``app`` at every effect, continue, and compare the ends.
 
     The run is done once undisturbed; then, for every effect, once with a crash before it and
-    once with a crash after it. Each time it is gone on with as a careful user would: ``invoke``
+    once with a crash after it. Each time it is continued as a careful user would: ``invoke``
     with the same input if the run was cut short, ``resume`` if the thread waits at an interrupt,
     with what ``answer`` returns for each open question. A thread that sleeps is woken when its
-    time has come, which is virtual; nothing is done if the thread ended. What a node records with
-    ``ctx.once`` is an effect like any other.
+    time has come, which is virtual. After the end ``invoke`` with the same input must return the
+    same and run nothing. What a node records with ``ctx.once`` is an effect like any other.
 
     Nodes run for real, many times over. The app's store is used (a memory store if it has none),
-    with a thread of its own for each course, named after ``thread`` and deleted if all was well.
+    with a separate thread for each course, named after ``thread`` and deleted if all was well.
     ``compare`` says whether two final states count as equal, for graphs that keep times or random
     numbers; by default they must be exactly equal. ``seed`` decides the order of parallel tasks.
 
@@ -98,14 +95,16 @@ def _hint(record: CourseRecord, found: list[Mismatch]) -> str:
     if not found:
         return ""
     if not any(mismatch.paths for mismatch in found):
-        return "what a store acknowledges must be durable, and all of a batch or nothing of it"
+        return (
+            "what a store acknowledges must be durable, and a batch is written whole or not at all"
+        )
     if record.changed:
         nodes = ", ".join(f"'{name}'" for name in sorted(record.changed))
         return (
-            f"changed in place a value of the state that was given to it: {nodes}; what a node "
-            "does not return as an update is not saved"
+            f"changed a value of its input state in place: {nodes}; only the update that a node "
+            "returns is saved"
         )
     return (
-        "a graph whose outcome is not the same each time (it depends on time, random numbers or "
+        "a graph whose outcome differs from run to run (it depends on time, random numbers or "
         "outside data) needs compare="
     )

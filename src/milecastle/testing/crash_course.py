@@ -1,40 +1,138 @@
 """Courses: a run from its input to its end, through a crash or without one.
 
-After a crash, and at interrupts, a course goes on as a careful user would:
+After a crash, and at interrupts, a course continues as a careful user would:
 
 - nothing is saved: ``invoke`` with the input;
-- the run was cut short: ``invoke`` again with the same input, which goes on;
+- the run was cut short: ``invoke`` again with the same input, which resumes it;
 - the thread waits for answers: ``resume`` with all of them;
 - the thread waits at an interrupt that asks nothing: ``resume``;
 - the thread sleeps: time passes, and it is woken;
-- the thread ended: there is nothing left to do.
+- the thread ended: ``invoke`` again with the same input, as a script does that is run again.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from milecastle.app.answering import NOTHING_GIVEN, Given
-from milecastle.app.application import App
-from milecastle.app.children import delete_with_children
-from milecastle.app.clock import SystemClock
-from milecastle.app.threads import log_codec_for
-from milecastle.errors import InvalidRequest, MilecastleError, ResumeRefused
-from milecastle.model.checkpoint import CheckpointMetadata, to_datetime
+from milecastle.app.application import App, with_store
+from milecastle.app.runtime.children import delete_with_children
+from milecastle.app.runtime.clock import SystemClock
+from milecastle.app.runtime.threads import log_codec_for
+from milecastle.codec.deltas import LogCodec
+from milecastle.engine.tasks import outcome_row
+from milecastle.errors import InvalidRequest, MilecastleError, ResumeRefused, UnserializableState
+from milecastle.model.checkpoint import HOLDING, CheckpointMetadata, to_datetime
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
-from milecastle.ports.store import Store
+from milecastle.model.task import RunTask
+from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing.clock import ManualClock
-from milecastle.testing.crash_record import CourseRecord
-from milecastle.testing.simulator import Crashed, CrashPoint, Simulator
+from milecastle.testing.process import Crashed, CrashPoint
+from milecastle.testing.simulator import Simulator
 
-__all__ = ["Answer", "Course", "Courses"]
+TaskRow = tuple[ThreadKey, str]
+"""What a store keeps besides entries, by its name: ``2:task``, ``2?task/name``."""
+
+
+def encode_or_none(codec: LogCodec, values: dict[str, Any]) -> bytes | None:
+    """The bytes of a state, if it can be stored."""
+    try:
+        return codec.encode_state(values)
+    except UnserializableState:
+        return None
+
+
+class CourseRecord:
+    """A witness of a simulation. It outlives the crash, as a person at the screen does.
+
+    ``acknowledged`` holds, for each thread, the id of the first entry of each seq that the store
+    said is durable. ``wasted`` are tasks that ran although their result, or their step, was
+    durable; ``unsaved`` are those whose result was not durable when the engine started to wait
+    for others. ``done`` counts what was done to be recorded (``ctx.once``), by thread and row;
+    ``repeated`` is what was done again although its record was durable. ``changed`` are nodes that
+    changed a value of the state that they were given; these are looked for when ``watching``.
+    """
+
+    def __init__(self, codec: LogCodec, *, watching: bool) -> None:
+        self.runs: Counter[str] = Counter()
+        self.acknowledged: dict[ThreadKey, dict[int, str]] = {}
+        self.wasted: set[str] = set()
+        self.unsaved: set[str] = set()
+        self.done: Counter[TaskRow] = Counter()
+        self.repeated: set[str] = set()
+        self.changed: set[str] = set()
+        self._codec = codec
+        self._watching = watching
+        self._kept: dict[ThreadKey, set[str]] = {}
+        self._steps: dict[ThreadKey, int] = {}
+        self._told: list[tuple[str, TaskRow]] = []
+        self._given: tuple[dict[str, Any], bytes | None] = ({}, None)
+
+    def starting(self, task: RunTask) -> None:
+        """A task is about to run."""
+        self.runs[task.node] += 1
+        if task.run.thread is not None and self._is_durable(_row(task, task.run.thread)):
+            self.wasted.add(task.id)
+        if self._watching:
+            values = dict(task.state)
+            self._given = values, encode_or_none(self._codec, values)
+
+    def ended(self, task: RunTask) -> None:
+        """A task returned or raised; what it was given should be as it was."""
+        values, before = self._given
+        if self._watching and encode_or_none(self._codec, values) != before:
+            self.changed.add(task.node)
+
+    def told(self, task: RunTask) -> None:
+        """The engine is about to learn that one of several tasks ended well."""
+        if task.run.thread is not None:
+            self._told.append((task.id, _row(task, task.run.thread)))
+
+    def waiting(self) -> None:
+        """The engine waits for others: what was reported to it must be durable by now."""
+        told, self._told = self._told, []
+        self.unsaved.update(task for task, row in told if not self._is_durable(row))
+
+    def recording(self, batch: Batch) -> None:
+        """A node did something, and is about to have it recorded."""
+        for result in batch.results:
+            self.done[batch.key, result.task] += 1
+            if result.task in self._kept.get(batch.key, ()):
+                self.repeated.add(result.task)
+
+    def committed(self, batch: Batch) -> None:
+        """The store acknowledged a batch."""
+        key = batch.key
+        acknowledged = self.acknowledged.setdefault(key, {})
+        kept = self._kept.setdefault(key, set())
+        for entry in batch.entries:
+            acknowledged.setdefault(entry.seq, entry.id)
+            if entry.source not in HOLDING:
+                kept.clear()
+            if entry.source == "step":
+                self._steps[key] = entry.step
+        kept.update(result.task for result in batch.results)
+
+    def crashed(self) -> None:
+        """The process is gone, with everything it knew."""
+        self._told = []
+
+    def _is_durable(self, row: TaskRow) -> bool:
+        key, name = row
+        step = int(name.partition(":")[0])
+        return name in self._kept.get(key, ()) or step <= self._steps.get(key, 0)
+
+
+def _row(task: RunTask, key: ThreadKey) -> TaskRow:
+    return key, outcome_row(task.step, task.id)
+
 
 S = TypeVar("S")
 
@@ -49,7 +147,8 @@ class Course(msgspec.Struct, kw_only=True):
 
     ``kinds`` are the effects that it reached. ``result`` is what the last call that did not crash
     returned. ``answered`` are the questions whose answers were acknowledged, ``asked_again`` those
-    of them that were open later on. ``problem`` says why it did not come to an end.
+    of them that were open later on. ``again`` is what the call after the end returned, and
+    ``worked_again`` how many effects it had. ``problem`` says why it did not come to an end.
     """
 
     thread: str | ThreadKey
@@ -59,6 +158,8 @@ class Course(msgspec.Struct, kw_only=True):
     calls: int = 0
     crashed: bool = False
     result: Any = None
+    again: Any = None
+    worked_again: int = 0
     answered: list[str] = []
     asked_again: list[str] = []
     problem: str = ""
@@ -71,7 +172,7 @@ class Course(msgspec.Struct, kw_only=True):
 
 
 class Courses(Generic[S]):
-    """Runs courses of one app with one input, each in a thread of its own."""
+    """Runs courses of one app with one input, each in its own thread."""
 
     def __init__(
         self,
@@ -86,8 +187,8 @@ class Courses(Generic[S]):
     ) -> None:
         self._series = int.from_bytes(os.urandom(4))
         self._clock = ManualClock(SystemClock().now(), series=self._series)
-        self.store: Store = app.store or MemoryStore()
-        self.app = app.using(store=self.store, clock=self._clock, preserve=True)
+        self.store: Store = app.store if app.has_store else MemoryStore()
+        self.app = with_store(app, self.store, clock=self._clock, preserve=True)
         self._codec = log_codec_for(app.graph)
         self._input = self._codec.encode_state(app.graph.schema.read_input(input))
         self._thread = thread
@@ -113,10 +214,11 @@ class Courses(Generic[S]):
         begun = self._clock.now()
         try:
             self._go_to_the_end(simulator, course, most_calls)
+            self._call_again(simulator, course)
         except Exception as error:
             if point is None:
                 raise
-            course.problem = f"it could not go on: {_describe(error)}"
+            course.problem = f"it could not continue: {_describe(error)}"
         self._clock.advance((begun - self._clock.now()) / 1_000_000)  # all begin at one time
         return course
 
@@ -138,7 +240,19 @@ class Courses(Generic[S]):
                 course.record.crashed()
         head = next(self.app.history(course.thread, limit=1), None)
         if head is None or head.next:
-            raise InvalidRequest(f"it did not come to an end in {most_calls} calls")
+            raise InvalidRequest(f"it did not finish in {most_calls} calls")
+
+    def _call_again(self, simulator: Simulator[S], course: Course) -> None:
+        """Call with the input of a thread that ended. What that does is not to be crashed."""
+        before = len(simulator.kinds)
+        course.again = simulator.invoke(
+            self._codec.decode_state(self._input),
+            course.thread,
+            options=self._options,
+            config=self._config,
+        )
+        course.worked_again = len(simulator.kinds) - before
+        del simulator.kinds[before:]
 
     def _call(
         self, simulator: Simulator[S], course: Course, head: CheckpointMetadata | None
@@ -147,7 +261,7 @@ class Courses(Generic[S]):
         asking = [each for each in found.interrupts if each.asks] if found else []
         if found is None or found.status not in ("interrupted", "sleeping"):
             try:
-                # Decoded anew each time: a new process would share no values with the dead one.
+                # Decoded each time: a new process would share no values with the dead one.
                 self._invoke(simulator, course, self._codec.decode_state(self._input))
                 return
             except ResumeRefused:
@@ -168,10 +282,10 @@ class Courses(Generic[S]):
         simulator: Simulator[S],
         course: Course,
         input: Any,
-        given: Given = NOTHING_GIVEN,
+        answers: Mapping[str, Any] | None = None,
     ) -> None:
         course.result = simulator.invoke(
-            input, course.thread, options=self._options, config=self._config, given=given
+            input, course.thread, options=self._options, config=self._config, answers=answers
         )
 
     def _invoke_with_answers(
@@ -180,7 +294,7 @@ class Courses(Generic[S]):
         acknowledged = course.record.acknowledged.get(key, {})
         before = len(acknowledged)
         try:
-            self._invoke(simulator, course, None, Given(answers=answers))
+            self._invoke(simulator, course, None, answers)
         finally:
             if len(acknowledged) > before:
                 course.answered += answers
@@ -188,7 +302,7 @@ class Courses(Generic[S]):
     def _answer_to(self, found: Interrupt) -> Any:
         if self._answer is None:
             raise InvalidRequest(
-                f"node '{found.node}' asks a question: say answer=, a function that is given the "
+                f"node '{found.node}' asks a question: pass answer=, a function that takes the "
                 "interrupt and returns the answer"
             )
         return self._answer(found)
@@ -204,4 +318,6 @@ class Courses(Generic[S]):
 def _describe(error: Exception) -> str:
     """An error without anything that a user's code put into it."""
     name = type(error).__name__
-    return f"{name}: {error}" if isinstance(error, MilecastleError | AssertionError) else name
+    if isinstance(error, MilecastleError):
+        return f"{name}: {error.message} [{error.code}]"
+    return f"{name}: {error}" if isinstance(error, AssertionError) else name

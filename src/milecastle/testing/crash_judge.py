@@ -3,7 +3,7 @@
 Each course must end in the same state, along the same path, with a history that has no gap, with
 every acknowledged checkpoint in it, with no finished task run twice, no recorded step repeated,
 no answered question asked again, with no run left open and nothing left over of an unfinished step,
-in the threads of subgraphs as well.
+in the threads of subgraphs as well. Called again after the end, it returns that and runs nothing.
 Where not every step is saved, steps may be repeated, and the path is compared where it is known.
 """
 
@@ -13,17 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from milecastle.app.application import App
-from milecastle.app.children import children_of, is_child
-from milecastle.app.difference import difference
-from milecastle.app.threads import log_codec_for
+from milecastle.app.runtime.children import children_of, is_child
+from milecastle.app.runtime.difference import difference
+from milecastle.app.runtime.threads import log_codec_for
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
-from milecastle.testing.crash_course import Course
-from milecastle.testing.crash_record import CourseRecord, encode_or_none
+from milecastle.testing.crash_course import Course, CourseRecord, encode_or_none
 from milecastle.testing.crash_report import Mismatch
-
-__all__ = ["Judge"]
 
 S = TypeVar("S")
 
@@ -66,7 +63,9 @@ class Judge(Generic[S]):
         """Where the state that was returned, or the one that is stored, is not as expected."""
         if course.result is not None and course.result.status == "completed":
             yield from self._differences(course.result.state)
-        yield from self._differences(self._app.state(course.thread).state)
+        if not course.worked_again:
+            yield from self._differences(course.again.state)
+            yield from self._differences(self._app.state(course.thread).state)
 
     def _differences(self, found: S) -> Iterator[str]:
         if self._compare is not None:
@@ -94,12 +93,14 @@ class Judge(Generic[S]):
     def _problems(self, course: Course) -> Iterator[str]:
         reached = course.point.effect if course.point else 0
         if course.kinds[:reached] != self._calm.kinds[:reached] or course.crashed != bool(reached):
-            yield "the run took another way before the crash: it is not the same each time"
+            yield "the run took a different path before the crash: the graph is not deterministic"
         history = self._history(course)
         yield from _gaps(history)
         for key, acknowledged in course.record.acknowledged.items():
             yield from _lost(self._store, key, acknowledged)
-        if not self._is_same_path(_path(history)):
+        if course.worked_again or not course.again.reused:
+            yield "called again after completion, it ran again instead of returning its result"
+        elif not self._is_same_path(_path(history)):
             yield "the path through the graph differs"
         if self._saves_every_step:
             yield from _repeats(course.record, self._calm.record)
@@ -123,15 +124,15 @@ class Judge(Generic[S]):
 def _repeats(record: CourseRecord, calm: CourseRecord) -> Iterator[str]:
     if record.wasted:
         names = ", ".join(sorted(record.wasted))
-        yield f"the result of a finished task was committed, and it ran again: {names}"
+        yield f"the result of a finished task was committed, but the task ran again: {names}"
     if record.unsaved:
         names = ", ".join(sorted(record.unsaved))
-        yield f"a task finished beside others, and its result was not saved: {names}"
+        yield f"a parallel task finished, but its result was not saved: {names}"
     again = {row for (_, row), count in record.done.items() if count > 2} | record.repeated
     if again:
-        yield f"what was recorded was done again: {', '.join(sorted(again))}"
+        yield f"recorded side effects were repeated: {', '.join(sorted(again))}"
     if sum(record.done.values()) > sum(calm.done.values()) + 1:
-        yield "one crash repeated more than one thing that was to be done once"
+        yield "one crash repeated more than one side effect that should run once"
 
 
 def _leftovers(store: Store, key: ThreadKey) -> Iterator[str]:
@@ -141,7 +142,7 @@ def _leftovers(store: Store, key: ThreadKey) -> Iterator[str]:
             yield f"a run{whose} was left as '{run.status}'"
     chain = store.read(key)
     if chain is not None and chain.results:
-        yield f"results of tasks{whose} were left over"
+        yield f"results of tasks{whose} were not removed"
 
 
 def _gaps(history: list[CheckpointMetadata]) -> Iterator[str]:
@@ -154,7 +155,7 @@ def _lost(store: Store, key: ThreadKey, acknowledged: dict[int, str]) -> Iterato
     ids = {known.seq: known.id for known in store.history(key)}
     for seq, checkpoint_id in sorted(acknowledged.items()):
         if ids.get(seq) != checkpoint_id:
-            yield f"checkpoint {seq} was acknowledged and is lost"
+            yield f"checkpoint {seq} was acknowledged but lost"
 
 
 def _path(history: list[CheckpointMetadata]) -> _Path:

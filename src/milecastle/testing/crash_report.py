@@ -6,8 +6,6 @@ import msgspec
 
 from milecastle.testing.process import CrashPoint
 
-__all__ = ["CrashMismatch", "CrashReport", "Mismatch"]
-
 _SHOWN = 10
 _PATHS_SHOWN = 5
 

@@ -13,24 +13,9 @@ from typing import Any
 import msgspec.structs
 
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, TaskResult
-from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord
+from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.ports.store import Batch, Store
-
-__all__ = [
-    "FINGERPRINT",
-    "HARD_IDS",
-    "Writer",
-    "a_failure",
-    "a_key",
-    "a_result",
-    "a_run",
-    "an_entry",
-    "chain_of",
-    "make_id",
-    "state_of",
-]
 
 FINGERPRINT = "3f" * 16
 
@@ -185,7 +170,7 @@ class Writer:
     """Writes one thread with the pointers that it knows, and remembers what it wrote.
 
     ``entries`` is what the log must hold now, ``states`` the state at every seq, also at those
-    that were pruned. ``number`` tells the entries of several writers apart.
+    that were pruned. ``number`` distinguishes the entries of several writers.
     """
 
     def __init__(self, key: ThreadKey | None = None, number: int = 1) -> None:
@@ -224,7 +209,12 @@ class Writer:
         return msgspec.structs.replace(entry, **changes)
 
     def batch(self, *entries: Entry, **parts: Any) -> Batch:
-        """A batch of these entries, on top of the head that this writer knows."""
+        """A batch of these entries, on top of the head that this writer knows.
+
+        With run records it sets the thread's line in the index: that of the last of them.
+        """
+        if parts.get("runs"):
+            parts.setdefault("thread", ThreadInfo.of(parts["runs"][-1]))
         head = self.entries.get(self.head)
         head_id = head.id if head else None
         return Batch(key=self.key, head=self.head, head_id=head_id, entries=entries, **parts)
@@ -259,7 +249,7 @@ class Writer:
         self._base_seq, self._roll_seq = entry.base_seq, entry.roll_seq
 
     def prune(self, store: Store, cut: int) -> int:
-        """Prune the thread at ``cut``; this writer goes on with the pointers that it had."""
+        """Prune the thread at ``cut``; this writer continues with the pointers that it had."""
         rewritten = self.rewrite(cut)
         dropped = store.prune(self.key, head=self.head, cut=cut, rewritten=rewritten)
         self.entries.update((entry.seq, entry) for entry in rewritten)
@@ -287,4 +277,4 @@ class Writer:
         return self._tail + piece if kind == ROLLUP else piece
 
 
-_PARTS = ("results", "runs", "failure", "manifest")
+_PARTS = ("results", "runs", "failure", "manifest", "thread", "dequeues")

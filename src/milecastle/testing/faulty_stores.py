@@ -7,23 +7,21 @@ networks do. ``TornStore`` cheats: its commits are not atomic, and it says that 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import msgspec.structs
 
 from milecastle.errors import Unavailable
-from milecastle.model.checkpoint import Entry
-from milecastle.model.failure import Failure
+from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.pages import Page
 from milecastle.ports.store import Batch, Chain, Store
 
-__all__ = ["FailingStore", "Fault", "Part", "TornStore", "Volatile", "WrappedStore"]
-
 Fault = Literal["refused", "unknown", "cut", "dropped"]
-Part = Literal["entries", "results", "runs", "failure", "manifest"]
+Part = Literal["entries", "results", "runs", "failure", "manifest", "thread"]
 
-_PARTS: frozenset[Part] = frozenset({"entries", "results", "runs", "failure", "manifest"})
+_PARTS: frozenset[Part] = frozenset(get_args(Part))
 
 
 @runtime_checkable
@@ -58,6 +56,14 @@ class WrappedStore:
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, or ``None``."""
         return self._store.read(key, seq)
+
+    def head(self, key: ThreadKey) -> Entry | None:
+        """The newest entry without its payload, or ``None``."""
+        return self._store.head(key)
+
+    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
+        """The results that go with the head."""
+        return self._store.results(key)
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``."""
@@ -98,13 +104,52 @@ class WrappedStore:
         """The tenant's threads by thread id."""
         return self._store.threads(tenant, status=status, limit=limit, after=after)
 
+    def thread(self, key: ThreadKey) -> ThreadInfo | None:
+        """The line of one thread in the index, or ``None``."""
+        return self._store.thread(key)
+
+    def recent_threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads, the one whose line was committed last first."""
+        return self._store.recent_threads(tenant, status=status, limit=limit, after=after)
+
+    def waking_threads(
+        self,
+        tenant: str,
+        *,
+        until: int | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads that sleep, the one that wakes first first."""
+        return self._store.waking_threads(tenant, until=until, limit=limit, after=after)
+
+    def recent_runs(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[RunRecord]:
+        """The tenant's runs, the one that was first committed last first."""
+        return self._store.recent_runs(tenant, status=status, limit=limit, after=after)
+
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
         """A stored manifest, or ``None``."""
         return self._store.manifest(key, fingerprint)
 
-    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
         """Remove the thread."""
-        return self._store.delete(key, head=head)
+        return self._store.delete(key, head=head, head_id=head_id)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``."""
@@ -169,6 +214,16 @@ class TornStore(WrappedStore):
         """The chain of a checkpoint, as if all had been durable."""
         self._catch_up()
         return self._store.read(key, seq)
+
+    def head(self, key: ThreadKey) -> Entry | None:
+        """The head, as if all had been durable."""
+        self._catch_up()
+        return self._store.head(key)
+
+    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
+        """The results, as if all had been durable."""
+        self._catch_up()
+        return self._store.results(key)
 
     def history(
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None

@@ -6,8 +6,8 @@ Rules:
   makes (kind ``Record``). If it raises ``Crashed`` the process is dead: nothing more of it is
   written, whatever the code of a node that was running does with the exception that it meets.
 - Time is virtual. A node takes time by ``clock.advance``; what is over its timeout has timed out.
-- Which task runs first, which have ended and which of these the engine is told of, whether time
-  passes instead, follow from the random numbers that it is given.
+- Which task runs first, which have ended and which of these are reported to the engine, whether
+  time passes instead, follow from the random numbers that it is given.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from milecastle.app.calls import Call
-from milecastle.drivers.calling import call_task
+from milecastle.app.runtime.calls import PlannedRun
+from milecastle.drivers.calling import Calls, perform
+from milecastle.drivers.host import Host, HostServices
 from milecastle.engine.asking import Paused
+from milecastle.engine.context import RunningTask
 from milecastle.engine.effects import (
     AwaitTasks,
     Begin,
@@ -31,18 +33,16 @@ from milecastle.engine.effects import (
     Effect,
     Emit,
     Evaluate,
-    Finished,
+    Leave,
     Recall,
-    RunTask,
     StartTasks,
     Stopped,
 )
 from milecastle.engine.plan import Ending
 from milecastle.errors import InvalidRequest, NodeTimeout, RunCancelled, RunTimeout
+from milecastle.model.task import Finished, RunTask
 from milecastle.ports.store import Batch
 from milecastle.testing.clock import ManualClock
-
-__all__ = ["CrashPoint", "Crashed", "Gate", "Process", "When", "Witness"]
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Gate(Protocol):
 
 
 class Witness(Protocol):
-    """Is told what a simulation really does, whatever the engine learns of it."""
+    """Receives what a simulation really does, whatever the engine learns of it."""
 
     def starting(self, task: RunTask) -> None:
         """A task is about to run."""
@@ -100,7 +100,7 @@ class Witness(Protocol):
         ...
 
     def waiting(self) -> None:
-        """The engine waits for other tasks: what it was told of should be durable."""
+        """The engine waits for other tasks: what was reported to it should be durable."""
         ...
 
     def recording(self, batch: Batch) -> None:
@@ -112,26 +112,37 @@ class Witness(Protocol):
         ...
 
 
-class Process:
+class _Services(HostServices):
+    """What nodes record passes the gate."""
+
+    def __init__(self, host: Host, commit: Callable[[Batch], None]) -> None:
+        super().__init__(host)
+        self._record = commit
+
+    def commit(self, batch: Batch) -> None:
+        self._record(batch)
+
+
+class SimulatedProcess:
     """Performs the effects of one call. ``_ready`` ran already and nobody has heard of it."""
 
     def __init__(
         self,
-        call: Call,
+        planned: PlannedRun,
         *,
         random: Random,
         clock: ManualClock,
         gate: Gate,
         witness: Witness | None = None,
     ) -> None:
-        self._effects = call.effects
-        self._host = call.host
+        self._effects = planned.effects(_Services(planned.host, self._record))
+        self._host = planned.host
         self._random = random
         self._clock = clock
         self._gate = gate
         self._witness = witness
-        self._commit = call.host.commit
-        self._host.commit = self._record
+        self._calls = Calls((planned.plan.graph,), planned.host.ports, perform)
+        self._commit = planned.host.commit
         self._pending: list[RunTask] = []
         self._ready: list[Finished] = []
         self._runner = asyncio.Runner()
@@ -139,7 +150,7 @@ class Process:
         self._deadline: float | None = None
         if self._host.timeout is not None:
             self._deadline = clock.now() + self._host.timeout * 1_000_000
-        if call.is_async:
+        if planned.plan.graph.is_async:
             _refuse_running_loop()
 
     def go(self) -> Generator[str, None, Ending]:
@@ -174,10 +185,11 @@ class Process:
     def leave(self) -> None:
         """The process is gone. An engine that still wants something done would not get it."""
         self._runner.close()
+        self._calls.close()
         try:
             self._effects.close()
         except RuntimeError as error:
-            raise AssertionError("the engine asked for an effect after the crash") from error
+            raise AssertionError("the engine requested an effect after the crash") from error
 
     def _perform(self, effect: Effect) -> Any:
         match effect:
@@ -196,6 +208,8 @@ class Process:
                 return self._host.begin(effect)
             case Recall():
                 return effect.read()
+            case Leave():
+                effect.save(effect.ending, effect.results)
             case Evaluate():
                 return self._runner.run(_awaited(effect.function(effect.state)))
             case Commit():
@@ -219,7 +233,7 @@ class Process:
         self._survive(lambda: self._gate.after("Record", number))
 
     def _survive(self, passing: Callable[[], T]) -> T:
-        """Pass the gate from inside a node; whoever is dead stays dead."""
+        """Pass the gate from inside a node; a dead process stays dead."""
         if self._crashed is None:
             try:
                 return passing()
@@ -236,7 +250,7 @@ class Process:
             self._witness.waiting()
         if not (self._pending or self._ready):
             if until is None:
-                raise AssertionError("the engine waits, and nothing runs")
+                raise AssertionError("the engine is waiting, but nothing is running")
             return self._pass_time(until)
         if until is not None and choose(0, 1):
             return self._pass_time(until)
@@ -279,32 +293,32 @@ class Process:
                 self._witness.ended(task)
 
     def _timed(self, task: RunTask) -> Any:
-        began = self._clock.now()
+        began, running = self._clock.now(), self._calls.open(task)
         try:
-            returned = self._call(task)
+            returned = self._call(running)
         except Exception:
-            self._refuse_late(task, began)
+            self._refuse_late(running, began)
             raise
-        self._refuse_late(task, began)
+        self._refuse_late(running, began)
         return returned
 
-    def _call(self, task: RunTask) -> Any:
+    def _call(self, running: RunningTask) -> Any:
         context = copy_context()
-        returned = context.run(call_task, task)
-        if not task.node.is_async:
+        returned = context.run(perform, running)
+        if not running.node.is_async:
             return returned
         return self._runner.run(_awaited(returned), context=context)
 
-    def _refuse_late(self, task: RunTask, began: int) -> None:
-        """Raise ``NodeTimeout`` if the task took too long; who sends heartbeats is not idle."""
-        timeout = task.node.policy.timeout
+    def _refuse_late(self, running: RunningTask, began: int) -> None:
+        """Raise ``NodeTimeout`` if the task took too long; a node with heartbeats is not idle."""
+        timeout = running.node.policy.timeout
         if timeout is None:
             return
-        beats = task.context is not None and task.context.beat > 0
+        beats = running.made is not None and running.made.beat > 0
         limits = [timeout.run, None if beats else timeout.idle]
         seconds = min(limit for limit in [*limits, float("inf")] if limit is not None)
         if self._clock.now() - began > seconds * 1_000_000:
-            raise NodeTimeout(node=task.node.name, seconds=seconds)
+            raise NodeTimeout(node=running.node.name, seconds=seconds)
 
     def _check(self) -> None:
         """Raise ``Stopped`` if the run was asked to stop, or is out of virtual time."""
@@ -325,6 +339,6 @@ def _refuse_running_loop() -> None:
     except RuntimeError:
         return
     raise InvalidRequest(
-        "this graph has async functions and an event loop is already running here: simulate it "
-        "in a thread, await asyncio.to_thread(...)"
+        "this graph has async functions and an event loop is already running: simulate it in a "
+        "thread with await asyncio.to_thread(...)"
     )

@@ -18,8 +18,6 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 from milecastle.testing.entries import an_entry, make_id
 
-__all__ = ["Races", "race_in_tasks", "race_in_threads", "switching_often"]
-
 
 class Races(msgspec.Struct):
     """What came of some races on one thread: who won each seq, and how many were refused."""
@@ -103,7 +101,7 @@ async def race_in_tasks(store: Store, key: ThreadKey, *, races: int, writers: in
 
 
 def _summed(ledgers: list[Races]) -> Races:
-    """The outcome of all writers. Each kept its own, so that counting is no race itself."""
+    """The outcome of all writers. Each kept its own, so that counting is not a race itself."""
     first = ledgers[0]
     total = Races(first.key, first.writers, first.races, {})
     for ledger in ledgers:

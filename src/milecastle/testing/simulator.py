@@ -3,12 +3,12 @@
 Rules:
 
 - One seed, one course: which task of a step runs first, how many are done when the engine asks,
-  how many of these it is told of, and how much time has passed, all follow from the seed.
+  how many of these are reported to it, and how much time has passed, all follow from the seed.
 - A crash happens before an effect is performed, or after it and before the engine learns of it;
   what a node has recorded with ``ctx.once`` counts as an effect of the kind ``Record``. Then the
   run is abandoned, tasks that are not handed back are lost, a ``Volatile`` store loses its memory,
   and the next call finds what a new process would find.
-- Everything runs on the calling thread, async functions on an event loop of their own. Several
+- Everything runs on the calling thread, async functions on a separate event loop. Several
   calls that ``walk`` may be taken in turns, as processes that run at once.
 """
 
@@ -18,17 +18,16 @@ from collections.abc import Generator, Iterable, Mapping
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from milecastle.app.answering import NOTHING_GIVEN, UNANSWERED, Given
-from milecastle.app.application import App
-from milecastle.app.launching import Wish
-from milecastle.app.results import Result
+from milecastle.app.application import App, with_store
+from milecastle.app.portable.files import FilePath
+from milecastle.app.runtime.answering import UNANSWERED, Given
+from milecastle.app.runtime.calls import Call
+from milecastle.app.runtime.results import Result
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
 from milecastle.testing.clock import ManualClock
 from milecastle.testing.faulty_stores import Volatile
-from milecastle.testing.process import Crashed, CrashPoint, Process, When, Witness
-
-__all__ = ["CrashPoint", "Crashed", "Simulator", "Witness"]
+from milecastle.testing.process import Crashed, CrashPoint, SimulatedProcess, When, Witness
 
 S = TypeVar("S")
 
@@ -50,7 +49,8 @@ class Simulator(Generic[S]):
         witness: Witness | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.app = app.using(store=app.store, clock=self.clock)
+        self._store = app.store if app.has_store else None
+        self.app = with_store(app, self._store, clock=self.clock)
         self.kinds: list[str] = []
         self._random = Random(seed)  # noqa: S311 - repeatable choices, no secrets
         self._crashes = frozenset(crashes)
@@ -63,10 +63,20 @@ class Simulator(Generic[S]):
         *,
         options: ExecutionOptions | None = None,
         config: Any = None,
-        given: Given = NOTHING_GIVEN,
+        answer: Any = UNANSWERED,
+        answers: Mapping[str, Any] | None = None,
+        file: FilePath | None = None,
     ) -> Result[S]:
         """Like ``App.invoke``; ``Crashed`` if a crash was due on the way."""
-        walk = self.walk(input, thread, options=options, config=config, given=given)
+        walk = self.walk(
+            input,
+            thread,
+            options=options,
+            config=config,
+            answer=answer,
+            answers=answers,
+            file=file,
+        )
         while True:
             try:
                 next(walk)
@@ -84,8 +94,9 @@ class Simulator(Generic[S]):
         config: Any = None,
     ) -> Result[S]:
         """Like ``App.resume``; ``Crashed`` if a crash was due on the way."""
-        given = Given(answer=answer, answers=answers)
-        return self.invoke(None, thread, options=options, config=config, given=given)
+        return self.invoke(
+            None, thread, options=options, config=config, answer=answer, answers=answers
+        )
 
     def walk(
         self,
@@ -94,24 +105,33 @@ class Simulator(Generic[S]):
         *,
         options: ExecutionOptions | None = None,
         config: Any = None,
-        given: Given = NOTHING_GIVEN,
+        answer: Any = UNANSWERED,
+        answers: Mapping[str, Any] | None = None,
+        file: FilePath | None = None,
     ) -> Generator[str, None, Result[S]]:
         """``invoke``, one effect at a time. The first thing that it does is to look."""
-        wish = Wish(input=input, thread=thread, options=options, config=config, given=given)
+        call = Call(
+            input=input,
+            thread=thread,
+            options=options,
+            config=config,
+            given=Given(answer=answer, answers=answers),
+            file=file,
+        )
         app = self.app
-        call = app.begin(wish)
-        if isinstance(call, Result):
-            return call
+        planned = app.__runner__.begin(call)
+        if isinstance(planned, Result):
+            return planned
         yield "Look"
-        process = Process(
-            call, random=self._random, clock=self.clock, gate=self, witness=self._witness
+        process = SimulatedProcess(
+            planned, random=self._random, clock=self.clock, gate=self, witness=self._witness
         )
         try:
             ending = yield from process.go()
         except Crashed:
             self._begin_anew()
             raise
-        return app.conclude(call, ending)
+        return app.__runner__.conclude(planned, ending)
 
     def before(self, kind: str) -> int:
         """The gate before an effect: count it, and crash if that is due."""
@@ -129,7 +149,7 @@ class Simulator(Generic[S]):
             raise Crashed(point, self.kinds[number - 1])
 
     def _begin_anew(self) -> None:
-        store: object = self.app.store
+        store: object = self._store
         if isinstance(store, Volatile):
             store.crash()
-        self.app = self.app.using(store=self.app.store, clock=self.clock)
+        self.app = with_store(self.app, self._store, clock=self.clock)

@@ -14,16 +14,12 @@ Each test names the rule of ``milecastle.ports.store`` that it checks.
 
 from __future__ import annotations
 
-from milecastle.testing.contract_appending import AppendingClauses
-from milecastle.testing.contract_following import FollowingClauses
+from milecastle.testing.contract_appending import AppendingClauses, RacingClauses
 from milecastle.testing.contract_keeping import KeepingClauses
-from milecastle.testing.contract_listing import ListingClauses
-from milecastle.testing.contract_racing import RacingClauses
-from milecastle.testing.contract_reading import ReadingClauses
+from milecastle.testing.contract_listing import ListingClauses, RecencyClauses
+from milecastle.testing.contract_reading import FollowingClauses, ReadingClauses
 from milecastle.testing.contract_removing import RemovingClauses
 from milecastle.testing.contract_tenants import TenantClauses
-
-__all__ = ["StoreContract", "clauses"]
 
 
 class StoreContract(
@@ -31,6 +27,7 @@ class StoreContract(
     KeepingClauses,
     ReadingClauses,
     ListingClauses,
+    RecencyClauses,
     FollowingClauses,
     TenantClauses,
     RemovingClauses,

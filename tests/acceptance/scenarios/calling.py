@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from milecastle import App, Command, Event, ExecutionError, Result, Store, ThreadKey
 from milecastle.testing import Crashed, CrashPoint, ManualClock, Simulator
-from tests.acceptance.running import made_async
+from tests.acceptance.running import Runner, Thread, made_async
 
 KEY = ThreadKey("default", "t")
 
@@ -24,23 +23,27 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 COLOURS: dict[str, Paint] = {"sync nodes": plain, "async nodes": made_async}
 
 
-class Caller:
+class Caller(Runner):
     """Calls an app from plain code or from an event loop; the thread is ``t`` unless given."""
 
-    def __init__(self, *, on_loop: bool) -> None:
-        self.on_loop = on_loop
-
     def invoke(
-        self, app: App[Any], input: Any, thread: str | None = "t", **named: Any
+        self, app: App[Any], input: Any, thread: Thread | None = "t", **named: Any
     ) -> Result[Any]:
-        if self.on_loop:
-            return asyncio.run(app.ainvoke(input, thread, **named))
-        return app.invoke(input, thread, **named)
+        return super().invoke(app, input, thread, **named)
 
-    def resume(self, app: App[Any], thread: str = "t", **named: Any) -> Result[Any]:
-        if self.on_loop:
-            return asyncio.run(app.aresume(thread, **named))
-        return app.resume(thread, **named)
+    def resume(self, app: App[Any], thread: Thread = "t", **named: Any) -> Result[Any]:
+        return super().resume(app, thread, **named)
+
+    def stream(
+        self,
+        app: App[Any],
+        input: Any,
+        thread: Thread | None = "t",
+        *,
+        until: Callable[[Event], bool] = lambda event: False,
+        **named: Any,
+    ) -> list[Event]:
+        return super().stream(app, input, thread, until=until, **named)
 
     def fails(self, app: App[Any], input: Any, thread: str = "t", **named: Any) -> ExecutionError:
         """What a run that must fail raised; without an input it is resumed."""
@@ -52,44 +55,6 @@ class Caller:
         except ExecutionError as error:
             return error
         raise AssertionError("the run did not fail")
-
-    def stream(
-        self,
-        app: App[Any],
-        input: Any,
-        thread: str = "t",
-        *,
-        until: Callable[[Event], bool] = lambda event: False,
-        **named: Any,
-    ) -> list[Event]:
-        """The events up to and with the first for which ``until`` holds; then nobody reads."""
-        if self.on_loop:
-            return asyncio.run(_read(app, input, thread, until, named))
-        seen: list[Event] = []
-        events: Any = app.stream(input, thread, **named)
-        for event in events:
-            seen.append(event)
-            if until(event):
-                events.close()
-                break
-        return seen
-
-
-async def _read(
-    app: App[Any],
-    input: Any,
-    thread: str,
-    until: Callable[[Event], bool],
-    named: dict[str, Any],
-) -> list[Event]:
-    seen: list[Event] = []
-    events: Any = app.astream(input, thread, **named)
-    async for event in events:
-        seen.append(event)
-        if until(event):
-            await events.aclose()
-            break
-    return seen
 
 
 class Calls:

@@ -20,10 +20,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     stores.close()
 
 
-@pytest.fixture(params=[False, True], ids=["blocking", "asynchronous"])
+@pytest.fixture(params=["blocking", "asynchronous"])
 def call(request: pytest.FixtureRequest) -> Caller:
     """Calls an app, from plain code and from an event loop."""
-    return Caller(on_loop=request.param)
+    return Caller(request.param)
 
 
 @pytest.fixture(params=list(COLOURS.values()), ids=list(COLOURS))

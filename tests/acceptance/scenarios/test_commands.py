@@ -20,6 +20,7 @@ from milecastle import (
     Store,
     append,
 )
+from milecastle.stores.memory import MemoryStore
 from tests.acceptance.running import always
 from tests.acceptance.scenarios.calling import Caller, Calls, Paint, leading, of_state
 
@@ -72,26 +73,99 @@ def test_an_annotation_declares_where_a_command_leads(call: Caller, store: Store
     assert call.invoke(trip(first, store), {})["way"] == ["c"]
 
 
-def test_a_target_that_was_not_declared_is_refused_and_nothing_is_skipped(
-    call: Caller, store: Store, paint: Paint
+NOWHERE: dict[str, Any] = {
+    "name": "nowhere",
+    "list": ["c", "nowhere"],
+    "Send": Send("nowhere", {"n": 1}),
+    "Send to a deferred node": Send("late", {"n": 1}),
+}
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
+@pytest.mark.parametrize("target", NOWHERE)
+def test_node_that_leads_nowhere_is_repeated_when_it_is_fixed(
+    call: Caller, store: Store, paint: Paint, target: str, beside: bool
 ) -> None:
-    where, calls = ["nowhere"], Calls()
+    """Nothing of its step is stored, so the fixed node runs again; its sibling does not.
+
+    Seen to fail: the step was stored with the target, and no fix of the node could change it.
+    """
+    where, calls = [NOWHERE[target]], Calls()
 
     def first(state: Trip) -> Command[Any]:
         calls("first")
         return Command(update={"n": 1}, goto=where[0])
 
-    app = trip(paint(first), store, goto=["c"])
-    with pytest.raises(RoutingError, match="did not declare"):
+    def other(state: Trip) -> dict[str, Any]:
+        calls("other")
+        return {"way": ["other"]}
+
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    graph.add_node("first", paint(first), goto=["c", "late"])
+    graph.add_node("c", stop("c"))
+    graph.add_node("late", stop("late"), defer=True)
+    graph.add_edges(START, "first")
+    graph.add_edge("c", END)
+    graph.add_edge("late", END)
+    if beside:
+        graph.add_node("other", paint(other))
+        graph.add_edges(START, "other", END)
+    app = graph.compile(store=store)
+    with pytest.raises(RoutingError):
         call.invoke(app, {"n": 0})
-    assert app.state("t").status == "failed"
-    assert app.state("t").state.get("n") == 1
-    with pytest.raises(RoutingError, match="did not declare"):
+    with pytest.raises(RoutingError):
         call.resume(app)
-    assert calls.count("first") == 1
+    snapshot = app.state("t")
+    assert (snapshot.status, snapshot.state.get("n")) == ("failed", 0)
+    where[0] = "c"
+    assert call.resume(app)["way"] == [*(["other"] if beside else []), "c"]
+    assert (calls.count("first"), calls.count("other")) == (3, int(beside))
 
 
-def test_a_declared_target_that_is_no_node_is_found_when_compiling() -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
+@pytest.mark.parametrize("kind", ["command", "list of sends", "send"])
+@pytest.mark.parametrize("held", ["text", 5, None, [("way", "c")]], ids=lambda held: str(held))
+def test_send_without_a_dict_is_refused_and_the_fixed_node_runs_again(
+    call: Caller, kind: str, held: Any, beside: bool
+) -> None:
+    """Broken on purpose: ``_targets`` checks nothing; a ``ValueError`` of ``dict()`` was raised."""
+    send = Send("c", held)
+    returned: list[Any] = [
+        {"command": Command(goto=[send]), "list of sends": [send], "send": send}[kind],
+        leading("c"),
+    ]
+    refused_then_fixed(call, returned, beside, "holds")
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
+@pytest.mark.parametrize("target", [5, None, ("c", 1), ["c"], leading("c")])
+def test_target_that_is_neither_name_nor_send_is_refused_and_the_fixed_node_runs_again(
+    call: Caller, target: Any, beside: bool
+) -> None:
+    """It was stored with the step: each resume raised ``TypeError``, also with the node fixed.
+
+    Broken on purpose: ``_targets`` checks nothing.
+    """
+    refused_then_fixed(call, [Command(goto=["c", target]), leading("c")], beside, "goto= holds")
+
+
+def refused_then_fixed(call: Caller, returned: list[Any], beside: bool, match: str) -> None:
+    """A node returns what cannot be followed, and after that what can."""
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    graph.add_node("first", of_state(lambda state: returned.pop(0)), goto=["c"])
+    graph.add_node("c", stop("c"))
+    graph.add_edge(START, "first")
+    graph.add_edge("c", END)
+    if beside:
+        graph.add_node("b", stop("b"))
+        graph.add_edges(START, "b", END)
+    app = graph.compile(store=MemoryStore())
+    with pytest.raises(InvalidUpdate, match=match):
+        call.invoke(app, {})
+    assert call.resume(app)["way"] == (["b", "c"] if beside else ["c"])
+
+
+def test_declared_target_that_is_not_a_node_is_found_when_compiling() -> None:
     with pytest.raises(DefinitionError, match="MC110"):
         trip(stop("first"), None, goto=["c", "nowhere"])
 

@@ -111,7 +111,7 @@ def test_a_deferred_join_in_a_loop_runs_once_each_time_round(call: Caller, store
     graph.add_node("join", stop("join"), defer=True)
     graph.add_edges(START, "start", "a", "join")
     graph.add_edges("start", "b1", "b2", "join")
-    graph.add_edge("join", "start", when=lambda state: state["n"] < 3)
+    graph.add_edge("join", "start", when=lambda state: state.get("n", 0) < 3)
     graph.add_edge("join", END)
     result = call.invoke(graph.compile(store=store), {"n": 0})
     assert result["way"] == ["a", "b1", "b2", "join"] * 3

@@ -67,7 +67,7 @@ def in_order(count: int) -> list[str]:
 
 
 @pytest.mark.requirement("G7", api="StateGraph.map")
-def test_updates_are_applied_in_the_order_of_the_items_whoever_ends_first(
+def test_updates_are_applied_in_the_order_of_the_items_whichever_ends_first(
     call: Caller, store: Store, paint: Paint
 ) -> None:
     def slow_first(state: Any) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def test_a_process_that_dies_in_a_fan_out_repeats_at_most_what_was_in_flight(
 
 
 @pytest.mark.requirement("G7", api="StateGraph.map")
-def test_an_empty_list_goes_on_as_if_the_node_had_run(call: Caller, store: Store) -> None:
+def test_empty_list_continues_as_if_the_node_had_run(call: Caller, store: Store) -> None:
     graph: StateGraph[Work] = StateGraph(Work)
     graph.add_node("start", of_state(lambda state: None))
     graph.add_node("each", told)
@@ -241,7 +241,7 @@ def test_an_empty_list_goes_on_as_if_the_node_had_run(call: Caller, store: Store
 def test_a_map_may_begin_the_graph(call: Caller, store: Store) -> None:
     graph: StateGraph[Work] = StateGraph(Work)
     graph.add_node("each", told)
-    graph.map(START, "each", over=lambda state: state["items"][:2], item="item")
+    graph.map(START, "each", over=lambda state: state.get("items", [])[:2], item="item")
     graph.add_edge("each", END)
     app = graph.compile(store=store)
     assert call.invoke(app, {"items": [0, 1, 2]})["done"] == in_order(2)

@@ -160,7 +160,7 @@ def test_a_question_in_a_loop_is_a_new_one_each_time(call: Caller, store: Store)
         "ask", of_state(lambda state: {"n": state["n"] + interrupt("more?", answer=int)})
     )
     graph.add_edge(START, "ask")
-    graph.add_edge("ask", END, when=lambda state: state["n"] >= 3)
+    graph.add_edge("ask", END, when=lambda state: state.get("n", 0) >= 3)
     graph.add_edge("ask", "ask")
     app = graph.compile(store=store)
     first = ids(call.invoke(app, {"n": 0}))["more?"]
@@ -206,7 +206,7 @@ def test_a_node_that_asks_is_run_again_from_its_top_and_that_is_seen(
     assert result.run_id == run_id
     assert attempts == [1, 2]
     starts = [event for event in recorder.events if event.type == "node_start"]
-    assert [event.data.get("attempt", 1) for event in starts] == [1, 2]
+    assert [event.attempt for event in starts] == [1, 2]
 
 
 # ---- types

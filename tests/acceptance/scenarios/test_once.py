@@ -212,7 +212,7 @@ def test_names_are_of_one_task_and_one_step(call: Caller, store: Store) -> None:
     graph.add_node("also", shop.sync)
     graph.add_edges(START, "count", "pay")
     graph.add_edge("count", "also")
-    graph.add_edge("pay", "count", when=lambda state: state["n"] < 2)
+    graph.add_edge("pay", "count", when=lambda state: state.get("n", 0) < 2)
     graph.add_edge("pay", END)
     graph.add_edge("also", END)
     result = call.invoke(graph.compile(store=store), {"n": 0})
@@ -260,7 +260,7 @@ def test_a_subgraph_records_for_itself(call: Caller, store: Store) -> None:
     assert len(set(shop.keys)) == 2
 
 
-def test_a_fork_has_keys_of_its_own(call: Caller, store: Store) -> None:
+def test_fork_has_its_own_keys(call: Caller, store: Store) -> None:
     shop = Shop(asks_once)
     app = one(shop.sync, store)
     call.invoke(app, {})
@@ -298,6 +298,6 @@ def test_without_a_store_an_effect_is_done_once_a_run(call: Caller, colour: str)
 def test_no_crash_after_the_record_repeats_the_effect() -> None:
     shop = Shop()
     report = crash_everywhere(one(shop.sync, MemoryStore()), {}, compare=lambda a, b: True)
-    # Once undisturbed and once for each crash, each on a thread of its own; and once more for the
+    # Once undisturbed and once for each crash, each on a separate thread; and again for the
     # one crash that falls between the effect and its record.
     assert shop.calls.count("charge") == report.crashes + 2

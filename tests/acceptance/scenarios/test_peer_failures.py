@@ -82,7 +82,7 @@ def until(holds: Callable[[], bool]) -> None:
         sleep(0.002)
 
 
-def test_of_two_runs_on_one_thread_one_wins_and_the_other_is_told(
+def test_of_two_runs_on_one_thread_one_wins_and_the_other_gets_conflict(
     call: Caller, store: Store, paint: Paint
 ) -> None:
     others, calls = list[Any](), Calls()
@@ -90,7 +90,7 @@ def test_of_two_runs_on_one_thread_one_wins_and_the_other_is_told(
     def node(state: Any) -> dict[str, Any]:
         calls("node")
         if calls.count("node") == 1:
-            beside(others, lambda: call.invoke(app, {"n": 1}))
+            beside(others, lambda: call.invoke(app, {"n": 1}, take_over=True))
             return {"log": ["of the first"]}
         return {"log": ["of the second"]}
 
@@ -112,7 +112,7 @@ def test_of_two_runs_in_one_fan_out_one_wins_and_no_result_is_lost(
     def each(state: Any) -> dict[str, Any]:
         calls(state["item"])
         if state["item"] == 4 and calls.count(4) == 1:
-            beside(others, lambda: call.invoke(app, {"n": 1}))
+            beside(others, lambda: call.invoke(app, {"n": 1}, take_over=True))
         return {"log": [str(state["item"])]}
 
     graph: StateGraph[Talk] = StateGraph(Talk)
@@ -122,7 +122,7 @@ def test_of_two_runs_in_one_fan_out_one_wins_and_no_result_is_lost(
     app = graph.compile(store=store)
     with pytest.raises(Conflict):
         call.invoke(app, {"n": 1})
-    until(lambda: bool(others))  # the first run may be told before the second has ended
+    until(lambda: bool(others))  # the first run may be reported before the second has ended
     assert others[0]["log"] == ["0", "1", "2", "3", "4"]
     assert app.state("t").state.get("log") == ["0", "1", "2", "3", "4"]
     assert calls.count(0) == 1  # it was on record when the second run came
@@ -210,7 +210,7 @@ def test_a_node_renamed_inside_a_subgraph_that_waits_is_refused(call: Caller, st
     call.invoke(parent("review"), {})
     with pytest.raises(MilecastleError, match=r"review|failed"):
         call.resume(parent("approve"), answer="yes")
-    result = call.resume(parent("review"))
+    result = call.resume(parent("review"), answer="yes")
     assert result["log"] == ["a", "b", "said yes"]
 
 

@@ -79,7 +79,7 @@ def test_a_node_is_tried_again_until_it_works(call: Caller, store: Store, paint:
 
 
 @pytest.mark.requirement("X6", api="Retry")
-def test_after_the_last_attempt_the_run_fails_and_a_resume_counts_anew(
+def test_after_the_last_attempt_the_run_fails_and_a_resume_counts_again(
     call: Caller, store: Store, paint: Paint
 ) -> None:
     breaking = Breaking(4)
@@ -124,7 +124,7 @@ def test_an_update_that_does_not_fit_is_not_tried_again(call: Caller, store: Sto
     assert calls.count("typo") == 1
 
 
-def test_a_retry_is_told_as_an_event(call: Caller, store: Store) -> None:
+def test_retry_emits_an_event(call: Caller, store: Store) -> None:
     recorder, breaking = Recorder(), Breaking(2)
     graph: StateGraph[Work] = StateGraph(Work)
     graph.add_node("work", breaking.node, retry=NOW)
@@ -185,7 +185,7 @@ def test_items_of_a_fan_out_that_are_tried_at_the_same_moment_do_not_mix_up() ->
         assert sim.invoke({}, "t")["log"] == [str(number) for number in range(12)]
 
 
-def test_a_question_is_no_attempt_that_failed(call: Caller, store: Store, paint: Paint) -> None:
+def test_question_is_not_a_failed_attempt(call: Caller, store: Store, paint: Paint) -> None:
     def asks(state: Any) -> dict[str, Any]:
         return {"log": [interrupt(str(n), answer=str) for n in range(4)]}
 
@@ -224,7 +224,7 @@ def test_attempts_are_counted_over_crashes(call: Caller, store: Store, deaths: i
 
 
 @pytest.mark.requirement("X6", api="Retry")
-def test_a_node_that_kills_its_process_is_not_tried_for_ever(call: Caller, store: Store) -> None:
+def test_node_that_kills_its_process_is_not_retried_forever(call: Caller, store: Store) -> None:
     breaking = Breaking(0)
     app = one(breaking.node, store, retry=NOW)
     for _ in range(3):
@@ -330,7 +330,7 @@ def test_a_fallback_that_is_cut_short_still_knows_why(call: Caller, store: Store
     assert call.resume(app)["log"] == ["work"]
 
 
-def test_one_fallback_for_items_that_failed_while_the_others_go_on(
+def test_one_fallback_for_failed_items_while_the_others_continue(
     call: Caller, store: Store
 ) -> None:
     def each(state: Any) -> dict[str, Any]:
@@ -340,15 +340,15 @@ def test_one_fallback_for_items_that_failed_while_the_others_go_on(
 
     graph: StateGraph[Work] = StateGraph(Work)
     graph.add_node("each", each, on_error="mend")
-    graph.add_node("mend", of_state(lambda state: {"log": ["mended"]}))
+    graph.add_node("mend", of_state(lambda state: {"log": ["fixed"]}))
     graph.add_node("join", of_state(lambda state: {"log": ["joined"]}), defer=True)
     graph.map(START, "each", over=lambda state: range(4), item="item")
     graph.add_edges("each", "join", END)
     graph.add_edge("mend", "join")
-    assert call.invoke(graph.compile(store=store), {})["log"] == ["0", "2", "mended", "joined"]
+    assert call.invoke(graph.compile(store=store), {})["log"] == ["0", "2", "fixed", "joined"]
 
 
-def test_a_fallback_that_is_no_node_is_found_when_compiling() -> None:
+def test_fallback_that_is_not_a_node_is_found_when_compiling() -> None:
     graph: StateGraph[Work] = StateGraph(Work)
     graph.add_node("work", Breaking(0).node, on_error="nowhere")
     graph.add_edges(START, "work", END)
@@ -431,7 +431,7 @@ def test_a_cancelled_fan_out_starts_no_more_items(call: Caller, store: Store) ->
     assert len(calls.made) >= 50
 
 
-def test_a_subgraph_beside_a_node_that_fails_is_stopped_and_goes_on_later(
+def test_subgraph_beside_a_failing_node_is_stopped_and_continues_later(
     call: Caller, store: Store
 ) -> None:
     calls, gate, breaking = Calls(), threading.Event(), Breaking(1)

@@ -21,7 +21,7 @@ from milecastle import (
     append,
     interrupt,
 )
-from milecastle.testing import ManualClock
+from milecastle.testing import ManualClock, with_store
 from tests.acceptance.scenarios.calling import (
     Caller,
     Calls,
@@ -54,7 +54,7 @@ def side_by_side(store: Store, clock: ManualClock, **nodes: Any) -> App[Any]:
         graph.add_node(name, node)
         graph.add_edge(START, name)
         graph.add_edge(name, END)
-    return graph.compile(store=store).using(store=store, clock=clock)
+    return with_store(graph.compile(store=store), store, clock=clock)
 
 
 def sleeper(until: Any, calls: Calls | None = None, name: str = "awake") -> Any:
@@ -84,7 +84,7 @@ def test_a_run_sleeps_until_its_time_and_refuses_to_be_woken_before(
     assert (head.status, head.wake_at, head.next) == ("sleeping", wakes, ("a",))
     clock.advance(3599)
     before = everything(app)
-    with pytest.raises(ResumeRefused, match="sleeps until"):
+    with pytest.raises(ResumeRefused, match="sleeping until"):
         call.resume(app)
     assert everything(app) == before
     assert call.invoke(app, {}).status == "sleeping"  # the same input: it sleeps on
@@ -94,7 +94,7 @@ def test_a_run_sleeps_until_its_time_and_refuses_to_be_woken_before(
     assert (result.status, result["log"], result.wake_at) == ("completed", ["awake"], None)
 
 
-def test_the_run_record_tells_when_to_wake(call: Caller, store: Store, clock: ManualClock) -> None:
+def test_run_record_says_when_to_wake(call: Caller, store: Store, clock: ManualClock) -> None:
     app = side_by_side(store, clock, a=sleeper(60))
     run_id = call.invoke(app, {}).run_id
     (found,) = store.threads("default", status="sleeping", limit=5)
@@ -211,7 +211,7 @@ def test_a_run_that_waits_for_a_person_and_for_a_time_takes_either(
     assert call.resume(app, "u")["log"] == ["early", "awake"]
 
 
-def test_a_sleep_is_no_attempt_that_failed(call: Caller, store: Store, clock: ManualClock) -> None:
+def test_sleep_is_not_a_failed_attempt(call: Caller, store: Store, clock: ManualClock) -> None:
     def node(state: Any, ctx: Context) -> dict[str, Any]:
         for _ in range(4):
             ctx.sleep(10)
@@ -220,7 +220,7 @@ def test_a_sleep_is_no_attempt_that_failed(call: Caller, store: Store, clock: Ma
     graph: StateGraph[Night] = StateGraph(Night)
     graph.add_node("a", node, retry=Retry(attempts=2, delay=0))
     graph.add_edges(START, "a", END)
-    app = graph.compile(store=store).using(store=store, clock=clock)
+    app = with_store(graph.compile(store=store), store, clock=clock)
     result = call.invoke(app, {})
     for _ in range(4):
         assert result.status == "sleeping"
@@ -229,7 +229,7 @@ def test_a_sleep_is_no_attempt_that_failed(call: Caller, store: Store, clock: Ma
     assert result["log"] == ["done"]
 
 
-def test_whoever_goes_back_to_before_the_sleep_need_not_wait(
+def test_going_back_to_before_the_sleep_needs_no_wait(
     call: Caller, store: Store, clock: ManualClock
 ) -> None:
     calls = Calls()
@@ -237,7 +237,7 @@ def test_whoever_goes_back_to_before_the_sleep_need_not_wait(
     graph.add_node("first", of_state(lambda state: calls("first")))
     graph.add_node("sleep", sleeper(100, calls))
     graph.add_edges(START, "first", "sleep", END)
-    app = graph.compile(store=store).using(store=store, clock=clock)
+    app = with_store(graph.compile(store=store), store, clock=clock)
     call.invoke(app, {})
     app.fork("t", 1)
     result = call.resume(app)
@@ -259,7 +259,7 @@ def test_a_fork_of_a_sleeping_run_sleeps_until_the_same_time(
     assert call.resume(app)["log"] == ["awake"]
 
 
-def test_a_fork_of_a_run_whose_subgraph_sleeps_runs_a_subgraph_of_its_own(
+def test_fork_of_a_run_whose_subgraph_sleeps_runs_its_own_subgraph(
     call: Caller, store: Store, clock: ManualClock
 ) -> None:
     inner: StateGraph[Night] = StateGraph(Night)
@@ -313,7 +313,7 @@ def test_a_subgraph_that_waits_for_a_person_and_for_a_time_takes_either(
     assert call.resume(app, "u", answer="late")["log"] == ["late", "awake"]
 
 
-def test_whoever_slept_and_is_done_does_not_let_a_run_go_on_without_its_answer(
+def test_finished_sleep_does_not_continue_a_run_without_its_answer(
     call: Caller, store: Store, clock: ManualClock
 ) -> None:
     def asks(state: Any) -> dict[str, Any]:
@@ -327,3 +327,64 @@ def test_whoever_slept_and_is_done_does_not_let_a_run_go_on_without_its_answer(
     with pytest.raises(ResumeRefused, match="waits for an answer"):
         call.resume(app)
     assert everything(app) == before
+
+
+class Hurrying(ManualClock):
+    """A clock that moves whenever it is read: as if each moment of a run took a second."""
+
+    def now(self) -> int:
+        self.advance(1)
+        return super().now()
+
+
+def test_sleep_that_passes_before_it_is_saved_is_still_a_sleep(call: Caller, store: Store) -> None:
+    """Seen to fail: without a time the thread was ``interrupted``, and no worker woke it."""
+
+    def naps(state: Night, ctx: Context) -> dict[str, Any]:
+        ctx.sleep(0.5)
+        return {"log": ["woken"]}
+
+    graph = StateGraph(Night)
+    graph.add_node("naps", naps)
+    graph.add_edges(START, "naps", END)
+    app = with_store(graph.compile(), store, clock=Hurrying())
+    resting = call.invoke(app, {"log": []}, "t")
+    assert resting.status == "sleeping"
+    assert resting.wake_at is not None
+    (info,) = app.threads()
+    assert (info.status, info.wake_at is None) == ("sleeping", False)
+    assert call.resume(app, "t").status == "completed"
+
+
+def test_sibling_whose_time_comes_while_another_runs_is_not_forgotten(
+    call: Caller, store: Store, clock: ManualClock
+) -> None:
+    """Seen to fail: its time had passed when the step was saved, so the thread had none."""
+
+    def short(state: Night, ctx: Context) -> dict[str, Any]:
+        ctx.sleep(10)
+        clock.advance(60)  # it takes so long that the other one's time comes
+        interrupt("and now?")
+        return {"log": ["short"]}
+
+    def long(state: Night, ctx: Context) -> dict[str, Any]:
+        ctx.sleep(20)
+        return {"log": ["long"]}
+
+    graph = StateGraph(Night)
+    graph.add_node("short", short)
+    graph.add_node("long", long)
+    for name in ("short", "long"):
+        graph.add_edge(START, name)
+        graph.add_edge(name, END)
+    app = with_store(graph.compile(), store, clock=clock)
+    call.invoke(app, {"log": []}, "t")
+    clock.advance(11)
+    waiting = call.resume(app, "t")
+    assert waiting.status == "interrupted"
+    assert waiting.wake_at is not None
+    (info,) = app.threads()
+    assert info.wake_at is not None
+    again = call.resume(app, "t")  # without an answer: the other one runs
+    assert (again.status, again.wake_at) == ("interrupted", None)
+    assert call.resume(app, "t", answer="done").state["log"] == ["short", "long"]

@@ -155,7 +155,7 @@ def test_each_task_of_a_fan_out_keeps_its_own_order(
         assert mine == list(range(20))
     ended: set[str] = set()
     for event in events:
-        task = event.data.get("task", "")
+        task = event.task or ""
         assert event.type != "emit" or task not in ended
         if event.type == "update":
             ended.add(task)
@@ -218,7 +218,6 @@ def test_a_question_and_a_sleep_end_the_stream_with_an_event(call: Caller, store
 
 
 def app_store(app: App[Any]) -> Store:
-    assert app.store is not None
     return app.store
 
 
@@ -264,7 +263,7 @@ def test_a_slow_reader_bounds_how_far_a_node_is_ahead(call: Caller, colour: str)
 
 
 @pytest.mark.parametrize("count", [2, 70, 400])
-def test_whoever_stops_reading_ends_the_run_at_its_last_commit(
+def test_reader_that_stops_ends_the_run_at_the_last_commit(
     call: Caller, store: Store, colour: str, count: int
 ) -> None:
     before = threading.enumerate()
@@ -286,7 +285,7 @@ def test_whoever_stops_reading_ends_the_run_at_its_last_commit(
     assert call.resume(app)["log"] == ["a", "chatted", "b"]
 
 
-def test_every_task_that_waits_to_be_read_is_let_go(
+def test_every_task_that_waits_to_be_read_is_released(
     call: Caller, store: Store, colour: str
 ) -> None:
     before = threading.enumerate()
@@ -407,17 +406,17 @@ def test_a_subgraph_is_left_in_order_as_well(call: Caller, store: Store) -> None
     assert calls.count("first") == 1
 
 
-# ---- who reads is not in the node
+# ---- the reader is not in the node
 
 
-def test_who_reads_a_stream_is_outside_of_the_nodes_that_ran() -> None:
+def test_reader_of_a_stream_is_outside_of_the_nodes_that_ran() -> None:
     app = line(MemoryStore(), says("a"), says("b"))
     for _ in app.stream({"n": 0}, "t"):
         with pytest.raises(InvalidRequest, match="inside a node"):
             interrupt("who?")
 
 
-def test_who_reads_a_stream_on_a_loop_is_outside_of_the_nodes_that_ran() -> None:
+def test_reader_of_a_stream_on_a_loop_is_outside_of_the_nodes_that_ran() -> None:
     async def on_loop(state: Any) -> dict[str, Any]:
         return {"log": ["a"]}
 

@@ -89,7 +89,7 @@ def line(state: type, *nodes: Any, **compiled: Any) -> App[Any]:
 
 
 def fan(state: type, store: Store | None = None, **nodes: Any) -> App[Any]:
-    """Nodes side by side."""
+    """Nodes in parallel."""
     graph: StateGraph[Any] = StateGraph(state)
     for name, node in nodes.items():
         graph.add_node(name, node)
@@ -220,7 +220,7 @@ def test_questions_on_every_level_are_answered_in_any_order(order: tuple[int, ..
     for number, name in enumerate(names):
         assert calls.count(name) == 0
         result = app.resume("t", answers={open_ids[name]: name.upper()})
-        assert calls.count(name) == 1  # whoever is answered goes on at once
+        assert calls.count(name) == 1  # an answered task continues at once
         assert sorted(questions(result)) == sorted(names[number + 1 :])
     assert result.status == "completed"
     assert sorted(result["log"]) == ["w: W", "x: X", "y: Y", "z: Z"]
@@ -298,14 +298,14 @@ def test_the_same_input_while_a_subgraph_waits_changes_nothing(call: Caller, sto
 # ---- failing, retrying, dying
 
 
-def test_a_subgraph_that_failed_goes_on_where_it_was(call: Caller, store: Store) -> None:
+def test_failed_subgraph_continues_where_it_was(call: Caller, store: Store) -> None:
     calls, broken = Calls(), [True]
 
     def breaks(state: Any) -> dict[str, Any]:
         calls("breaks")
         if broken:
             raise ValueError("no")
-        return {"log": ["mended"]}
+        return {"log": ["fixed"]}
 
     def first(state: Any) -> dict[str, Any]:
         calls("first")
@@ -317,11 +317,11 @@ def test_a_subgraph_that_failed_goes_on_where_it_was(call: Caller, store: Store)
     assert isinstance(error.__cause__, Exception)
     broken.clear()
     result = call.resume(app)
-    assert result["log"] == ["first", "mended"]
+    assert result["log"] == ["first", "fixed"]
     assert (calls.count("first"), calls.count("breaks")) == (1, 2)
 
 
-def test_a_subgraph_with_a_retry_goes_on_where_it_was(
+def test_subgraph_with_a_retry_continues_where_it_was(
     call: Caller, store: Store, paint: Paint
 ) -> None:
     calls = Calls()
@@ -344,7 +344,7 @@ def test_a_subgraph_with_a_retry_goes_on_where_it_was(
     assert (calls.count("first"), calls.count("second")) == (1, 3)
 
 
-def test_a_retry_inside_a_subgraph_runs_while_its_sibling_goes_on(
+def test_retry_inside_a_subgraph_runs_while_its_sibling_continues(
     call: Caller, store: Store
 ) -> None:
     calls = Calls()
@@ -413,7 +413,7 @@ def test_a_crash_after_one_of_two_answers_loses_neither(call: Caller, store: Sto
     assert result["log"] == ["x: X", "y: Y"]
 
 
-def test_no_crash_changes_how_subgraphs_side_by_side_end() -> None:
+def test_no_crash_changes_how_parallel_subgraphs_end() -> None:
     deep = line(Inner, says("1"), says("2"))
     app = fan(Outer, MemoryStore(), a=line(Inner, says("0"), deep), b=says("b"))
     assert not crash_everywhere(app, {}).mismatches
@@ -423,7 +423,7 @@ def test_no_crash_changes_how_subgraphs_side_by_side_end() -> None:
 
 
 @pytest.mark.requirement("G8", api="StateGraph.add_node")
-def test_a_fork_of_the_parent_has_a_child_of_its_own(call: Caller, store: Store) -> None:
+def test_fork_of_the_parent_has_its_own_child(call: Caller, store: Store) -> None:
     calls = Calls()
 
     def first(state: Any) -> dict[str, Any]:
@@ -444,7 +444,7 @@ def test_a_fork_of_the_parent_has_a_child_of_its_own(call: Caller, store: Store)
     assert len(children(store)) == len(children(store, "fork")) == 1
 
 
-def test_going_back_in_the_parent_asks_the_subgraph_anew(call: Caller, store: Store) -> None:
+def test_going_back_in_the_parent_asks_the_subgraph_again(call: Caller, store: Store) -> None:
     app = line(Outer, line(Inner, asks("q")), store=store)
     old = ids(call.invoke(app, {}))["q"]
     call.resume(app, answer="first")

@@ -241,7 +241,7 @@ def test_an_update_in_the_middle_of_a_fan_out_counts_for_every_item(
     assert call.resume(app)["log"] == [str(10 * number) for number in range(6)]
 
 
-def test_a_branch_at_a_question_has_an_answer_of_its_own(call: Caller, store: Store) -> None:
+def test_branch_at_a_question_has_its_own_answer(call: Caller, store: Store) -> None:
     app = side_by_side(store, a=asks("a"), b=asks("b"))
     opened = ids(call.invoke(app, {}))
     app.fork("t", None, "fork")
@@ -309,7 +309,7 @@ def test_the_difference_between_branches_is_what_was_answered(call: Caller, stor
     assert [change.path for change in changes] == ["$.log[0]"]
 
 
-def test_a_branch_has_idempotency_keys_and_records_of_its_own(call: Caller, store: Store) -> None:
+def test_branch_has_its_own_idempotency_keys_and_records(call: Caller, store: Store) -> None:
     keys, calls = set[str](), Calls()
 
     def node(state: Any, ctx: Context) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Model:
         return self.go_on(replace(at, answers={**at.answers, **given}))
 
     def branch(self, at: Standing) -> Standing:
-        """A branch keeps the answers of its own nodes; its subgraph begins anew."""
+        """A branch keeps the answers of its own nodes; its subgraph starts again."""
         if at.step == len(self.kinds):
             return at
         within = {self._name(at.step, q) for q in KINDS[self.kinds[at.step]].within}

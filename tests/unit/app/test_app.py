@@ -10,7 +10,7 @@ from milecastle import END, START, App, InvalidRequest, Result, StateGraph
 from milecastle.app.opening import find_store, register_store
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
-from milecastle.testing import FailingStore, ManualClock
+from milecastle.testing import FailingStore, ManualClock, with_store
 
 
 class State(TypedDict):
@@ -39,7 +39,7 @@ def test_an_app_can_be_used_with_another_store_and_clock() -> None:
     app = made(store="memory://")
     clock = ManualClock()
     store = MemoryStore()
-    other = app.using(store=store, clock=clock)
+    other = with_store(app, store, clock=clock)
     result = other.invoke({"n": 0}, "t")
     assert int(result.timestamp.timestamp() * 1_000_000) == clock.now()
     assert (other.store, app.graph) == (store, other.graph)
@@ -54,7 +54,7 @@ def test_a_result_of_any_form_is_read_by_key() -> None:
         result["m"]
 
 
-def test_an_entry_whose_run_has_no_record_is_told() -> None:
+def test_entry_whose_run_has_no_record_is_reported() -> None:
     """A store that tears a batch apart breaks its promise; the error says what is missing."""
     inner = MemoryStore()
     app = made(store=FailingStore(inner, at=1, fault="cut"))
@@ -86,3 +86,11 @@ def test_a_run_without_changes_writes_small_entries() -> None:
     made(store=Weighing()).invoke({"n": 0}, "t")
     assert len(sizes) == 2
     assert max(sizes) < 64
+
+
+def test_store_of_an_app_without_one_is_an_error_that_says_what_to_write() -> None:
+    """So its type is a store, which checkers accept. Broken on purpose: ``None`` returned."""
+    app = made()
+    assert (app.has_store, made(store="memory://").has_store) == (False, True)
+    with pytest.raises(InvalidRequest, match=r"compile\(store="):
+        app.store.close()

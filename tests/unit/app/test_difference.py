@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milecastle import Change
-from milecastle.app.difference import difference
+from milecastle.app.runtime.difference import difference
 
 
 def test_equal_states_have_no_difference() -> None:
@@ -13,7 +13,7 @@ def test_equal_states_have_no_difference() -> None:
     assert difference(state, state) == []
 
 
-def test_every_kind_of_difference_is_told_by_path() -> None:
+def test_every_kind_of_difference_is_reported_by_path() -> None:
     old = {"a": 1, "b": [1, 2, 3], "c": {"x": 1}, "d": (1, 2)}
     new = {"a": 2, "b": [1, 9], "c": {"y": 1}, "d": (1, 2, 3)}
     assert difference(old, new) == [
@@ -31,7 +31,7 @@ def test_another_type_is_a_difference(old: object, new: object) -> None:
     assert difference({"x": old}, {"x": new}) == [Change("$.x", "changed", old, new)]
 
 
-def test_keys_that_are_no_strings_are_written_as_they_are() -> None:
+def test_keys_that_are_not_strings_are_written_as_they_are() -> None:
     found = difference({"x": {1: "a", (2,): "b"}}, {"x": {1: "c"}})
     assert [(change.path, change.kind) for change in found] == [
         ("$.x[1]", "changed"),

@@ -19,7 +19,9 @@ from milecastle import (
     Keyring,
     ThreadKey,
 )
+from milecastle.app.encryption.keyring import KeyStore
 from milecastle.codec.deltas import LogCodec
+from milecastle.codec.envelope import PayloadPlace
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.stores.memory import MemoryStore
@@ -40,33 +42,35 @@ def as_text(key: bytes) -> str:
 
 
 def opens(ring: Keyring, payload: bytes, key: ThreadKey = KEY) -> bool:
-    return ring.sealer(key).unseal(payload, 1) == b"body"
+    return ring.sealer(key).unseal(payload, PayloadPlace(1)) == b"body"
 
 
 def first_payload(ring: Keyring, key: ThreadKey) -> bytes:
-    return ring.sealer(key, new=True).seal(b"body", 1)
+    return ring.sealer(key, new=True).seal(b"body", PayloadPlace(1))
 
 
 def test_a_thread_keeps_its_key(keys: MemoryStore) -> None:
-    payload = Keyring({"main": OLD}, store=keys).sealer(KEY, new=True).seal(b"body", 1)
+    payload = (
+        Keyring({"main": OLD}, store=keys).sealer(KEY, new=True).seal(b"body", PayloadPlace(1))
+    )
     again = Keyring({"main": as_text(OLD)}, store=keys)
     assert opens(again, payload)
-    assert opens(again, again.sealer(KEY, new=True).seal(b"body", 1))
+    assert opens(again, again.sealer(KEY, new=True).seal(b"body", PayloadPlace(1)))
 
 
-def test_each_thread_has_a_key_of_its_own(keys: MemoryStore) -> None:
+def test_each_thread_has_its_own_key(keys: MemoryStore) -> None:
     ring = Keyring({"main": OLD}, store=keys)
     ring.sealer(KEY, new=True)
     other = ThreadKey("acme", "order-8")
     ring.sealer(other, new=True)
     with pytest.raises(KeyNotFound):
-        opens(ring, ring.sealer(other).seal(b"body", 1))
+        opens(ring, ring.sealer(other, new=True).seal(b"body", PayloadPlace(1)))
 
 
 def test_reading_makes_no_key(keys: MemoryStore) -> None:
     ring = Keyring({"main": OLD}, store=keys)
     with pytest.raises(KeyNotFound):
-        ring.sealer(KEY).seal(b"body", 1)
+        ring.sealer(KEY).seal(b"body", PayloadPlace(1))
     assert not keys.threads(TENANT)
 
 
@@ -111,11 +115,13 @@ class TestRotation:
     """Another key comes first; the old one goes when nothing needs it."""
 
     def test_old_threads_are_read_and_new_ones_use_the_new_key(self, keys: MemoryStore) -> None:
-        payload = Keyring({"old": OLD}, store=keys).sealer(KEY, new=True).seal(b"body", 1)
+        payload = (
+            Keyring({"old": OLD}, store=keys).sealer(KEY, new=True).seal(b"body", PayloadPlace(1))
+        )
         both = Keyring({"new": NEW, "old": OLD}, store=keys)
         assert opens(both, payload)
         newer = ThreadKey("acme", "newer")
-        sealed = both.sealer(newer, new=True).seal(b"body", 1)
+        sealed = both.sealer(newer, new=True).seal(b"body", PayloadPlace(1))
         only_new = Keyring({"new": NEW}, store=keys)
         assert opens(only_new, sealed, newer)
         with pytest.raises(KeyNotFound, match="'old'"):
@@ -124,7 +130,7 @@ class TestRotation:
     def test_after_rotate_the_old_key_may_go(self, keys: MemoryStore) -> None:
         old = Keyring({"old": OLD}, store=keys)
         threads = [ThreadKey("acme", f"thread {number}") for number in range(5)]
-        payloads = [old.sealer(key, new=True).seal(b"body", 1) for key in threads]
+        payloads = [old.sealer(key, new=True).seal(b"body", PayloadPlace(1)) for key in threads]
         both = Keyring({"new": NEW, "old": OLD}, store=keys)
         assert both.rotate() == 5
         assert both.rotate() == 0
@@ -146,7 +152,7 @@ class TestRotation:
         ]
         old = Keyring({"old": OLD}, store=SqliteStore(tmp_path / "keys.db"))
         threads = [ThreadKey("acme", f"thread {number}") for number in range(30)]
-        payloads = [old.sealer(key, new=True).seal(b"body", 1) for key in threads]
+        payloads = [old.sealer(key, new=True).seal(b"body", PayloadPlace(1)) for key in threads]
         with ThreadPoolExecutor(4) as pool:
             rotations = [pool.submit(ring.rotate) for ring in rings]
             erased = pool.submit(lambda: [old.erase(key) for key in threads[::3]])
@@ -167,7 +173,7 @@ class TestRotation:
 class TestErasure:
     def test_an_erased_key_opens_nothing_in_any_keyring(self, keys: MemoryStore) -> None:
         ring, other = (Keyring({"main": OLD}, store=keys) for _ in range(2))
-        payload = ring.sealer(KEY, new=True).seal(b"body", 1)
+        payload = ring.sealer(KEY, new=True).seal(b"body", PayloadPlace(1))
         assert opens(other, payload)
         assert ring.erase(KEY) is True
         assert ring.erase(KEY) is False
@@ -176,16 +182,18 @@ class TestErasure:
 
     def test_a_name_that_is_used_again_has_another_key(self, keys: MemoryStore) -> None:
         ring = Keyring({"main": OLD}, store=keys)
-        payload = ring.sealer(KEY, new=True).seal(b"body", 1)
+        payload = ring.sealer(KEY, new=True).seal(b"body", PayloadPlace(1))
         ring.erase(KEY)
-        assert opens(ring, ring.sealer(KEY, new=True).seal(b"body", 1))
-        with pytest.raises(KeyNotFound, match="does not have the key"):
+        assert opens(ring, ring.sealer(KEY, new=True).seal(b"body", PayloadPlace(1)))
+        with pytest.raises(KeyNotFound, match="has no key to decrypt"):
             opens(ring, payload)
 
 
 class TestWhereKeysComeFrom:
     def test_from_the_environment(self, keys: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        payload = Keyring({"old": OLD}, store=keys).sealer(KEY, new=True).seal(b"body", 1)
+        payload = (
+            Keyring({"old": OLD}, store=keys).sealer(KEY, new=True).seal(b"body", PayloadPlace(1))
+        )
         monkeypatch.setenv("MILECASTLE_KEYS", f"new={as_text(NEW)}, old={as_text(OLD)}")
         ring = Keyring.from_environment(store=keys)
         assert opens(ring, payload)
@@ -204,7 +212,9 @@ class TestWhereKeysComeFrom:
         assert any(tmp_path.iterdir())
 
     def test_from_a_file(self, keys: MemoryStore, tmp_path: Path) -> None:
-        payload = Keyring({"old": OLD}, store=keys).sealer(KEY, new=True).seal(b"body", 1)
+        payload = (
+            Keyring({"old": OLD}, store=keys).sealer(KEY, new=True).seal(b"body", PayloadPlace(1))
+        )
         file = tmp_path / "keys"
         file.write_text(f"# ours\n\nnew = {as_text(NEW)}\nold={as_text(OLD)}\n")
         ring = Keyring.from_file(file, store=keys)
@@ -214,10 +224,10 @@ class TestWhereKeysComeFrom:
     @pytest.mark.parametrize(
         ("text", "reason"),
         [
-            ("", "names no key"),
-            ("# nothing", "names no key"),
-            (as_text(NEW).rstrip("="), "not a new id=base64"),
-            (f"={as_text(NEW)}", "not a new id=base64"),
+            ("", "has no keys"),
+            ("# nothing", "has no keys"),
+            (as_text(NEW).rstrip("="), "not a new id in the form id=base64"),
+            (f"={as_text(NEW)}", "not a new id in the form id=base64"),
             (f"a={as_text(NEW)}\na={as_text(OLD)}", "key 2 of"),
             ("a=secret-$%&", "'a' is not base64"),
             (f"a={as_text(NEW[:16])}", "'a' has 16 bytes; it must have 32"),
@@ -265,18 +275,18 @@ def test_the_package_is_not_imported_until_a_keyring_is_made() -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": path},
     )
-    assert "milecastle.app.keyring" in done.stdout.split()
+    assert "milecastle.app.encryption.keyring" in done.stdout.split()
     assert "cryptography" not in done.stdout.split()
     assert "hashlib" not in done.stdout.split()
 
 
-def test_something_that_is_no_key_is_corruption(keys: MemoryStore) -> None:
+def test_something_that_is_not_a_key_is_corruption(keys: MemoryStore) -> None:
     ring = Keyring({"main": OLD}, store=keys)
     ring.sealer(KEY, new=True)
     (info,) = keys.threads(TENANT)
-    plain = CheckpointStore(keys)
+    plain = KeyStore(keys)
     plain.put(info.key, {"key_id": "main", "wrapped": "text"})
-    with pytest.raises(Corrupted, match="no key"):
+    with pytest.raises(Corrupted, match="not a key"):
         ring.sealer(KEY)
 
 
@@ -284,22 +294,22 @@ def test_a_key_moved_to_another_thread_does_not_open(keys: MemoryStore) -> None:
     ring = Keyring({"main": OLD}, store=keys)
     ring.sealer(KEY, new=True)
     (info,) = keys.threads(TENANT)
-    plain = CheckpointStore(keys)
+    plain = KeyStore(keys)
     stored = plain.get_latest(info.key)
     assert stored is not None
     other = ThreadKey("acme", "order-8")
     ring.sealer(other, new=True)
     target = next(i.key for i in keys.threads(TENANT) if i.key != info.key)
     plain.put(target, stored.state)
-    with pytest.raises(EncryptionError, match="does not open"):
+    with pytest.raises(EncryptionError, match="cannot be unwrapped"):
         ring.sealer(other)
 
 
 def test_an_encrypting_codec_does_nothing_without_a_thread(keys: MemoryStore) -> None:
     codec = LogCodec(ValueCodec(TypeRegistry()), sealers=Keyring({"main": OLD}, store=keys))
     with pytest.raises(RuntimeError, match="for_thread"):
-        codec.seal(b"", 1)
+        codec.seal(b"", PayloadPlace(1))
     with pytest.raises(RuntimeError, match="for_thread"):
-        codec.unseal(b"", 1)
+        codec.unseal(b"", PayloadPlace(1))
     with pytest.raises(RuntimeError, match="for_thread"):
         codec.digest(b"")

@@ -80,17 +80,19 @@ def test_two_packages_with_one_name_are_refused(install: Install) -> None:
         ("barn_five:nothing", "is not a factory"),
     ],
 )
-def test_an_entry_point_that_leads_nowhere_is_told(install: Install, value: str, says: str) -> None:
+def test_entry_point_that_cannot_be_loaded_is_reported(
+    install: Install, value: str, says: str
+) -> None:
     install("barn_five", f"barn = {value}")
     with pytest.raises(InvalidRequest, match=says) as caught:
         find_store("barn://")
     assert value in str(caught.value)
 
 
-def test_an_unknown_store_is_told_with_what_there_is(install: Install) -> None:
+def test_unknown_store_is_reported_with_the_known_ones(install: Install) -> None:
     install("barn_six", "barn = barn_six:Barn")
     for url in ("stable://", "stable", "", "milecastle.stores"):
-        with pytest.raises(InvalidRequest, match="known are memory://"):
+        with pytest.raises(InvalidRequest, match="registered: memory://"):
             find_store(url)
 
 

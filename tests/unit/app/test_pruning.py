@@ -16,8 +16,8 @@ from milecastle import (
     ThreadKey,
     append,
 )
-from milecastle.app.pruning import prune_thread
-from milecastle.app.threads import log_codec_for
+from milecastle.app.runtime.pruning import prune_thread
+from milecastle.app.runtime.threads import log_codec_for
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
 from milecastle.ports.store import Chain
 from milecastle.stores.memory import MemoryStore
@@ -84,12 +84,12 @@ def test_pruning_again_drops_nothing() -> None:
     assert prune_thread(store, codec, KEY, keep_last=1) == 0
 
 
-def test_a_thread_that_goes_while_it_is_pruned_is_told() -> None:
+def test_thread_deleted_while_it_is_pruned_is_reported() -> None:
     class Vanishing(Rolling):
         def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
             return super().read(key, seq) if seq is None else None
 
     store = Vanishing()
     app = thread_of(22, store)
-    with pytest.raises(InvalidRequest, match="changed while it was pruned"):
+    with pytest.raises(InvalidRequest, match="changed while it was being pruned"):
         prune_thread(store, log_codec_for(app.graph), KEY, keep_last=6)

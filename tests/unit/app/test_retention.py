@@ -1,4 +1,4 @@
-"""Retention: what every rule lets go goes, and nothing that somebody still needs."""
+"""Retention: what every rule allows is deleted, and nothing that is still needed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from milecastle import (
@@ -18,7 +19,7 @@ from milecastle import (
     Store,
     ThreadKey,
 )
-from milecastle.app.retention import apply_retention
+from milecastle.app.upkeep.retention import apply_retention
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
@@ -48,6 +49,17 @@ def days_ago(days: float) -> int:
     return NOW - int(days * DAY / timedelta(microseconds=1))
 
 
+class Draft(msgspec.Struct):
+    """Where a thread is."""
+
+    values: dict[str, Any]
+    next: tuple[str, ...]
+    step: int = 1
+    nodes: tuple[str, ...] = ("write",)
+    route: tuple[str, ...] = ()
+    hidden: dict[str, Any] = {}
+
+
 class Diary:
     """A thread that the engine's journal writes, an entry at each of some days."""
 
@@ -72,7 +84,8 @@ class Diary:
             self.values = {"n": number, "pad": "x" * 100}
             self._journal.note([0, "n", number])
             turn = status if day == days[-1] else None
-            at = Position(values=self.values)
+            over = (turn or self._journal.record.status) == "completed"
+            at = Draft(self.values, () if over else ("write",))
             self.store.commit(self._journal.append(at, "step", status=turn))
         return self
 
@@ -121,9 +134,11 @@ def test_by_age_old_checkpoints_go_and_ended_threads_whole(stores: Stores, kind:
     waiting = Diary(store, "waiting").write(60, 50, 40, status="interrupted")
     sleeping = Diary(store, "sleeping").write(60, 50, status="sleeping")
     states = running.states()
-    assert apply(store, older_than=30 * DAY) == (6, 1, 10, ("ended", "failed"), ())
+    assert apply(store, older_than=30 * DAY) == (6, 1, 10, ("ended",), ())
     assert running.states() == {seq: states[seq] for seq in range(11, 21)}
-    assert (ended.seqs(), failed.seqs()) == ([], [])
+    assert ended.seqs() == []
+    assert [diary.seqs()[-1] for diary in (young, failed, waiting, sleeping)] == [2, 2, 3, 2]
+    assert apply(store, older_than=30 * DAY, failed=True)[3] == ("failed",)
     assert [diary.seqs()[-1] for diary in (young, waiting, sleeping)] == [2, 3, 2]
     with pytest.raises(Conflict):
         ended.write(1)
@@ -145,7 +160,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(stores: Stores, kind: 
     assert apply(store, dry_run=True, older_than=30 * DAY) == apply(store, older_than=30 * DAY)
 
 
-def test_with_both_rules_only_what_both_let_go_goes() -> None:
+def test_with_both_rules_only_what_both_allow_is_deleted() -> None:
     store = MemoryStore()
     diary = Diary(store, "long").write(*range(40, 20, -1))
     ended = Diary(store, "ended").write(60, 50, status="completed")
@@ -182,7 +197,7 @@ def test_a_thread_that_was_updated_since_its_run_ended_stays() -> None:
     assert apply(store, older_than=DAY)[3] == ("t",)
 
 
-def test_an_update_without_a_run_of_its_own_is_counted_too() -> None:
+def test_update_without_its_own_run_is_counted_too() -> None:
     store = MemoryStore()
     diary = Diary(store).write(60, 50, status="completed")
     diary.write(2)
@@ -193,8 +208,10 @@ def test_an_update_without_a_run_of_its_own_is_counted_too() -> None:
 
 def test_a_thread_that_somebody_else_deleted_is_not_counted() -> None:
     class Late(WrappedStore):
-        def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
-            super().delete(key, head=head)
+        def delete(
+            self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+        ) -> bool:
+            super().delete(key, head=head, head_id=head_id)
             return super().delete(key)
 
     store = Late(MemoryStore())
@@ -252,7 +269,7 @@ def test_a_thread_that_is_written_to_all_the_time_is_left_for_the_next_time() ->
     assert apply(store, keep_last=6)[1] == 1
 
 
-def test_trouble_that_stays_is_told() -> None:
+def test_persistent_trouble_is_reported() -> None:
     store = Racing(MemoryStore())
     store.diary = Diary(store).write(*range(40, 20, -1))
     store.moves, store.trouble = 3, InvalidRequest

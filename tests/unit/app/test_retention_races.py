@@ -18,6 +18,9 @@ from milecastle import (
     ThreadKey,
     Unavailable,
 )
+from milecastle.app.upkeep.removing import delete_thread
+from milecastle.codec.envelope import PayloadPlace
+from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
@@ -33,24 +36,26 @@ Move = Callable[[], object]
 
 
 class Between(WrappedStore):
-    """Somebody moves right before a thread is deleted, or right after; once each."""
+    """Somebody acts right before the thread is deleted, or right after; once each."""
 
     before: Move | None = None
     after: Move | None = None
 
-    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
-        if move := self.before:
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
+        if key == KEY and (move := self.before):
             self.before = None
             move()
-        found = super().delete(key, head=head)
-        if move := self.after:
+        found = super().delete(key, head=head, head_id=head_id)
+        if key == KEY and (move := self.after):
             self.after = None
             move()
         return found
 
 
 class Place:
-    """A thread that ended long ago, who writes to it, and a sweep that somebody can cut into."""
+    """A thread that ended long ago, a writer of it, and a sweep that can be interrupted."""
 
     def __init__(self, store: Store, ring: Keyring | None) -> None:
         self.store = Between(store)
@@ -106,7 +111,7 @@ def test_what_is_written_after_the_look_stays_and_is_read(
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_a_thread_that_begins_anew_after_the_deletion_is_read(
+def test_thread_created_again_after_the_deletion_is_read(
     stores: Stores, kind: str, ring: Keyring | None
 ) -> None:
     place = Place(stores.open(kind), ring)
@@ -147,9 +152,29 @@ def test_a_thread_that_goes_takes_its_key_and_its_subgraphs(
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_the_subgraphs_of_a_thread_that_stays_stay(
+def test_subgraphs_stay_if_the_thread_is_written_to_while_they_are_listed(
     stores: Stores, kind: str, ring: Keyring | None
 ) -> None:
+    """Fails if the thread's head is not compared before its children are deleted."""
+    place = Place(stores.open(kind), ring)
+    place.write(CHILD)
+
+    class Listing(Between):
+        def head(self, key: ThreadKey) -> Entry | None:
+            if key == CHILD:
+                place.write()
+            return super().head(key)
+
+    place.keeper.store = Listing(place.writer.store)
+    assert place.sweep().busy == ("t",)
+    assert place.read(CHILD) == {"new": "acknowledged"}
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_subgraphs_stay_if_the_deletion_of_the_thread_is_refused(
+    stores: Stores, kind: str, ring: Keyring | None
+) -> None:
+    """Fails if the children are deleted before the thread, whose deletion may be refused."""
     place = Place(stores.open(kind), ring)
     place.write(CHILD)
     place.store.before = place.write
@@ -158,18 +183,37 @@ def test_the_subgraphs_of_a_thread_that_stays_stay(
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-def test_the_subgraphs_of_a_thread_that_begins_anew_stay(
+def test_subgraphs_that_an_interrupted_deletion_left_go_with_the_next(
+    stores: Stores, kind: str
+) -> None:
+    """Seen to fail on the old order, in which the children went before the thread."""
+    place = Place(stores.open(kind), None)
+    place.write(CHILD)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    place.store.after = die
+    with pytest.raises(KeyboardInterrupt):
+        place.sweep()
+    assert (place.read(), place.read(CHILD)) == (None, {"new": "acknowledged"})
+    assert delete_thread(place.writer.store, KEY, None, take_over=False) is False
+    assert place.read(CHILD) is None
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_subgraphs_of_a_thread_that_begins_again_stay(
     stores: Stores, kind: str, ring: Keyring | None
 ) -> None:
     place = Place(stores.open(kind), ring)
     place.writer.put(CHILD, {"old": 1})
     other = ThreadKey("acme", "t\x1f9.1\x1fsub")
 
-    def begin_anew() -> None:
+    def begin_again() -> None:
         for key in (KEY, CHILD, other):
             place.write(key)
 
-    place.store.after = begin_anew
+    place.store.after = begin_again
     assert place.sweep().deleted == ("t",)
     assert [place.read(key) for key in (KEY, CHILD, other)] == [{"new": "acknowledged"}] * 3
 
@@ -199,7 +243,9 @@ def test_two_sweeps_and_a_thread_that_begins_between_them_do_no_harm(keys: Store
 
 def test_while_it_is_unknown_whether_the_thread_went_its_key_stays(keys: Store) -> None:
     class Doubtful(Between):
-        def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+        def delete(
+            self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+        ) -> bool:
             raise Unavailable("no answer")
 
     place = Place(MemoryStore(), a_ring(keys))
@@ -252,9 +298,11 @@ class Moving(WrappedStore):
         self._moved()
         super().commit(batch)
 
-    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
         self._moved()
-        return super().delete(key, head=head)
+        return super().delete(key, head=head, head_id=head_id)
 
     def _moved(self) -> None:
         if move := self.move:
@@ -271,15 +319,15 @@ def test_a_thread_that_begins_while_its_key_goes_has_a_key_that_stays(keys: Stor
     assert place.read() == {"new": "acknowledged"}
 
 
-def test_a_key_that_goes_while_a_thread_begins_is_made_anew(keys: Store) -> None:
+def test_key_that_is_deleted_while_a_thread_begins_is_created_again(keys: Store) -> None:
     moving, ring = Moving(keys), a_ring(keys)
-    old = ring.sealer(KEY, new=True).seal(b"body", 1)
+    old = ring.sealer(KEY, new=True).seal(b"body", PayloadPlace(1))
     erase = ring.eraser(KEY)
     moving.move = erase
-    sealed = a_ring(moving).sealer(KEY, new=True).seal(b"body", 1)
-    assert ring.sealer(KEY).unseal(sealed, 1) == b"body"
+    sealed = a_ring(moving).sealer(KEY, new=True).seal(b"body", PayloadPlace(1))
+    assert ring.sealer(KEY).unseal(sealed, PayloadPlace(1)) == b"body"
     with pytest.raises(KeyNotFound):
-        ring.sealer(KEY).unseal(old, 1)
+        ring.sealer(KEY).unseal(old, PayloadPlace(1))
     assert erase() is False
 
 
@@ -289,9 +337,9 @@ def test_a_rotation_while_a_thread_begins_does_not_hide_that_it_began(keys: Stor
     erase = ring.eraser(KEY)
     both = {"new": b"n" * 32, "main": b"k" * 32}
     moving.move = Keyring(both, store=keys).rotate
-    sealed = Keyring(both, store=moving).sealer(KEY, new=True).seal(b"body", 1)
+    sealed = Keyring(both, store=moving).sealer(KEY, new=True).seal(b"body", PayloadPlace(1))
     assert erase() is False
-    assert Keyring(both, store=keys).sealer(KEY).unseal(sealed, 1) == b"body"
+    assert Keyring(both, store=keys).sealer(KEY).unseal(sealed, PayloadPlace(1)) == b"body"
 
 
 def test_a_subgraph_that_begins_writes_nothing_to_the_keys(keys: Store) -> None:

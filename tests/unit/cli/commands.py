@@ -1,4 +1,4 @@
-"""Calling the command line in a folder of its own, in this process."""
+"""Calling the command line in its own folder, in this process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 from click.testing import CliRunner, Result
 
-from milecastle.cli.documents import ErrorDocument
 from milecastle.cli.main import cli
-from milecastle.cli.schemas import DOCUMENTS
+from milecastle.views.documents import DOCUMENTS, ErrorDocument
 
 T = TypeVar("T")
 
@@ -99,7 +98,7 @@ class Desk:
 
 @contextmanager
 def fresh_modules() -> Generator[None]:
-    """As in a new process: modules of the folder are imported anew."""
+    """As in a new process: modules of the folder are imported again."""
     modules, path = set(sys.modules), list(sys.path)
     try:
         yield

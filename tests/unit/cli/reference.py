@@ -14,9 +14,8 @@ from typing import Any
 import click
 import msgspec
 
-from milecastle.cli import care_documents, documents
 from milecastle.cli.main import VERBS, cli
-from milecastle.cli.schemas import DOCUMENTS
+from milecastle.views.documents import DOCUMENTS, Document
 from tests.docs.pages import ROOT, read
 
 PAGE = "docs/reference/command-line.md"
@@ -54,12 +53,7 @@ def _words(option: click.Option) -> str:
 
 def schemas() -> str:
     """Each document with its fields."""
-    shapes = [
-        getattr(module, name)
-        for module in (documents, care_documents)
-        for name in module.__all__
-        if name != "Document"
-    ]
+    shapes = sorted(Document.__subclasses__(), key=lambda kind: kind.__name__)
     used = {kind: [verb for verb, other in DOCUMENTS.items() if other is kind] for kind in shapes}
     return "\n".join(line for kind in shapes for line in _schema(kind, used[kind]))
 
@@ -89,7 +83,7 @@ def _type(hint: Any) -> str:
         return f"object of {_type(inner[1])}"
     if hint is type(None):
         return "null"
-    plain = {str: "text", int: "whole number", bool: "bool"}
+    plain = {str: "text", int: "whole number", float: "number", bool: "bool"}
     return plain.get(hint) or f"[{hint.__name__}](#{hint.__name__.lower()})"
 
 
@@ -103,7 +97,7 @@ def written(text: str) -> str:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Write the page again."""
     (ROOT / PAGE).write_text(written(read(PAGE)), encoding="utf-8")
 
 

@@ -27,8 +27,8 @@ from milecastle import (
 )
 from milecastle.cli import exits
 from milecastle.cli.main import VERBS, cli
-from milecastle.cli.progress import Progress
-from milecastle.cli.schemas import DOCUMENTS
+from milecastle.cli.printing import ProgressReport
+from milecastle.views.documents import DOCUMENTS
 from tests.unit.cli.commands import DEMO, Desk
 
 SLOWEST_HELP = 0.150
@@ -51,12 +51,15 @@ def seconds_of_work(*arguments: str) -> float:
 
 
 def test_help_comes_at_once() -> None:
-    """In 150 ms; or, on a machine that is busy, in what ten bare interpreters take."""
-    took, bare = [1.0], [1.0]
+    """In 150 ms; or, on a slower machine, in little more than what the imports take by then.
+
+    Processor time, best of some. Fails if the command imports its verbs to print its help.
+    """
+    took, imports = [1.0], [1.0]
     while len(took) < 20 and min(took) >= SLOWEST_HELP:
         took.append(seconds_of_work("-m", "milecastle", "--help"))
-        bare.append(seconds_of_work("-c", "pass"))
-    assert min(took) < max(SLOWEST_HELP, 10 * min(bare))
+        imports.append(seconds_of_work("-c", "import milecastle, click"))
+    assert min(took) < max(SLOWEST_HELP, 1.3 * min(imports))
 
 
 def test_a_slow_command_would_be_seen() -> None:
@@ -120,7 +123,7 @@ def test_every_error_has_its_exit_code(error: MilecastleError, code: int) -> Non
     assert exits.code_of(error) == code
 
 
-def test_an_error_nobody_thought_of_is_told_without_a_traceback(
+def test_unexpected_error_is_reported_without_a_traceback(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.start()
@@ -135,7 +138,7 @@ def test_an_error_nobody_thought_of_is_told_without_a_traceback(
     assert desk.error("ls", code=1).error.type == "KeyError"
 
 
-def test_a_reader_that_goes_away_is_no_error(desk: Desk) -> None:
+def test_reader_that_stops_is_not_an_error(desk: Desk) -> None:
     for number in range(3):
         desk.start(f"t{number}")
     piped = f"{sys.executable} -m milecastle history t0 | head -c 1"
@@ -149,7 +152,7 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_ctrl_c_ends_the_run_at_its_last_commit_and_tells_how_to_go_on(desk: Desk) -> None:
+def test_ctrl_c_ends_the_run_at_its_last_commit_and_says_how_to_resume(desk: Desk) -> None:
     slow = DEMO.replace(', interrupt_before=["write"]', "").replace(
         'if state["topic"] == "trouble":',
         'open("writing", "w").close()\n    import time\n    time.sleep(30)\n    if False:',
@@ -174,7 +177,7 @@ def test_ctrl_c_ends_the_run_at_its_last_commit_and_tells_how_to_go_on(desk: Des
         run.kill()
         run.communicate()
     assert run.returncode == 130
-    assert "Go on with: milecastle resume x --app demo:app" in said
+    assert "Continue with: milecastle resume x --app demo:app" in said
     assert "Traceback" not in said
     assert desk.document("show", "x").checkpoint.next == ("write",)
     desk.write("demo.py", slow.replace("time.sleep(30", "time.sleep(0"))
@@ -185,7 +188,7 @@ def test_short_work_says_nothing_and_long_work_says_where_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = 0.0
-    progress = Progress("copying", lambda: now)
+    progress = ProgressReport("copying", lambda: now)
     assert list(progress.over(["a", "b"])) == ["a", "b"]
     assert capsys.readouterr().err == ""
     for now in (1.0, 2.0, 3.0, 4.5):  # noqa: B007 - the clock reads it

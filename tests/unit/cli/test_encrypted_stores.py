@@ -33,7 +33,7 @@ def set_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("given", VERBS, ids=lambda given: given[0])
-def test_without_keys_a_state_is_not_shown_and_the_way_is_told(
+def test_without_keys_a_state_is_not_shown_and_the_message_says_how(
     sealed: Desk, given: tuple[str, ...]
 ) -> None:
     text = sealed.err(*given, code=1)
@@ -57,16 +57,6 @@ def test_with_keys_of_the_environment_states_are_shown(
 
 def test_with_the_keys_of_the_app_states_are_shown(sealed: Desk) -> None:
     assert sealed.document("show", "demo", "--app", "demo:app").state["topic"] == "walls"
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_a_test_is_exported_from_an_encrypted_thread(
-    sealed: Desk, monkeypatch: pytest.MonkeyPatch, named: bool
-) -> None:
-    if named:
-        set_keys(monkeypatch)
-    text = sealed.out("export-test", "demo@2", "--app", "demo:app")
-    assert "a fact about walls" in text
 
 
 def test_what_is_not_encrypted_is_read_all_the_same(
@@ -105,10 +95,10 @@ def test_gc_of_an_encrypted_thread_needs_its_key(
     sealed.call("run", "counting:app", "--thread", "long", "--input", '{"n": 0}')
     given = ("gc", "--keep-last", "170")
     assert sealed.document(*given).undecoded == ("long",)
-    assert "long was left alone: it is encrypted" in sealed.call(*given).stderr
+    assert "long was skipped: it is encrypted" in sealed.call(*given).stderr
     set_keys(monkeypatch)
     done = sealed.document(*given)
     assert (done.undecoded, done.pruned) == ((), 1)
     assert sealed.document("show", "long").state == {"n": 300}
     assert sealed.document("gc", "--older-than", "0s").deleted == ("long",)
-    assert len(open_store("sqlite:///keys.db").list_threads("milecastle.keys")) == 1
+    assert len(open_store("sqlite:///keys.db").store.threads("milecastle.keys")) == 1

@@ -27,7 +27,7 @@ def test_a_module_that_is_not_there(desk: Desk) -> None:
     assert "there is no module 'nope'" in desk.err("check", "nope.deep:app", code=1)
 
 
-def test_an_attribute_that_is_not_there_is_told_with_what_there_is(desk: Desk) -> None:
+def test_missing_attribute_is_reported_with_the_existing_ones(desk: Desk) -> None:
     assert "has no 'apps'; it has app, graph" in desk.err("check", "demo:apps", code=1)
 
 
@@ -47,7 +47,7 @@ def test_something_else_than_an_app(desk: Desk) -> None:
         ("def f(:", "SyntaxError"),
     ],
 )
-def test_code_that_cannot_be_imported_is_told_with_its_line(
+def test_code_that_cannot_be_imported_is_reported_with_its_line(
     desk: Desk, line: str, said: str
 ) -> None:
     path = desk.write("broken.py", f"x = 1\n{line}\n")
@@ -64,7 +64,7 @@ def test_a_graph_or_a_factory_will_do(desk: Desk) -> None:
         assert (document.ok, document.nodes) == (True, ("research", "write"))
 
 
-def test_a_factory_that_fails_is_told_with_its_line(desk: Desk) -> None:
+def test_failing_factory_is_reported_with_its_line(desk: Desk) -> None:
     path = desk.write("demo.py", "def make():\n    raise ValueError('no')\n")
     text = desk.err("check", "demo:make", code=1)
     assert "demo:make() failed: ValueError: no" in text
@@ -94,7 +94,7 @@ def test_threads_that_would_not_resume_are_listed_with_the_reasons(desk: Desk) -
     desk.write("demo.py", DEMO.replace('"write"', '"compose"').replace("def write", "def compose"))
     text = desk.out("check", "demo:app", "--threads", code=5)
     assert "waits: would not resume (interrupted, next write)" in text
-    assert "  node 'write' would run next and is gone (renamed to 'compose'?)" in text
+    assert "  node 'write' would run next but was removed (renamed to 'compose'?)" in text
     assert "1 unfinished thread, 1 would not resume" in text
     document = desk.document("check", "demo:app", "--threads", code=5)
     assert [(fit.thread, fit.fits) for fit in document.threads] == [("waits", False)]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from milecastle.cli.documents import FileRunDocument, PlanDocument
+from milecastle.views.documents import FileRunDocument, PlanDocument
 from tests.unit.cli.commands import DEMO, Desk
 
 
@@ -17,7 +17,7 @@ def test_a_run_prints_its_state_and_says_that_it_waits(desk: Desk) -> None:
     assert "researching\n" in result.stdout
     assert "thread demo: interrupted before write (run " in result.stdout
     assert '  topic  "w"' in result.stdout
-    assert "Go on with: milecastle resume demo --app demo:app" in result.stderr
+    assert "Continue with: milecastle resume demo --app demo:app" in result.stderr
 
 
 def test_with_json_what_nodes_print_goes_to_stderr(desk: Desk) -> None:
@@ -60,7 +60,7 @@ def test_the_same_input_again_is_where_it_was_and_another_is_refused(desk: Desk)
     assert "unfinished run with another input" in text
 
 
-def test_a_failing_node_is_told_with_its_line_and_without_our_traceback(desk: Desk) -> None:
+def test_failing_node_is_reported_with_its_line_and_without_our_traceback(desk: Desk) -> None:
     desk.start("t", "trouble")
     text = desk.err("resume", "t", "--app", "demo:app", code=1)
     assert "node 'write' failed at step 2 with RuntimeError (thread 't') [MC201]" in text
@@ -75,7 +75,7 @@ def test_a_failing_node_is_told_with_its_line_and_without_our_traceback(desk: De
 def test_resuming_what_ended_or_is_not_there_is_refused(desk: Desk) -> None:
     desk.start()
     desk.finish()
-    assert "it already ended" in desk.err("resume", "demo", "--app", "demo:app", code=5)
+    assert "it has already ended" in desk.err("resume", "demo", "--app", "demo:app", code=5)
     assert "did you mean 'demo'" in desk.err("resume", "dem", "--app", "demo:app", code=5)
     document = desk.error("resume", "demo", "--app", "demo:app", code=5)
     assert document.error.exit_code == 5
@@ -95,6 +95,35 @@ def test_the_limits_of_a_run_come_from_flags(desk: Desk) -> None:
     assert "[MC202]" in desk.err(*given, "--max-steps", "1", code=1)
     assert "[MC205]" in desk.err(*given, "--timeout", "0.000001", code=1)
     desk.call(*given)
+
+
+SHIPPING = """\
+from typing import NotRequired, TypedDict
+from milecastle import END, START, StateGraph, interrupt
+
+class Order(TypedDict):
+    name: str
+
+graph = StateGraph(Order)
+
+@graph.node
+def ask(state: Order, ctx) -> dict:
+    ctx.emit(state["name"])
+    interrupt(f"Ship to {state['name']}?", show={"to": state["name"]})
+    return {}
+
+graph.add_edges(START, "ask", END)
+app = graph.compile(store="sqlite:///runs.db")
+"""
+
+
+def test_a_trace_shows_no_question_and_nothing_that_is_shown_with_it(desk: Desk) -> None:
+    """Both are made from the state. Fails if ``--trace`` prints all of an event's ``data``."""
+    desk.write("shipping.py", SHIPPING)
+    given = ("--thread", "x", "--input", '{"name": "s3cr3t"}', "--trace", "--json")
+    result = desk.call("run", "shipping:app", *given, code=3)
+    assert "trace: interrupt ask step=0" in result.stderr
+    assert "s3cr3t" not in result.stderr
 
 
 def test_a_trace_is_printed_without_any_value(desk: Desk) -> None:
@@ -119,14 +148,14 @@ def test_a_node_gets_the_config(desk: Desk) -> None:
     assert desk.document("show", "c").state["notes"] == ["bricks"]
 
 
-def test_a_fork_is_a_thread_of_its_own_or_a_branch(desk: Desk) -> None:
+def test_fork_is_a_separate_thread_or_a_branch(desk: Desk) -> None:
     desk.start()
     assert "forked demo@1 to demo-b@1 (" in desk.out(
         "fork", "demo@1", "--as", "demo-b", "--app", "demo:app"
     )
     assert desk.document("fork", "demo@2", "--app", "demo:app").checkpoint.seq == 4
     text = desk.err("fork", "demo@1", "--as", "demo-b", "--app", "demo:app", code=2)
-    assert "exists already" in text
+    assert "already exists" in text
 
 
 def test_an_update_is_json_where_it_parses_and_text_where_it_does_not(desk: Desk) -> None:
@@ -162,8 +191,8 @@ def test_an_update_branches_off_an_older_checkpoint(desk: Desk) -> None:
 
 def test_a_verb_that_needs_the_code_asks_for_it(desk: Desk) -> None:
     desk.start()
-    assert "which graph?" in desk.err("resume", "demo", code=2)
-    assert "which graph?" in desk.err("run", code=2)
+    assert "no graph given" in desk.err("resume", "demo", code=2)
+    assert "no graph given" in desk.err("run", code=2)
 
 
 def test_an_app_without_a_store_runs_and_says_that_nothing_is_saved(desk: Desk) -> None:
@@ -194,51 +223,28 @@ def test_a_tenant_is_kept_apart(desk: Desk) -> None:
 GIVEN = ("run", "demo:app", "--thread", "demo", "--input", '{"topic": "walls"}')
 
 
-def test_resume_only_goes_on_or_is_refused(desk: Desk) -> None:
-    desk.err(*GIVEN, "--mode", "resume-only", code=5)
-    desk.start()
-    assert desk.document(*GIVEN, "--mode", "resume-only").status == "completed"
-    assert "it already ended" in desk.err(*GIVEN, "--mode", "resume-only", code=5)
-
-
-def test_a_clean_run_asks_for_a_thread_without_a_history(desk: Desk) -> None:
-    desk.call(*GIVEN, "--mode", "clean", code=3)
-    assert "give another --thread" in desk.err(*GIVEN, "--mode", "clean", code=2)
-    desk.call(*GIVEN, "--mode", "incremental", code=3)
-
-
-def test_a_plan_says_what_would_run_and_runs_nothing(desk: Desk) -> None:
-    def plan(*more: str, code: int = 0) -> PlanDocument:
-        return desk.json(PlanDocument, *GIVEN, "--plan", *more, code=code)
-
-    assert [line.node for line in plan().nodes] == ["research"]
-    assert desk.document("ls").threads == ()
-    assert plan("--mode", "resume-only", code=5).refused
-    desk.start()
-    assert [line.node for line in plan().nodes] == ["write"]
-    assert "execute  write: next at checkpoint 3" in desk.out(*GIVEN, "--plan")
-    assert plan("--mode", "clean", code=5).refused
-    desk.finish()
-    assert plan("--mode", "resume-only", code=5).refused == ("it already ended",)
-    assert plan().nodes[0].reasons == ("the thread ended: a new input",)
-
-
-def test_a_plan_of_a_thread_that_does_not_fit_gives_every_reason(desk: Desk) -> None:
-    desk.start()
-    desk.write("demo.py", DEMO.replace("write", "compose").replace("topic:", "subject:"))
-    assert (
-        len(
-            desk.json(PlanDocument, "run", "demo:app", "--thread", "demo", "--plan", code=5).refused
-        )
-        == 2
-    )
+@pytest.mark.parametrize(
+    ("flags", "instead"),
+    [
+        (("--mode", "resume-only"), "milecastle build demo:app --mode resume-only"),
+        (("--workspace", "a b"), "milecastle build demo:app --workspace 'a b'"),
+        (("--plan", "--mode", "clean"), "milecastle plan demo:app --mode clean"),
+    ],
+)
+def test_run_refuses_the_flags_of_build_and_says_what_to_type(
+    desk: Desk, flags: tuple[str, ...], instead: str
+) -> None:
+    """Broken on purpose: the flags left to click, which says only that they are unknown."""
+    text = desk.err("run", "demo:app", *flags, code=2)
+    assert text.rstrip().endswith(f"it runs threads. For file graphs, write: {instead}")
+    assert "Did you mean" in desk.err("run", "demo:app", "--thraed", "x", code=2)
 
 
 BUILD = """\
 from pathlib import Path
 from typing import NotRequired, TypedDict
 from milecastle import END, START, StateGraph
-from milecastle.recovery import files
+from milecastle.builds import files
 
 class Nothing(TypedDict):
     done: NotRequired[bool]
@@ -260,29 +266,39 @@ app = graph.compile()
 def test_a_graph_over_files_runs_what_is_needed_and_says_why(desk: Desk) -> None:
     desk.write("build.py", BUILD)
     desk.write("a.txt", "a")
-    given = ("run", "build:app", "--workspace", ".work")
-    assert "upper: it was not complete before" in desk.out(*given)
+    named = ("build:app", "--workspace", ".work")
+    given = ("build", *named)
+    assert "upper: it did not complete before" in desk.out(*given)
     assert (desk.folder / "c.txt").read_text() == "AA"
     again = desk.json(FileRunDocument, *given)
     assert (again.executed, again.reused) == ({}, ("upper", "double"))
     desk.write("a.txt", "b")
-    plan = desk.json(PlanDocument, *given, "--plan")
+    plan = desk.json(PlanDocument, "plan", *named)
     assert [(line.node, line.action) for line in plan.nodes] == [
         ("upper", "execute"),
         ("double", "execute"),
     ]
-    assert "  execute  upper: input 'a.txt' changed" in desk.out(*given, "--plan")
+    assert "  execute  upper: input 'a.txt' changed" in desk.out("plan", *named)
     assert "2 executed, 0 reused" in desk.out(*given)
     assert "2 executed, 0 reused" in desk.out(*given, "--mode", "clean")
     desk.err(*given, "--mode", "resume-only", code=5)
-    assert desk.json(PlanDocument, *given, "--mode", "resume-only", "--plan", code=5).refused
+    assert desk.json(PlanDocument, "plan", *named, "--mode", "resume-only", code=5).refused
 
 
 def test_a_graph_over_files_needs_a_workspace(desk: Desk) -> None:
     desk.write("build.py", BUILD)
     desk.write("a.txt", "a")
-    assert "--workspace DIR" in desk.err("run", "build:app", code=2)
-    assert "2 executed" in desk.out("run", "build:app", "--store", "file://work")
+    assert "--workspace DIR" in desk.err("build", "build:app", code=2)
+    assert "2 executed" in desk.out("build", "build:app", "--store", "file://work")
+
+
+def test_run_of_a_graph_over_files_is_a_thread_and_names_build(desk: Desk) -> None:
+    """Broken on purpose: the hint left out."""
+    desk.write("build.py", BUILD)
+    desk.write("a.txt", "a")
+    given = ("run", "build:app", "--store", "sqlite:///runs.db", "--thread", "t")
+    assert "to run what is needed: milecastle build build:app" in desk.call(*given).stderr
+    assert desk.document("show", "t").checkpoint.next == ()
 
 
 def test_a_run_whose_graph_cannot_be_loaded_is_recorded(desk: Desk) -> None:
@@ -343,7 +359,7 @@ def test_questions_are_shown_and_answered_by_id(desk: Desk) -> None:
     assert (review.question, review.answer) == ("Publish?", {"type": "boolean"})
     assert "name asks: Which title?" in desk.out("show", "p")
     to = ("--app", "asking:app")
-    assert "several questions are open" in desk.err("answer", "p", "yes", *to, code=2)
+    assert "there are several open questions" in desk.err("answer", "p", "yes", *to, code=2)
     assert "no question has the id" in desk.err("answer", "p", "yes", *to, "--id", "x", code=2)
     text = desk.err("answer", "p", "perhaps", *to, "--id", review.id, code=2)
     assert "[MC303]" in text
@@ -351,15 +367,11 @@ def test_questions_are_shown_and_answered_by_id(desk: Desk) -> None:
     done = desk.document("answer", "p", "5", *to)
     assert done.state == {"text": "hello", "approved": True, "title": "5"}
     desk.err("answer", "p", "5", *to, code=5)
-    (line,) = [
-        line for line in desk.out("export-test", "p", *to).splitlines() if "ANSWERS =" in line
-    ]
-    assert line == "ANSWERS = {'review/0': True, 'name/0': '5'}"
 
 
 def test_a_thread_that_waits_for_no_answer_says_so(desk: Desk) -> None:
     desk.start()
-    assert "it waits for no answer" in desk.err("answer", "demo", "x", "--app", "demo:app", code=5)
+    assert "it has no open question" in desk.err("answer", "demo", "x", "--app", "demo:app", code=5)
 
 
 def test_changes_are_accepted_by_an_explicit_word(desk: Desk) -> None:
@@ -369,7 +381,7 @@ def test_changes_are_accepted_by_an_explicit_word(desk: Desk) -> None:
     assert desk.error("resume", "demo", "--app", "demo:app", code=5).error.reasons
     accepted = desk.document("resume", "demo", "--app", "demo:app", "--accept-changes")
     assert accepted.status == "completed"
-    assert "accepted by word" in desk.out("history", "demo")
+    assert "changes accepted" in desk.out("history", "demo")
 
 
 MIGRATION = """
@@ -379,7 +391,7 @@ app.migrate(os.environ["OLD"], lambda state, nodes: (state, ["compose"]))
 
 
 @pytest.mark.parametrize("store", [True, False])
-def test_a_registered_migration_counts_for_check_plan_and_resume(
+def test_a_registered_migration_counts_for_check_and_resume(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, store: bool
 ) -> None:
     desk.start()
@@ -394,8 +406,6 @@ def test_a_registered_migration_counts_for_check_plan_and_resume(
     desk.write("demo.py", changed + MIGRATION)
     [line] = desk.document("check", "demo:app", "--threads").threads
     assert (line.fits, line.note) == (True, f"migrated from {run.fingerprint[:8]}")
-    given = ("run", "demo:app", "--thread", "demo", "--plan", "--mode", "resume-only")
-    assert desk.json(PlanDocument, *given).refused == ()
     assert desk.document("resume", "demo", "--app", "demo:app").status == "completed"
 
 
@@ -403,14 +413,14 @@ def test_an_app_may_bring_its_own_workspace(desk: Desk) -> None:
     own = BUILD.replace("graph.compile()", 'graph.compile(workspace=".own")')
     desk.write("build.py", own)
     desk.write("a.txt", "a")
-    assert "2 executed" in desk.out("run", "build:app")
+    assert "2 executed" in desk.out("build", "build:app")
     assert (desk.folder / ".own" / "runs").is_dir()
-    assert "0 executed, 2 reused" in desk.out("run", "build:app")
+    assert "0 executed, 2 reused" in desk.out("build", "build:app")
     for _ in range(3):
-        desk.call("run", "build:app", "--mode", "clean")
+        desk.call("build", "build:app", "--mode", "clean")
     given = ("gc", "--keep-last", "2", "--workspace", ".own")
     assert len(desk.document(*given, "--dry-run").file_runs) == 3
-    assert "3 runs over files went" in desk.out(*given)
+    assert "3 file runs went" in desk.out(*given)
     assert desk.document(*given).file_runs == ()
     assert "there is no workspace at .other" in desk.err(*given[:-1], ".other", code=2)
 
@@ -419,7 +429,7 @@ def test_gc_of_a_file_store_lets_its_old_file_runs_go(desk: Desk) -> None:
     desk.write("build.py", BUILD)
     desk.write("a.txt", "a")
     for _ in range(3):
-        desk.call("run", "build:app", "--store", "file://work", "--mode", "clean")
+        desk.call("build", "build:app", "--store", "file://work", "--mode", "clean")
     desk.call(
         "run",
         "demo:app",
@@ -438,13 +448,13 @@ def test_gc_of_a_file_store_lets_its_old_file_runs_go(desk: Desk) -> None:
 def test_a_thread_that_ended_takes_no_answer(desk: Desk) -> None:
     desk.start()
     desk.finish()
-    assert "it already ended" in desk.err("answer", "demo", "x", "--app", "demo:app", code=5)
+    assert "it has already ended" in desk.err("answer", "demo", "x", "--app", "demo:app", code=5)
 
 
 def test_the_store_of_an_app_is_looked_at(desk: Desk) -> None:
     desk.write("demo.py", DEMO.replace("runs.db", "posts.db"))
     desk.start()
-    assert "which store?" in desk.err("ls", code=2)
+    assert "no store given" in desk.err("ls", code=2)
     for verb in (("ls",), ("runs", "demo"), ("history", "demo")):
         assert desk.out(*verb, "--app", "demo:app")
 
@@ -469,9 +479,42 @@ if __name__ == "__main__":
 """
 
 
-def test_a_run_that_may_have_died_is_shown_with_how_to_go_on(desk: Desk) -> None:
+def test_a_run_whose_process_died_is_shown_with_how_to_resume_it(desk: Desk) -> None:
     path = desk.write("dying.py", DYING)
     assert subprocess.run([sys.executable, str(path)], check=False).returncode == 9
     told = desk.call("show", "d")
-    assert "status      running" in told.stdout
-    assert "`milecastle resume d` goes on" in told.stderr
+    assert "status      lost: process " in told.stdout
+    assert "`milecastle resume d` continues it" in told.stderr
+
+
+WAITING_DEMO = (
+    DEMO.replace(
+        'return {"text": "; ".join(state["notes"])}',
+        'return {"text": interrupt("publish?", answer=str)}',
+    )
+    .replace("append\n", "append, interrupt\n", 1)
+    .replace(', interrupt_before=["write"]', "")
+)
+
+
+def test_a_run_that_cannot_be_loaded_does_not_hide_a_thread_that_waits(desk: Desk) -> None:
+    """It is recorded, and the thread is listed, retained and answered as before.
+
+    Fails if what a thread is comes from its newest run, as it did: then ``ls`` says ``failed`` and
+    ``gc`` deletes the thread.
+    """
+    desk.write("asking.py", WAITING_DEMO)
+    desk.write("broken.py", "import nowhere_to_be_found\n")
+    desk.call("run", "asking:app", "--thread", "w", "--input", '{"topic": "walls"}', code=3)
+    store = ("--store", "sqlite:///runs.db")
+    desk.call("run", "broken:app", "--thread", "w", *store, code=1)
+    [line] = desk.document("ls", *store).threads
+    assert (line.thread, line.status, line.questions) == ("w", "interrupted", 1)
+    runs = desk.document("runs", "w", *store).runs
+    assert [run.status for run in runs] == ["failed", "interrupted"]
+    assert desk.document("gc", "--older-than", "0s", *store).deleted == ()
+    assert desk.document("show", "w", *store).status == "interrupted"
+    [fit] = desk.document("check", "asking:app", "--threads").threads
+    assert (fit.thread, fit.status) == ("w", "interrupted")
+    desk.call("answer", "w", "yes", "--app", "asking:app")
+    assert [line.status for line in desk.document("ls", *store).threads] == ["completed"]

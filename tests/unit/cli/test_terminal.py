@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 import click
@@ -10,8 +11,9 @@ import pytest
 
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.main import cli
-from milecastle.cli.printing import print_table, styled_status, wants_colour
+from milecastle.cli.printing import fitting, print_table, shortest_length
 from tests.unit.cli.commands import Desk
+from tests.unit.cli.pseudo_terminal import run_at_a_terminal
 
 ROWS = [["demo", "completed"], ["a-long-name-of-a-thread" * 9, "failed"]]
 
@@ -31,18 +33,32 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return found
 
 
-def test_a_terminal_gets_colour_unless_it_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_a_terminal(monkeypatch)
-    assert wants_colour()
-    assert styled_status("failed") == "\x1b[31mfailed\x1b[0m"
+@pytest.mark.parametrize("rich", [True, False])
+def test_a_terminal_gets_colour_unless_it_says_no(
+    monkeypatch: pytest.MonkeyPatch, rich: bool
+) -> None:
+    terminal = at_a_terminal(monkeypatch)
+    if not rich:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    print_table(["THREAD", "STATUS"], ROWS)
+    assert "\x1b[31mfailed" in terminal.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not wants_colour()
-    assert styled_status("failed") == "failed"
+    before = len(terminal.getvalue())
+    print_table(["THREAD", "STATUS"], ROWS)
+    assert "\x1b" not in terminal.getvalue()[before:]
+
+
+def test_only_statuses_have_a_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread whose name is a status is not shown as one."""
+    terminal = at_a_terminal(monkeypatch)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    print_table(["THREAD"], [["failed"]])
+    assert "\x1b" not in terminal.getvalue()
 
 
 def test_rich_lays_out_a_table_and_cuts_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_a_terminal(monkeypatch)
-    print_table(["THREAD", "STATUS"], [[row[0], styled_status(row[1])] for row in ROWS])
+    print_table(["THREAD", "STATUS"], ROWS)
     written = click.unstyle(terminal.getvalue())
     assert "".join(written.split()).count("a-long-name-of-a-thread") >= 1
     assert len(written.splitlines()) > len(ROWS) + 1
@@ -51,11 +67,49 @@ def test_rich_lays_out_a_table_and_cuts_nothing_off(monkeypatch: pytest.MonkeyPa
 def test_without_rich_columns_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_a_terminal(monkeypatch)
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    print_table(["THREAD", "STATUS"], [[row[0], styled_status(row[1])] for row in ROWS])
+    print_table(["THREAD", "STATUS"], ROWS)
     width = len(ROWS[1][0])
     first, second, _ = click.unstyle(terminal.getvalue()).splitlines()
     assert first == f"{'THREAD':<{width}}  STATUS"
     assert second == f"{'demo':<{width}}  completed"
+
+
+def test_ids_are_as_short_as_they_stay_unique() -> None:
+    one, other = "01a1dd55-96da-7760-8c2c-326d97d9d100", "01a1dd55-96da-7761-8c2c-326d97d9d100"
+    assert shortest_length([one]) == shortest_length([]) == shortest_length([one, one]) == 13
+    assert shortest_length([one, other]) == len("01a1dd55-96da-7760")
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "shown"),
+    [
+        ("short", 5, "short"),
+        ("longer", 5, "long…"),
+        ("漢字漢字", 8, "漢字漢字"),
+        ("漢字漢字", 7, "漢字漢…"),
+        ("e\u0301" * 5, 5, "e\u0301" * 5),
+        ("abc", 1, "…"),
+    ],
+)
+def test_a_line_is_cut_to_the_columns_that_it_takes(line: str, width: int, shown: str) -> None:
+    assert fitting(line, width) == shown
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_show_truncates_at_the_width_of_the_terminal_unless_full(desk: Desk) -> None:
+    """Seen to fail: a long value filled the screen."""
+    topic = "t" * 5000
+    desk.start("demo", topic)
+    narrow = {"COLUMNS": "60", "NO_COLOR": "1"}
+    lines = run_at_a_terminal(["show", "demo"], narrow).splitlines()
+    assert [line for line in lines if "t" * 60 in line] == []
+    assert any(line.endswith("t…") for line in lines)
+    assert (
+        "lines are truncated at 60 columns, the width of the terminal: --full shows them in full"
+        in lines
+    )
+    assert topic in run_at_a_terminal(["show", "demo", "--full"], narrow)
+    assert topic in desk.out("show", "demo")
 
 
 def words(incomplete: str, **flags: str) -> list[str]:

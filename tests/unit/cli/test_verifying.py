@@ -8,7 +8,7 @@ import msgspec.structs
 import pytest
 
 from milecastle import CheckpointStore, Corrupted, StateGraph, ThreadKey, Unavailable
-from milecastle.app.verifying import verify_thread
+from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.codec.envelope import seal
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.manifest import END, START, Manifest
@@ -72,9 +72,9 @@ _SPOILT = {
         ("damaged", "row 7", "the row is damaged"),
         ("gap", "thread 'x', seq 3", "the entry before it has seq 1"),
         ("checksum", "thread 'x', seq 3", "damaged"),
-        ("no list", "thread 'x', seq 3", "no list of operations"),
+        ("no list", "thread 'x', seq 3", "not a list of operations"),
         ("no operation", "thread 'x', seq 3", "not an operation"),
-        ("old head", "thread 'x', seq 2", "history and head are not the same"),
+        ("old head", "thread 'x', seq 2", "the history and the head do not match"),
         ("result", "thread 'x', seq 3, task 'a'", "too short"),
         ("no run", "thread 'x', seq 3", "has no record"),
     ],
@@ -90,7 +90,7 @@ def test_the_truth_has_no_findings() -> None:
     assert (report.checkpoints, report.runs, report.findings) == (3, 3, ())
 
 
-def test_a_store_that_is_gone_is_no_damage() -> None:
+def test_unreachable_store_is_not_damage() -> None:
     with pytest.raises(Unavailable):
         verify_thread(Lying("gone"), KEY)
 
@@ -117,4 +117,4 @@ def test_a_graph_under_another_name_is_found(desk: Desk) -> None:
     store = AnotherGraph(MemoryStore())
     graph.compile(store=store, tenant="t").invoke({"n": 1}, thread="x")
     (found,) = verify_thread(store, KEY).findings
-    assert "is another one on record" in found.problem
+    assert "does not match the recorded one" in found.problem

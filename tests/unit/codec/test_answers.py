@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from time import process_time
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
-from milecastle import InvalidAnswer, InvalidRequest
+from milecastle import END, START, InvalidAnswer, InvalidRequest, StateGraph, interrupt
 from milecastle.codec.answers import as_plain, check_answer, deliver, schema_of
 
 
@@ -93,7 +94,7 @@ def test_what_fits_is_taken_and_delivered(wanted: Any, answer: Any) -> None:
         (Address, {}, r"\$\.street is missing"),
         (Order, {"items": [], "address": {"street": 1}}, r"\$\.address\.street"),
         (Model, {"name": "A"}, "as long as at least 2"),
-        (Strict, {"name": "A", "more": 1}, r"\$\.more is not known"),
+        (Strict, {"name": "A", "more": 1}, r"\$\.more is not allowed"),
         (Small, 0, "at least 1"),
         (Small, 10, "at most 9"),
         (Open, 0, "more than 0"),
@@ -103,8 +104,8 @@ def test_what_fits_is_taken_and_delivered(wanted: Any, answer: Any) -> None:
         (Word, "AB", "of the form"),
         (Pair, [], "as long as at least 1"),
         (Pair, [1, 2, 3], "no longer than 2"),
-        (int | str, None, "fits none of the 2 forms"),
-        (Address | None, 5, "fits none of the 2 forms"),
+        (int | str, None, "matches none of the 2 accepted forms"),
+        (Address | None, 5, "matches none of the 2 accepted forms"),
     ],
     ids=str,
 )
@@ -128,7 +129,7 @@ def test_a_schema_may_be_made_of_parts() -> None:
 
 
 def test_a_type_that_has_no_schema_is_refused_when_it_is_asked_for() -> None:
-    with pytest.raises(InvalidRequest, match="answers can be checked against"):
+    with pytest.raises(InvalidRequest, match="answers can be validated against"):
         schema_of(object())
 
 
@@ -140,7 +141,84 @@ def test_an_answer_is_plain_data() -> None:
 
 
 @pytest.mark.parametrize("wanted", [int, Model])
-def test_an_answer_that_its_type_refuses_is_told_without_its_value(wanted: Any) -> None:
-    with pytest.raises(InvalidAnswer, match=f"the answer is no {wanted.__name__}: ") as raised:
+def test_answer_of_a_wrong_type_is_reported_without_its_value(wanted: Any) -> None:
+    with pytest.raises(
+        InvalidAnswer, match=f"the answer is not a valid {wanted.__name__}: "
+    ) as raised:
         deliver("secret", wanted)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        ("^[a-z]+$", "abc", "aBc"),
+        (r"^\d{3}-\d{2,4}$", "123-4567", "123-4"),
+        (r"^[^@\s]+@[\w.-]+\.[a-z]{2,}$", "ada@example.org", "ada@example"),
+        ("b.?d", "a bad day", "a boot"),
+        (r"\[x\]", "[x]", "x"),
+    ],
+)
+def test_pattern_of_characters_and_repeats_is_checked(
+    pattern: str, fits: str, does_not: str
+) -> None:
+    """Tried: ``may_match`` always true."""
+    check_answer(fits, {"type": "string", "pattern": pattern})
+    with pytest.raises(InvalidAnswer, match="of the form"):
+        check_answer(does_not, {"type": "string", "pattern": pattern})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "answer"),
+    [
+        ("^(a+)+$", "a" * 28 + "!"),
+        ("^(a|a)*$", "a" * 28 + "!"),
+        ("^(?:a?){28}a{28}$", "a" * 27 + "!"),
+        ("a*a*a*a*a*a*b", "a" * 300),
+        ("[ab]*[ab]*[ab]*[ab]*[ab]*c", "ab" * 150),
+        ("^(a", "a"),
+        ("a{99999999999}", "a"),
+        ("(" * 2000 + ")" * 2000, "a"),
+    ],
+)
+def test_stored_pattern_cannot_keep_the_process_busy(pattern: str, answer: str) -> None:
+    """Its type decides on delivery. Tried: ``re.search`` whatever the pattern."""
+    began = process_time()
+    check_answer(answer, {"type": "string", "pattern": pattern})
+    assert process_time() - began < 1
+
+
+def test_stored_schema_cannot_keep_the_process_busy() -> None:
+    """References that double at each level, or never end. Tried: no ``_Root.count``."""
+    doubling: dict[str, Any] = {
+        str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(20)
+    }
+    schema = {"$ref": "#/$defs/0", "$defs": {**doubling, "20": {"type": "string"}}}
+    began = process_time()
+    with pytest.raises(InvalidAnswer, match="comparisons"):
+        check_answer(7, schema)
+    endless = {"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}}
+    with pytest.raises(InvalidAnswer, match="refers to itself endlessly"):
+        check_answer(7, endless)
+    assert process_time() - began < 10
+
+
+def test_answer_that_only_the_type_can_check_is_refused_on_delivery() -> None:
+    """The question is open again, as for any other answer that does not fit."""
+    fussy = Annotated[str, msgspec.Meta(pattern="^(ab|cd)+$")]
+
+    class Said(TypedDict):
+        said: str
+
+    def ask(state: Said) -> dict[str, Any]:
+        return {"said": interrupt("what?", answer=fussy)}
+
+    graph: StateGraph[Said] = StateGraph(Said)
+    graph.add_node("ask", ask)
+    graph.add_edges(START, "ask", END)
+    app = graph.compile(store="memory://")
+    app.invoke({"said": ""}, "t")
+    with pytest.raises(InvalidAnswer):
+        app.resume("t", "xy")
+    assert app.state("t").status == "interrupted"
+    assert app.resume("t", "abcd").state == {"said": "abcd"}

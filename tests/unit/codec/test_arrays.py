@@ -56,7 +56,7 @@ def test_a_strided_array_is_stored_in_row_order() -> None:
     assert back.flags.c_contiguous
 
 
-def test_nan_bits_are_kept() -> None:
+def test_nan_bits_are_preserved() -> None:
     bits = numpy.array([0x7FF0000000000001, 0xFFF8000000000123], dtype="u8")
     assert there_and_back(bits.view("f8")).view("u8").tolist() == bits.tolist()
 
@@ -133,7 +133,7 @@ def test_what_is_not_plain_memory_is_refused(make: Any) -> None:
     ],
     ids=str,
 )
-def test_bytes_that_are_no_array_are_refused(parts: list[object]) -> None:
+def test_bytes_that_are_not_an_array_are_refused(parts: list[object]) -> None:
     data = msgspec.msgpack.encode(Ext(codes.ARRAY, msgspec.msgpack.encode(parts)))
     with pytest.raises(CodecError):
         CODEC.decode(data)

@@ -1,6 +1,6 @@
 """While decoding, nothing is imported, compiled, executed or opened.
 
-Audit hooks cannot be taken out again, so the watching happens in a process of its own.
+Audit hooks cannot be taken out again, so the watching happens in a separate process.
 """
 
 from __future__ import annotations

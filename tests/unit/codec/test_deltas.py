@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milecastle import CodecError, UnserializableState
-from milecastle.codec.deltas import LogCodec, Operations, fold, replay
-from milecastle.codec.limits import MAX_DEPTH
-from milecastle.codec.packing import join_lists
+from milecastle.codec.bounds import MAX_DEPTH
+from milecastle.codec.deltas import LogCodec, Operations, fold, join_lists, replay
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.engine.applying import apply_update
@@ -133,7 +132,7 @@ def test_floats_are_added_in_their_own_order() -> None:
         None,
     ],
 )
-def test_what_is_no_list_of_operations_is_refused(value: Any) -> None:
+def test_bytes_that_are_not_a_list_of_operations_are_refused(value: Any) -> None:
     with pytest.raises(CodecError):
         CODEC.decode(msgspec.msgpack.encode(value))
 
@@ -169,7 +168,7 @@ def test_what_only_the_whole_is_too_deep_for_is_refused_as_well() -> None:
 def test_a_value_that_cannot_be_read_is_named_with_its_path() -> None:
     unknown = msgspec.msgpack.Ext(99, b"")
     body = msgspec.msgpack.encode([0, "good", 1, 0, "docs", [1, {"here": unknown}]])
-    with pytest.raises(CodecError, match=r"the value at \$\.docs\[1\]\.here cannot be read"):
+    with pytest.raises(CodecError, match=r"the value at \$\.docs\[1\]\[key 0\] cannot be read"):
         CODEC.decode(body)
 
 
@@ -195,7 +194,7 @@ def test_lists_of_every_size_are_joined(size: int) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\x80", b"\xdc\x00", b"\xdd\x00\x00\x00", b"\xc0"])
-def test_what_is_no_packed_list_is_not_joined(body: bytes) -> None:
+def test_what_is_not_a_packed_list_is_not_joined(body: bytes) -> None:
     with pytest.raises(CodecError, match="does not hold a list"):
         join_lists([body, body])
 

@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 
+from milecastle.codec.bounds import MAX_BYTES
 from milecastle.codec.encryption import KEY_BYTES, KeyWrapper, ThreadSealer, new_thread_key
-from milecastle.codec.envelope import COMPRESSED, ENCRYPTED, frame, seal, unframe, unseal
-from milecastle.codec.limits import MAX_BYTES
+from milecastle.codec.envelope import (
+    COMPRESSED,
+    ENCRYPTED,
+    ENCRYPTION_VERSION,
+    PayloadPlace,
+    frame,
+    seal,
+    unframe,
+    unseal,
+)
 from milecastle.errors import (
     CodecError,
     EncryptionError,
+    FormatTooNew,
     KeyNotFound,
     NoKeyring,
     PlaintextRefused,
@@ -33,33 +43,33 @@ WORDS = b"stone after stone " * 1000
 
 @pytest.fixture
 def sealer() -> ThreadSealer:
-    return ThreadSealer(KEY, SECRET)
+    return ThreadSealer(KEY, SECRET, new=True)
 
 
 def with_checksum(payload: bytes) -> bytes:
-    """The payload as somebody would forge it: the checksum fits what stands there."""
-    return frame(payload[1], payload[6:])
+    """The payload as somebody would forge it: the checksum fits what is there."""
+    return frame(payload[1], payload[6:], payload[0])
 
 
 @pytest.mark.parametrize("body", [b"", BODY, WORDS], ids=["empty", "short", "long"])
 def test_what_is_sealed_is_unsealed_with_the_same_key(body: bytes) -> None:
-    payload = ThreadSealer(KEY, SECRET).seal(body, 3, DELTA)
-    assert ThreadSealer(KEY, SECRET).unseal(payload, 3, DELTA) == body
+    payload = ThreadSealer(KEY, SECRET, new=True).seal(body, PayloadPlace(3, DELTA))
+    assert ThreadSealer(KEY, SECRET).unseal(payload, PayloadPlace(3, DELTA)) == body
     assert BODY not in payload
 
 
 def test_a_body_is_compressed_before_it_is_encrypted(sealer: ThreadSealer) -> None:
-    payload = sealer.seal(WORDS, 1)
+    payload = sealer.seal(WORDS, PayloadPlace(1))
     assert payload[1] == COMPRESSED | ENCRYPTED
     assert len(payload) < len(WORDS) // 10
 
 
 def test_sealing_twice_gives_other_bytes(sealer: ThreadSealer) -> None:
-    assert sealer.seal(BODY, 1) != sealer.seal(BODY, 1)
+    assert sealer.seal(BODY, PayloadPlace(1)) != sealer.seal(BODY, PayloadPlace(1))
 
 
 def test_no_nonce_comes_twice(sealer: ThreadSealer) -> None:
-    assert len({sealer.seal(b"", 1)[14:26] for _ in range(5000)}) == 5000
+    assert len({sealer.seal(b"", PayloadPlace(1))[22:34] for _ in range(5000)}) == 5000
 
 
 @pytest.mark.parametrize(
@@ -74,19 +84,75 @@ def test_no_nonce_comes_twice(sealer: ThreadSealer) -> None:
     ids=str,
 )
 def test_an_entry_does_not_open_elsewhere(sealer: ThreadSealer, place: dict[str, Any]) -> None:
-    payload = sealer.seal(BODY, 3, DELTA)
-    with pytest.raises(EncryptionError, match=r"seq . of thread 'order-7' does not open"):
-        sealer.unseal(payload, **place)
+    payload = sealer.seal(BODY, PayloadPlace(3, DELTA))
+    with pytest.raises(EncryptionError, match=r"seq . of thread 'order-7' cannot be decrypted"):
+        sealer.unseal(payload, PayloadPlace(**place))
+
+
+LINKED: dict[str, Any] = {"base_seq": 1, "rolled": 2, "parent_id": "p"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"base_seq": 2}, {"rolled": 1}, {"parent_id": "q"}, {"parent_id": None}, {"parent_id": ""}],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [DELTA, ROLLUP])
+def test_an_entry_does_not_open_with_another_link(
+    sealer: ThreadSealer, kind: int, change: dict[str, Any]
+) -> None:
+    """Fails when _links leaves out base_seq, rolled or the parent."""
+    payload = sealer.seal(BODY, PayloadPlace(3, kind, **LINKED))
+    assert sealer.unseal(payload, PayloadPlace(3, kind, **LINKED)) == BODY
+    with pytest.raises(EncryptionError, match="written for another position, or modified"):
+        sealer.unseal(payload, PayloadPlace(3, kind, **LINKED | change))
+
+
+def test_a_snapshot_opens_whatever_was_before_it(sealer: ThreadSealer) -> None:
+    """Pruning makes snapshots: what they rested on is gone."""
+    payload = sealer.seal(BODY, PayloadPlace(3, SNAPSHOT, base_seq=3, rolled=2, parent_id="p"))
+    assert (
+        sealer.unseal(payload, PayloadPlace(3, SNAPSHOT, base_seq=3, rolled=3, parent_id="p"))
+        == BODY
+    )
+    with pytest.raises(EncryptionError):
+        sealer.unseal(payload, PayloadPlace(3, SNAPSHOT, base_seq=3, rolled=3, parent_id="q"))
+
+
+@pytest.mark.parametrize("task", [None, "a"])
+def test_a_payload_of_an_earlier_life_does_not_open(task: str | None) -> None:
+    """Fails when the life is not compared, or not authenticated."""
+    earlier, now = (ThreadSealer(KEY, SECRET, new=True) for _ in range(2))
+    old, new = (life.seal(BODY, PayloadPlace(3, task=task)) for life in (earlier, now))
+    with pytest.raises(EncryptionError, match="an earlier thread of the same name"):
+        now.unseal(old, PayloadPlace(3, task=task))
+    reader = ThreadSealer(KEY, SECRET)
+    assert reader.unseal(new, PayloadPlace(3, task=task)) == BODY
+    with pytest.raises(EncryptionError, match="an earlier thread of the same name"):
+        reader.unseal(old, PayloadPlace(3, task=task))
+    disguised = frame(old[1], old[6:14] + new[14:22] + old[22:], old[0])
+    with pytest.raises(EncryptionError, match="written for another position, or modified"):
+        now.unseal(disguised, PayloadPlace(3, task=task))
+
+
+def test_a_writer_continues_the_life_that_it_read(sealer: ThreadSealer) -> None:
+    """Fails when a sealer that is not new creates a life."""
+    first = sealer.seal(BODY, PayloadPlace(1))
+    writer = ThreadSealer(KEY, SECRET)
+    with pytest.raises(RuntimeError, match="decrypted before one is encrypted"):
+        writer.seal(BODY, PayloadPlace(2))
+    writer.unseal(first, PayloadPlace(1))
+    assert sealer.unseal(writer.seal(BODY, PayloadPlace(2)), PayloadPlace(2)) == BODY
 
 
 @pytest.mark.parametrize(
     "place", [{"seq": 3, "task": "b"}, {"seq": 4, "task": "a"}, {"seq": 3, "kind": 255}], ids=str
 )
 def test_a_task_result_does_not_open_elsewhere(sealer: ThreadSealer, place: dict[str, Any]) -> None:
-    payload = sealer.seal(BODY, 3, task="a")
-    assert sealer.unseal(payload, 3, task="a") == BODY
-    with pytest.raises(EncryptionError, match="does not open"):
-        sealer.unseal(payload, **place)
+    payload = sealer.seal(BODY, PayloadPlace(3, task="a"))
+    assert sealer.unseal(payload, PayloadPlace(3, task="a")) == BODY
+    with pytest.raises(EncryptionError, match="cannot be decrypted"):
+        sealer.unseal(payload, PayloadPlace(**place))
 
 
 @pytest.mark.parametrize(
@@ -102,68 +168,68 @@ def test_a_task_result_does_not_open_elsewhere(sealer: ThreadSealer, place: dict
 def test_a_payload_does_not_open_in_another_thread_or_tenant(
     sealer: ThreadSealer, other: ThreadKey
 ) -> None:
-    payload = sealer.seal(BODY, 3)
-    with pytest.raises(EncryptionError, match="does not open"):  # even were the keys the same
-        ThreadSealer(other, SECRET).unseal(payload, 3)
-    with pytest.raises(KeyNotFound, match="does not have the key"):
-        ThreadSealer(other, new_thread_key()).unseal(payload, 3)
+    payload = sealer.seal(BODY, PayloadPlace(3))
+    with pytest.raises(EncryptionError, match="cannot be decrypted"):  # even were the keys the same
+        ThreadSealer(other, SECRET).unseal(payload, PayloadPlace(3))
+    with pytest.raises(KeyNotFound, match="has no key to decrypt"):
+        ThreadSealer(other, new_thread_key()).unseal(payload, PayloadPlace(3))
 
 
 @pytest.mark.parametrize("body", [BODY, WORDS], ids=["short", "long"])
 def test_every_flipped_bit_is_refused(sealer: ThreadSealer, body: bytes) -> None:
-    payload = sealer.seal(body, 3)
+    payload = sealer.seal(body, PayloadPlace(3))
     for place in range(len(payload)):
         for bit in range(8):
             damaged = bytearray(payload)
             damaged[place] ^= 1 << bit
             with pytest.raises(CodecError):
-                sealer.unseal(bytes(damaged), 3)
+                sealer.unseal(bytes(damaged), PayloadPlace(3))
 
 
 @pytest.mark.parametrize("body", [BODY, WORDS], ids=["short", "long"])
 def test_every_forged_bit_is_refused(sealer: ThreadSealer, body: bytes) -> None:
-    payload = sealer.seal(body, 3)
-    for place in (1, *range(6, len(payload))):
+    payload = sealer.seal(body, PayloadPlace(3))
+    for place in (0, 1, *range(6, len(payload))):
         for bit in range(8):
             forged = bytearray(payload)
             forged[place] ^= 1 << bit
-            with pytest.raises(CodecError):
-                sealer.unseal(with_checksum(bytes(forged)), 3)
+            with pytest.raises((CodecError, FormatTooNew)):
+                sealer.unseal(with_checksum(bytes(forged)), PayloadPlace(3))
 
 
 def test_every_truncation_is_refused(sealer: ThreadSealer) -> None:
-    payload = sealer.seal(BODY, 3)
+    payload = sealer.seal(BODY, PayloadPlace(3))
     for length in range(len(payload)):
         with pytest.raises(CodecError):
-            sealer.unseal(payload[:length], 3)
+            sealer.unseal(payload[:length], PayloadPlace(3))
         with pytest.raises(CodecError):
-            sealer.unseal(with_checksum(payload[: max(length, 6)]), 3)
+            sealer.unseal(with_checksum(payload[: max(length, 6)]), PayloadPlace(3))
 
 
 @pytest.mark.parametrize("body", [BODY, WORDS], ids=["short", "long"])
 def test_plaintext_is_refused(sealer: ThreadSealer, body: bytes) -> None:
     with pytest.raises(PlaintextRefused, match=r"seq . of thread 'order-7'") as caught:
-        sealer.unseal(seal(body), 3)
+        sealer.unseal(seal(body), PayloadPlace(3))
     assert (caught.value.thread, caught.value.seq) == ("order-7", 3)
 
 
 @pytest.mark.parametrize("body", [BODY, WORDS], ids=["short", "long"])
-def test_who_has_no_keyring_is_told_so(sealer: ThreadSealer, body: bytes) -> None:
-    with pytest.raises(NoKeyring, match="seq 3 is encrypted and no keyring was given"):
-        unseal(sealer.seal(body, 3), 3)
+def test_reader_without_a_keyring_gets_an_error(sealer: ThreadSealer, body: bytes) -> None:
+    with pytest.raises(NoKeyring, match="seq 3 is encrypted, but no keyring was given"):
+        unseal(sealer.seal(body, PayloadPlace(3)), PayloadPlace(3))
 
 
 def test_without_the_thread_key_nothing_opens_and_nothing_is_sealed(sealer: ThreadSealer) -> None:
-    payload = sealer.seal(BODY, 3)
+    payload = sealer.seal(BODY, PayloadPlace(3))
     without = ThreadSealer(KEY, None)
     with pytest.raises(KeyNotFound, match="erased"):
-        without.unseal(payload, 3)
+        without.unseal(payload, PayloadPlace(3))
     with pytest.raises(KeyNotFound, match="erased"):
-        without.seal(BODY, 4)
+        without.seal(BODY, PayloadPlace(4))
     with pytest.raises(KeyNotFound, match="erased"):
         without.digest(BODY)
     with pytest.raises(PlaintextRefused):
-        without.unseal(seal(BODY), 3)
+        without.unseal(seal(BODY), PayloadPlace(3))
 
 
 def test_decompression_of_what_was_encrypted_is_bounded(
@@ -175,21 +241,21 @@ def test_decompression_of_what_was_encrypted_is_bounded(
         return COMPRESSED, bomb
 
     monkeypatch.setattr("milecastle.codec.encryption.compress", cheat)
-    payload = sealer.seal(b"", 1)
+    payload = sealer.seal(b"", PayloadPlace(1))
     assert len(payload) < 50_000
     with pytest.raises(CodecError, match="over the limit"):
-        sealer.unseal(payload, 1)
+        sealer.unseal(payload, PayloadPlace(1))
 
 
-def test_a_digest_tells_bodies_apart_and_needs_the_key(sealer: ThreadSealer) -> None:
+def test_digest_distinguishes_bodies_and_needs_the_key(sealer: ThreadSealer) -> None:
     assert sealer.digest(BODY) == ThreadSealer(KEY, SECRET).digest(BODY)
     assert sealer.digest(BODY) != sealer.digest(WORDS)
     assert sealer.digest(BODY) != ThreadSealer(KEY, new_thread_key()).digest(BODY)
 
 
 def test_what_a_payload_grows_by(sealer: ThreadSealer) -> None:
-    assert len(sealer.seal(BODY, 1)) - len(seal(BODY)) == 8 + 12 + 16
-    assert unframe(sealer.seal(BODY, 1))[0] == ENCRYPTED
+    assert len(sealer.seal(BODY, PayloadPlace(1))) - len(seal(BODY)) == 8 + 8 + 12 + 16
+    assert unframe(sealer.seal(BODY, PayloadPlace(1)))[:2] == (ENCRYPTION_VERSION, ENCRYPTED)
 
 
 class TestWrapping:
@@ -210,7 +276,7 @@ class TestWrapping:
 
     def test_another_key_under_the_same_id_does_not_open(self) -> None:
         wrapped = KeyWrapper({"main": self.OLD}).wrap(SECRET, "here")
-        with pytest.raises(EncryptionError, match="another key under this id"):
+        with pytest.raises(EncryptionError, match="different key under this id"):
             KeyWrapper({"main": self.NEW}).unwrap(wrapped, "here")
 
     def test_a_key_does_not_open_for_another_thread(self) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from milecastle.codec import values, writing
-from milecastle.codec.limits import MAX_DEPTH
-from milecastle.codec.stack import on_fresh_stack
+from milecastle.codec import values
+from milecastle.codec import values as writing
+from milecastle.codec.bounds import MAX_DEPTH
+from milecastle.codec.values import on_fresh_stack
 from milecastle.errors import CodecError, UnserializableState
 from tests.unit.codec.domain import Pair, Point, make_codec
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from milecastle import register_type
 from milecastle.codec import pickles
-from milecastle.codec.limits import MAX_DEPTH
+from milecastle.codec.bounds import MAX_DEPTH
 from milecastle.codec.pickles import PickleCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.signing import close_file, open_file
@@ -105,7 +105,7 @@ def test_a_registered_type_comes_back_from_either_reader() -> None:
     assert [money.cents for (money,) in found] == [5, 5]
 
 
-def test_who_does_not_know_a_registered_type_gets_its_plain_form() -> None:
+def test_reader_without_a_registered_type_gets_its_plain_form() -> None:
     assert pickles.rebuild(Money, "not registered", 5) == 5
 
 
@@ -238,7 +238,7 @@ def test_the_hostile_pickles_would_do_harm_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", [b"X\xff\xff\xff\x7fa", b"B\x05\x00\x00\x00a", b"G123", b"K"])
 def test_what_is_cut_short_is_not_made_up(body: bytes) -> None:
-    assert "longer than it is" in str(refused(gadgets.PROTO + body))
+    assert "exceeds its actual length" in str(refused(gadgets.PROTO + body))
 
 
 def test_nothing_may_follow_the_end() -> None:
@@ -323,23 +323,23 @@ def test_a_file_is_only_opened_with_the_key_that_signed_it() -> None:
     content = CODEC.dumps(GOOD)
     with pytest.raises(UntrustedFile, match="not signed"):
         open_file(close_file(content, None), KEY, "here")
-    with pytest.raises(UntrustedFile, match="does not fit"):
+    with pytest.raises(UntrustedFile, match="does not match"):
         open_file(close_file(content, b"another"), KEY, "here")
     swapped = CODEC.dumps({**GOOD, "state": {}}) + close_file(content, KEY)[len(content) :]
-    with pytest.raises(UntrustedFile, match="does not fit"):
+    with pytest.raises(UntrustedFile, match="does not match"):
         open_file(swapped, KEY, "here")
 
 
-def test_a_file_of_a_newer_version_is_told_before_anything_is_read() -> None:
-    data = close_file(CODEC.dumps({"version": "2.1"}), None)
+def test_file_of_a_newer_version_is_reported_before_anything_is_read() -> None:
+    data = close_file(CODEC.dumps({"version": "3.1"}), None)
     for seen in (data, data[:-40], data + b"more"):
         with pytest.raises(FormatTooNew) as caught:
             open_file(seen, KEY, "here")
-        assert (caught.value.found, caught.value.supported) == (2, 1)
+        assert (caught.value.found, caught.value.supported) == (3, 2)
 
 
 def test_a_file_must_begin_with_its_version() -> None:
     with pytest.raises(ValueError, match="begins"):
         close_file(CODEC.dumps({"state": 1}), None)
-    with pytest.raises(UntrustedFile, match="not a checkpoint file"):
+    with pytest.raises(UntrustedFile, match="not a portable file"):
         open_file(pickle.dumps({"version": "1.0"}), None, "here")

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from milecastle.codec.limits import MAX_INT_BYTES
+from milecastle.codec.bounds import MAX_INT_BYTES
 from milecastle.errors import CodecError, UnserializableState
 from tests.unit.codec.domain import Colour, Doc, Pair, Point, make_codec
 
@@ -83,15 +83,15 @@ STRANGE: list[tuple[Any, str]] = [
     (Stranger.A, "milecastle.register_type(Stranger)"),
     (Undeclared(1), "milecastle.register_type(Undeclared)"),
     (Anything(), "register_type(Anything, to_plain=..., from_plain=...)"),
-    (threading.Lock(), "keep an id or a path instead"),
-    (threading.Event(), "keep an id or a path instead"),
-    (io.BytesIO(), "keep an id or a path instead"),
-    (len, "keep a name instead"),
-    (refused, "keep a name instead"),
-    (Anything, "keep a name instead"),
-    (io, "keep a name instead"),
-    ((n for n in [1]), "keep a name instead"),
-    (ZoneInfo("UTC"), "keep the name of the zone"),
+    (threading.Lock(), "store an id or a path instead"),
+    (threading.Event(), "store an id or a path instead"),
+    (io.BytesIO(), "store an id or a path instead"),
+    (len, "store a name instead"),
+    (refused, "store a name instead"),
+    (Anything, "store a name instead"),
+    (io, "store a name instead"),
+    ((n for n in [1]), "store a name instead"),
+    (ZoneInfo("UTC"), "store the name of the zone"),
     (..., "register_type(ellipsis"),
     (msgspec.msgpack.Ext(20, b"\x90"), "register_type(Ext"),
     (msgspec.Raw(b"\x01"), "register_type(Raw"),
@@ -112,7 +112,7 @@ def test_a_strange_value_is_refused_with_a_hint(value: object, hint: str) -> Non
 
 def test_a_socket_is_refused() -> None:
     with socket.socket() as open_socket:
-        assert "keep an id or a path" in str(refused([open_socket]))
+        assert "store an id or a path" in str(refused([open_socket]))
 
 
 def test_a_path_names_every_kind_of_container() -> None:
@@ -120,7 +120,7 @@ def test_a_path_names_every_kind_of_container() -> None:
     assert refused(bad, "$.state").path == "$.state"
     assert refused([0, (1, bad)]).path == "$[1][1]"
     assert refused({"a b": bad}).path == "$['a b']"
-    assert refused({"x" * 100: bad}).path == f"$['{'x' * 40}...']"
+    assert refused({"x" * 100: bad}).path == f"$['{'x' * 75}...']"
     assert refused({"é\n": bad}).path == "$['\\xe9\\n']"
     assert refused({1: bad}).path == "$[<int>]"
     assert refused({(1, 2): bad}).path == "$[<tuple>]"
@@ -148,7 +148,7 @@ def test_an_int_over_the_limit_is_refused() -> None:
     assert "over the limit" in str(refused([largest + 1]))
 
 
-def test_a_dataclass_with_an_attribute_that_is_no_field_is_refused() -> None:
+def test_dataclass_with_an_attribute_that_is_not_a_field_is_refused() -> None:
     value: Any = Doc("t")
     value.secret = 1
     assert "its attribute 'secret' is not a field" in str(refused([value]))
@@ -164,7 +164,7 @@ class Slotted(HasSlot):
     x: int
 
 
-def test_a_slot_that_is_no_field_is_refused_once_it_is_set() -> None:
+def test_slot_that_is_not_a_field_is_refused_once_it_is_set() -> None:
     codec = make_codec(Slotted)
     value: Any = Slotted(1)
     assert codec.decode(codec.encode(value)) == value

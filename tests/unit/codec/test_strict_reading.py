@@ -39,7 +39,7 @@ def test_a_field_renamed_removed_or_added_is_an_error_with_its_path(
 ) -> None:
     then = version("Item", x=int, y=int)
     data = make_codec(then).encode({"docs": [1, {"item": then(1, 2)}]})
-    with pytest.raises(CodecError, match=r"\$\.docs\[1\]\.item .*fields of Item") as caught:
+    with pytest.raises(CodecError, match=r"\$\[key 0\]\[1\]\[key 0\] .*fields of Item") as caught:
         make_codec(version("Item", **now)).decode(data)
     assert message in str(caught.value)
 
@@ -66,9 +66,9 @@ def test_a_type_that_changed_its_kind_is_an_error() -> None:
 
     record = version(Item.__qualname__, x=int)
     record.__qualname__ = Item.__qualname__
-    with pytest.raises(CodecError, match="not what it was"):
+    with pytest.raises(CodecError, match="has changed since"):
         make_codec(Item).decode(make_codec(record).encode(record(1)))
-    with pytest.raises(CodecError, match="not what it was"):
+    with pytest.raises(CodecError, match="has changed since"):
         make_codec(record).decode(make_codec(Item).encode(Item.A))
 
 
@@ -142,7 +142,7 @@ def test_bytes_that_no_writer_wrote_are_refused(data: bytes) -> None:
     "timestamp",
     [b"\xd6\xff" + b"\0" * 4, b"\xd7\xff" + b"\0" * 8, b"\xc7\x0c\xff" + b"\0" * 12],
 )
-def test_a_timestamp_of_msgpacks_own_is_refused_wherever_it_stands(timestamp: bytes) -> None:
+def test_msgpack_timestamp_is_refused_wherever_it_is(timestamp: bytes) -> None:
     inside = b"\x92\x01" + timestamp
     objects = b"\x92\xa3Doc\x83\xa5title\xa1t\xa4body" + timestamp + b"\xa4tags\x90"
     for data in (

@@ -116,7 +116,7 @@ def test_sets_have_the_same_bytes_whatever_their_order() -> None:
     assert CODEC.encode({(1, 2), (3,), 4}) == CODEC.encode({4, (3,), (1, 2)})
 
 
-def test_the_order_of_keys_is_kept() -> None:
+def test_order_of_keys_is_preserved() -> None:
     value = {str(key): (key,) for key in reversed(range(50))}
     assert list(there_and_back(value)) == list(value)
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milecastle.graph.draw.lanes import add_lane
 from milecastle.graph.draw.layout import Box, Layout, Tie, arrange
-from milecastle.graph.draw.ordering import Rows
+from milecastle.graph.draw.ordering import Rows, add_lane
 from milecastle.graph.draw.ranking import WIDEST, assign_ranks, find_back_links
 
 Point = tuple[int, int]

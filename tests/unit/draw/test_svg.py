@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milecastle.graph.draw import draw_svg
-from milecastle.graph.draw.svg import MARKS
+from milecastle.graph.draw.style import MARKS
 from milecastle.model.manifest import END, START, EdgeInfo, Manifest
 from tests.unit.draw.shapes import (
     AGENT,
@@ -107,7 +107,7 @@ def test_hostile_names_stay_text() -> None:
     assert names[5] == "a\ufffdb\ufffd c\ufffdd\ufffde\ufffd"
 
 
-def test_a_long_name_is_shortened_and_stands_in_full_in_its_title() -> None:
+def test_long_name_is_shortened_and_is_in_full_in_its_title() -> None:
     name = "an_" + "x" * 80 + "_end"
     (node,) = groups(parsed(draw_svg(manifest(*path(START, name, END)))), "mc-node")
     assert title(node) == name

@@ -146,7 +146,7 @@ def test_a_store_that_is_gone_is_unavailable() -> None:
     assert isinstance(outcome, Unavailable)
 
 
-def test_who_was_idle_for_long_leaves_half_for_the_next_turn() -> None:
+def test_run_that_was_idle_for_long_leaves_half_for_the_next_turn() -> None:
     assert share_of(200, idle=0.004, quickest=0.001) == 100
     assert share_of(17, idle=0.004, quickest=0.001) == 9
 
@@ -161,7 +161,7 @@ def test_busy_slow_and_small_groups_are_not_divided(
     assert share_of(waiting, idle=idle, quickest=quickest) == waiting
 
 
-def test_no_batch_is_forgotten_while_the_thread_goes_to_rest(
+def test_no_batch_is_forgotten_while_the_thread_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("milecastle.drivers.committer._IDLE", 0.0001)
@@ -204,7 +204,7 @@ def test_a_forked_child_does_not_wait_for_the_thread_of_its_parent() -> None:
 
 
 def _commits_alone(committer: Committer, batch: Batch) -> int:
-    """The exit code of a child: 0 if it could write; who waits for too long is killed."""
+    """The exit code of a child: 0 if it could write; a child that waits for too long is killed."""
     asyncio.events._set_running_loop(None)  # the loop is the parent's
     signal.alarm(5)
     try:
@@ -224,7 +224,7 @@ def commit_in_threads(committer: Committer, batches: list[Batch]) -> list[BaseEx
         return [future.exception(timeout=30) for future in futures]
 
 
-def test_a_thread_that_is_alone_writes_by_itself() -> None:
+def test_single_thread_writes_without_a_group() -> None:
     store = SlowStore()
     committer = Committer(store)
     batch = first_batch("alone")
@@ -259,7 +259,7 @@ def test_a_conflict_of_one_thread_fails_it_alone() -> None:
     assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 8
 
 
-def test_threads_and_loops_wait_in_one_queue_and_nobody_for_ever() -> None:
+def test_threads_and_loops_wait_in_one_queue_and_none_forever() -> None:
     store = SlowStore(0.001)
     committer = Committer(store, group=5, room=8)
     threads, runs = first_batches(60)[:30], first_batches(60)[30:]
@@ -280,7 +280,7 @@ def test_any_other_error_reaches_every_thread_of_the_group() -> None:
     store.fault = Unavailable("the disk is gone")
     outcomes = commit_in_threads(Committer(store), first_batches(9))
     alone = outcomes.count(None)
-    assert 1 <= alone < 9, "the first one wrote by itself"
+    assert 1 <= alone < 9, "the first one wrote alone"
     assert sum(isinstance(outcome, Unavailable) for outcome in outcomes) == 9 - alone
 
 
@@ -288,7 +288,7 @@ def test_any_other_error_reaches_every_thread_of_the_group() -> None:
 
 
 def hold_a_place(committer: Committer, store: SlowStore) -> threading.Thread:
-    """Have somebody write until it is let go, so that the next one has to wait."""
+    """Have a writer write until it is released, so that the next one has to wait."""
     holder = threading.Thread(target=committer.commit, args=[first_batch("holder")])
     holder.start()
     assert store.held.wait(30)
@@ -302,7 +302,7 @@ def let_go_once_somebody_waits(committer: Committer, store: SlowStore) -> None:
     store.let_go.set()
 
 
-def test_who_is_cancelled_when_its_outcome_is_on_the_way_is_let_go() -> None:
+def test_run_cancelled_while_its_outcome_is_on_the_way_is_released() -> None:
     class Instant(Committer):
         def add(self, waiter: Waiter) -> None:
             waiter.bell([waiter])
@@ -320,7 +320,7 @@ def test_who_is_cancelled_when_its_outcome_is_on_the_way_is_let_go() -> None:
     asyncio.run(cancel_at_once())
 
 
-def test_who_is_cancelled_twice_still_waits_until_the_outcome_is_known() -> None:
+def test_run_cancelled_twice_still_waits_until_the_outcome_is_known() -> None:
     store = SlowStore(0.1)
     batch = first_batch("cancelled")
 
@@ -336,7 +336,7 @@ def test_who_is_cancelled_twice_still_waits_until_the_outcome_is_known() -> None
     assert asyncio.run(cancel_twice())
 
 
-@pytest.mark.parametrize("moment", ["before it waits", "after it was told"])
+@pytest.mark.parametrize("moment", ["before it waits", "after it was reported"])
 def test_a_thread_that_is_interrupted_does_not_hang(
     monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -349,7 +349,7 @@ def test_a_thread_that_is_interrupted_does_not_hang(
             self._calls += 1
             if self._calls == 2 and moment == "before it waits":
                 raise KeyboardInterrupt
-            assert self._lock.acquire(timeout=5), "it would wait for ever"
+            assert self._lock.acquire(timeout=5), "it would wait forever"
             if self._calls == 2:
                 raise KeyboardInterrupt
 
@@ -365,13 +365,13 @@ def test_a_thread_that_is_interrupted_does_not_hang(
     holder = hold_a_place(committer, store)
     batch = first_batch("interrupted")
     helper = threading.Thread(target=let_go_once_somebody_waits, args=[committer, store])
-    if moment == "after it was told":
+    if moment == "after it was reported":
         helper.start()
     with pytest.raises(KeyboardInterrupt):
         committer.commit(batch)
     store.let_go.set()
     holder.join()
-    assert (store.read(batch.key) is not None) == (moment == "after it was told")
+    assert (store.read(batch.key) is not None) == (moment == "after it was reported")
 
 
 def test_where_no_thread_can_be_started_each_writes_for_itself(
@@ -397,7 +397,7 @@ def test_where_no_thread_can_be_started_each_writes_for_itself(
     assert asyncio.run(commit_all(committer, [first_batch("run")])) == [None]
 
 
-def test_a_store_that_tells_too_few_outcomes_leaves_nobody_waiting(
+def test_store_that_returns_too_few_outcomes_leaves_no_run_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def tell_nobody(batches: Sequence[Batch]) -> Sequence[StoreError | None]:
@@ -428,7 +428,7 @@ def test_a_commit_within_a_commit_of_the_same_thread_is_refused(
     assert len(refused) == 1
 
 
-def test_a_place_that_an_interruption_left_taken_is_made_anew(
+def test_place_that_an_interruption_left_taken_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("milecastle.drivers.committer._LEFT", 0.05)

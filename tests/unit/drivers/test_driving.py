@@ -35,7 +35,7 @@ def host(**surroundings: Any) -> Host:
 
 
 def nothing(event: Event) -> None:
-    """What a reader sees who wants to see nothing."""
+    """What a reader sees that wants nothing."""
 
 
 def everything(event: Event) -> Event:
@@ -44,8 +44,8 @@ def everything(event: Event) -> Event:
 
 def exhaust(effects: Effects, host: Host, way: str) -> Ending:
     if way == "asynchronous":
-        return asyncio.run(Drive(effects, host).finish())
-    driven = blocking.drive(effects, host)
+        return asyncio.run(Drive(lambda services: effects, host).finish())
+    driven = blocking.drive(lambda services: effects, host)
     while True:
         try:
             next(driven)
@@ -57,13 +57,13 @@ def exhaust(effects: Effects, host: Host, way: str) -> Ending:
 def leave(effects: Effects, host: Host, way: str) -> None:
     """Read one event, then go away."""
     if way == "blocking":
-        driven = blocking.drive(effects, host)
+        driven = blocking.drive(lambda services: effects, host)
         next(driven)
         driven.close()
         return
 
     async def read() -> None:
-        events = Drive(effects, host).events()
+        events = Drive(lambda services: effects, host).events()
         await anext(events)
         await events.aclose()
 
@@ -168,8 +168,8 @@ def test_a_drive_that_was_not_read_to_its_end_has_no_result() -> None:
         yield EMIT
         return ENDING
 
-    drive = Drive(effects(), host())
-    with pytest.raises(RuntimeError, match="not come to rest"):
+    drive = Drive(lambda services: effects(), host())
+    with pytest.raises(RuntimeError, match="has not stopped"):
         drive.result()
 
 
@@ -183,7 +183,9 @@ def test_other_tasks_of_the_loop_get_their_turn() -> None:
 
     async def scenario() -> None:
         nonlocal turns
-        driving = asyncio.ensure_future(Drive(effects(), host(store=MemoryStore())).finish())
+        driving = asyncio.ensure_future(
+            Drive(lambda services: effects(), host(store=MemoryStore())).finish()
+        )
         while not driving.done():
             turns += 1
             await asyncio.sleep(0)
@@ -215,7 +217,7 @@ def test_a_host_says_why_a_run_must_stop() -> None:
     assert isinstance(caught.value.reason, RunTimeout)
 
 
-def test_a_host_tells_and_selects_events() -> None:
+def test_host_reports_and_selects_events() -> None:
     event = Event(type="graph_start", run_id="run")
     assert host().tell(event) is None
     assert host(wanted=everything).tell(event) is event

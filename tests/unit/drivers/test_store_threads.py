@@ -1,4 +1,4 @@
-"""On an event loop a store that may wait has threads of its own: it never waits for sync nodes."""
+"""On an event loop a store that may wait has its own threads: it never waits for sync nodes."""
 
 from __future__ import annotations
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from contextvars import ContextVar
 from time import sleep
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 from milecastle import END, START, App, ExecutionConfig, StateGraph, append
 from milecastle.drivers.workers import Workers
-from milecastle.engine.effects import RunTask
+from milecastle.engine.context import RunningTask, RunResources
+from milecastle.model.task import RunFacts, RunTask
 
 user: ContextVar[str] = ContextVar("user")
 
@@ -56,7 +57,7 @@ def test_short_tasks_make_do_with_few_threads() -> None:
     assert len(threads) <= 8
 
 
-def test_a_task_sees_the_context_of_who_called() -> None:
+def test_task_sees_the_context_of_the_caller() -> None:
     def who(state: State) -> dict[str, Any]:
         return {"found": [user.get()]}
 
@@ -143,7 +144,7 @@ def test_idle_threads_end_with_the_run() -> None:
 
 
 def test_what_waits_when_the_run_ends_is_not_begun() -> None:
-    """The tasks of a run that was stopped: who runs one may end it, and begins no other."""
+    """Tasks of a run that was stopped: a worker that runs one may end it, and begins no other."""
     graph: StateGraph[State] = StateGraph(State)
     go, ran = threading.Event(), list[int]()
 
@@ -154,10 +155,14 @@ def test_what_waits_when_the_run_ends_is_not_begun() -> None:
 
     graph.add_node("work", work)
     graph.add_edges(START, "work", END)
-    node = graph.compile().graph.nodes["work"]
-    desk: Any = None
+    compiled, port = graph.compile().graph, cast("Any", None)
+    run, place = (
+        RunFacts("run", "", (), None, None),
+        RunResources(port, compiled.nodes, compiled.schema),
+    )
     before, workers = workers_alive(), Workers(1)
-    workers.start([RunTask(node, {}, desk, str(number)) for number in range(3)])
+    tasks = [RunTask(run, "work", {}, str(number), 1) for number in range(3)]
+    workers.start([RunningTask(task, place, place.nodes[task.node]) for task in tasks])
     workers.close()
     go.set()
     assert all_end(before)

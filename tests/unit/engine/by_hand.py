@@ -6,14 +6,15 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Annotated, Any, TypedDict
 
 from milecastle import END, START, ExecutionConfig, StateGraph, ThreadKey, append
-from milecastle.app.threads import log_codec_for
-from milecastle.engine.effects import Commit, Effect, Emit, RunTask
+from milecastle.app.runtime.threads import log_codec_for
+from milecastle.engine.effects import Commit, Effect, Emit
 from milecastle.engine.journal import Journal
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import Position, fresh_position, restore
 from milecastle.engine.run import Run
-from milecastle.graph.compiled import CompiledGraph
+from milecastle.graph.structure import CompiledGraph
 from milecastle.model.run import RunRecord
+from milecastle.model.task import RunTask
 from milecastle.ports.store import Store
 from milecastle.testing import ManualClock
 
@@ -54,7 +55,7 @@ def line(*names: str, **functions: Any) -> CompiledGraph:
 
 
 def fan(*names: str, **functions: Any) -> CompiledGraph:
-    """A graph that runs these nodes side by side."""
+    """A graph that runs these nodes in parallel."""
     graph: StateGraph[State] = StateGraph(State)
     for name in names:
         graph.add_node(name, functions.get(name, say))
@@ -116,17 +117,18 @@ def effects_of(graph: CompiledGraph, *, stored: bool = False, **options: Any) ->
     return Run(plan_for(graph, journal=journal, **options)).effects()
 
 
-def answer(effect: Effect, store: Store | None = None) -> Any:
+def answer(graph: CompiledGraph, effect: Effect, store: Store | None = None) -> Any:
     """What a driver would answer."""
     if isinstance(effect, RunTask):
-        return effect.node.call(effect.state, effect.config, effect.context)
+        return graph.nodes[effect.node].call(dict(effect.state), effect.run.config, None)
     if isinstance(effect, Commit) and store is not None:
         store.commit(effect.batch)
     return None
 
 
-def names_of(effects: Effects, store: Store | None = None) -> tuple[list[str], Ending]:
+def names_of(graph: CompiledGraph, *, store: Store | None = None) -> tuple[list[str], Ending]:
     """Perform the effects of sync nodes, one task at a time; their names, and the ending."""
+    effects = effects_of(graph, stored=store is not None)
     names: list[str] = []
     outcome: Any = None
     while True:
@@ -136,7 +138,7 @@ def names_of(effects: Effects, store: Store | None = None) -> tuple[list[str], E
             ending: Ending = stop.value
             return names, ending
         names.append(effect.event.type if isinstance(effect, Emit) else type(effect).__name__)
-        outcome = answer(effect, store)
+        outcome = answer(graph, effect, store)
 
 
 def head_of(graph: CompiledGraph, store: Store) -> Position:

@@ -16,11 +16,11 @@ def closes_its_record() -> Generator[Effect, Any, Ending]:
         yield AwaitTasks()
     except RuntimeError:
         yield AwaitTasks()
-    raise AssertionError("it was told to stop")
+    raise AssertionError("it was asked to stop")
 
 
 def test_a_run_that_is_closed_while_it_stops_its_children_asks_for_nothing_more() -> None:
-    children = Children(cast("Any", None))
+    children = Children(cast("Any", None), cast("Any", None))
     for _ in range(2):
         effects = closes_its_record()
         next(effects)

@@ -6,7 +6,7 @@ import pytest
 
 from milecastle import Conflict, ExecutionError, RunTimeout, UnserializableState
 from milecastle.engine.failing import describe
-from milecastle.model.failure import RESUMABLE
+from milecastle.model.run import RESUMABLE
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milecastle import UnserializableState
-from milecastle.app.threads import log_codec_for
+from milecastle.app.runtime.threads import log_codec_for
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
@@ -99,7 +99,7 @@ def test_a_takeover_never_cuts_the_chain() -> None:
     assert read(writer.store).values["log"] == ["a", "b", "c", "d"]
 
 
-def test_a_writer_that_goes_on_continues_the_chain() -> None:
+def test_writer_continues_its_chain() -> None:
     store = MemoryStore()
     writer = Writer(store, rollup_after=4)
     for text in "abc":
@@ -148,13 +148,18 @@ def test_an_unannounced_journal_writes_no_record() -> None:
 
 def test_a_superseded_run_is_closed_with_the_next_entry() -> None:
     writer = Writer(MemoryStore())
-    writer.journal.supersede(record(GRAPH, run_id="old"))
-    written = writer.add("a").runs
+    writer.journal.supersede(record(GRAPH, run_id="old"), ("a",), 3)
+    batch = writer.add("a")
+    written, failure = batch.runs, batch.failure
+    assert failure is not None
+    assert (failure.run_id, failure.failure_class, failure.resumable) == ("old", "system", True)
+    assert (failure.node, failure.attempt, failure.traceback) == ("a", 3, ())
     assert [(run.run_id, run.status) for run in written] == [
         ("old", "superseded"),
         ("run", "running"),
     ]
     assert written[0].ended_at is not None
+    assert writer.add("a").failure is None
 
 
 def test_an_illegal_turn_is_a_defect() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from milecastle import END, START, RoutingError, StateGraph
 from milecastle.engine.routing import Looked, Way, find_next, in_order
-from milecastle.graph.compiled import CompiledGraph
+from milecastle.graph.structure import CompiledGraph
 from tests.unit.engine.by_hand import State, always, say
 
 
@@ -54,7 +54,7 @@ def test_routers_add_to_the_edges() -> None:
 
 
 def test_no_way_on_is_an_error() -> None:
-    with pytest.raises(RoutingError, match="none of its predicates holds"):
+    with pytest.raises(RoutingError, match="none of its predicates is true"):
         next(find_next(hub(when=[("a", always(False))]), "hub", {}, Way()))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milecastle import MaxStepsExceeded, RunCancelled, UnserializableState
-from milecastle.engine.progress import Progress
+from milecastle.engine.plan import Progress
 from milecastle.engine.saving import Saver
 from tests.unit.engine.by_hand import journal_for, line, plan_for
 
@@ -35,7 +35,7 @@ def test_the_interval_decides_which_steps_are_due() -> None:
 
 
 @pytest.mark.parametrize("source", ["input", "interrupt", "takeover"])
-def test_what_is_no_step_is_always_due(source: Any) -> None:
+def test_entry_that_is_not_a_step_is_always_due(source: Any) -> None:
     saver, _ = saver_with(interval=100)
     assert saver.batch("step") is None
     assert saver.batch(source) is not None
@@ -51,7 +51,7 @@ def test_the_end_is_always_due_and_ends_the_record() -> None:
     assert not saver.may_record
 
 
-def test_a_step_whose_edges_are_still_open_is_due_and_is_no_end() -> None:
+def test_step_whose_edges_are_still_open_is_due_and_is_not_an_end() -> None:
     saver, progress = saver_with(interval=100)
     progress.next, progress.route = (), ("a",)
     batch = saver.batch("step")
@@ -104,11 +104,18 @@ def test_a_failure_brings_along_what_was_not_saved() -> None:
     assert [run.status for run in batch.runs] == ["failed"]
 
 
-@pytest.mark.parametrize("error", [RunCancelled(), KeyboardInterrupt()])
-def test_a_cancelled_run_has_no_failure(error: BaseException) -> None:
+@pytest.mark.parametrize(
+    ("error", "failure_class"),
+    [(RunCancelled(), "execution"), (KeyboardInterrupt(), "system"), (SystemExit(3), "system")],
+)
+def test_a_cancelled_run_has_a_failure(error: BaseException, failure_class: str) -> None:
+    """Fails if a run that was stopped is closed without one, as it was."""
     saver, _ = saver_with()
-    batch = saver.last_batch(error, "run")
-    assert (batch.failure, [run.status for run in batch.runs]) == (None, ["cancelled"])
+    batch = saver.last_batch(error, "run", 2)
+    assert [run.status for run in batch.runs] == ["cancelled"]
+    assert batch.failure is not None
+    assert (batch.failure.failure_class, batch.failure.resumable) == (failure_class, True)
+    assert (batch.failure.error_type, batch.failure.attempt) == (type(error).__name__, 2)
 
 
 def test_of_several_nodes_none_is_blamed() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from milecastle import DefinitionError, Problem, StateGraph
-from milecastle.graph.caller import names_around
-from milecastle.graph.compiled import CompiledGraph
-from milecastle.graph.schema import StateSchema, UnreadableState, read_schema
+from milecastle.graph.functions import names_around
+from milecastle.graph.schema import StateSchema, read_schema
+from milecastle.graph.state_types import UnreadableState
+from milecastle.graph.structure import CompiledGraph
 
 __all__ = [
     "compiled",

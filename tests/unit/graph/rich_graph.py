@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NewType, NotRequired, Optional, TypedDict, Union
 
+import msgspec
+
 from milecastle import (
     END,
     START,
@@ -70,6 +72,37 @@ class Rich(Base, total=False):
     cls: type[int]
 
 
+class Tag(msgspec.Struct, kw_only=True):
+    """A struct."""
+
+    label: str
+    weight: float = 1.0
+    seen: list[int] = []
+
+
+class Leaf(TypedDict):
+    """A TypedDict with a key that may be missing, and one that its own class does not say of."""
+
+    tag: Tag
+    notes: NotRequired[list[str]]
+
+
+class Branch(Leaf, total=False):
+    """One that refers to itself."""
+
+    parts: "list[Branch]"
+    docs: Annotated[dict[str, Optional[Doc]], "a comment"]  # noqa: UP045
+    owner: UserId
+    color: Color
+
+
+class Nested(TypedDict):
+    """A state of nested types."""
+
+    tree: Branch
+    pair: tuple[Doc, Union[Tag, None]]  # noqa: UP007
+
+
 def step(state: Rich) -> None:
     """Do nothing."""
 
@@ -100,5 +133,13 @@ def build() -> StateGraph[Rich]:
     return graph
 
 
+def build_nested() -> StateGraph[Nested]:
+    """Build a graph of nested types, with the rich one as a subgraph."""
+    graph = StateGraph(Nested)
+    graph.add_node("rich", build().compile(), give=lambda state: {}, take=lambda state: {})
+    graph.add_edges(START, "rich", END)
+    return graph
+
+
 if __name__ == "__main__":
-    print(build().compile().fingerprint)
+    print(build().compile().fingerprint, build_nested().compile().fingerprint)

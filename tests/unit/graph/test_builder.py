@@ -9,7 +9,7 @@ from typing import Any, TypedDict, cast
 import pytest
 
 from milecastle import END, START, ExecutionConfig, StateGraph
-from milecastle.graph.builder import Declared
+from milecastle.graph.structure import Declared
 from tests.unit.graph.checking import compiled, here
 
 
@@ -81,8 +81,8 @@ def test_a_parametrised_graph_knows_its_line_as_well() -> None:
 def test_without_a_frame_of_the_user_there_is_still_a_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("milecastle.graph.caller._is_ours", lambda frame: True)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    assert declared(StateGraph(State)).place.file.endswith("caller.py")
+    monkeypatch.setattr("milecastle.graph.functions._is_ours", lambda frame: True)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert declared(StateGraph(State)).place.file.endswith("functions.py")
 
 
 def test_a_graph_is_named_after_its_state_unless_it_is_given_a_name() -> None:
@@ -110,21 +110,24 @@ def test_the_default_config_is_the_graphs() -> None:
 
 WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda graph: graph.add_node("a"), r"add_node\('a'\) needs the node's function"),
-    (lambda graph: graph.add_node(5, step), "goes by its name, a str, not int"),
-    (lambda graph: graph.add_node("a", step, version=2), "version of a node is a str, not int"),
+    (lambda graph: graph.add_node(5, step), "identified by its name, a str, not int"),
+    (
+        lambda graph: graph.add_node("a", step, version=2),
+        "version of a node must be a str, not int",
+    ),
     (lambda graph: graph.node("a"), r"write @graph.node\(name='a'\)"),
     (lambda graph: graph.add_edge(step, END), "not function: write 'step'"),
-    (lambda graph: graph.add_edge(["a", "b"], END), "a str, not list$"),
+    (lambda graph: graph.add_edge(["a", "b"], END), "add one edge each.*a str, not list$"),
     (lambda graph: graph.add_edge("a", "b", True), "when= takes a function of the state, not"),
-    (lambda graph: graph.add_edges("a"), "add_edges needs at least two names"),
+    (lambda graph: graph.add_edges("a"), r"add_edges\(\) needs at least two names"),
     (lambda graph: graph.set_exit_point(None), "a str, not NoneType"),
-    (lambda graph: graph.add_conditional_edges("a", "b"), "a router is a function of the"),
+    (lambda graph: graph.add_conditional_edges("a", "b"), "a router must be a function of the"),
     (lambda graph: graph.add_conditional_edges("a", step, [step]), "not function: write"),
 ]
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG)
-def test_what_is_no_name_is_refused_on_the_spot(wrong: Any, message: str) -> None:
+def test_what_is_not_a_name_is_refused_at_once(wrong: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         wrong(StateGraph(State))
 
@@ -151,3 +154,77 @@ def test_what_is_declared_later_does_not_reach_a_compiled_graph() -> None:
     assert list(before.nodes) == ["step"]
     assert before.exits["step"].fixed == (END,)
     assert list(compiled(graph).nodes) == ["step", "later"]
+
+
+def run_cell(graph: StateGraph[Any], source: str, cell: int) -> None:
+    """Run a notebook cell: its code is in a separate file, its names in ``__main__``."""
+    names = {"graph": graph, "__name__": "__main__", "State": State}
+    exec(compile(source, f"<cell {cell}>", "exec"), names)
+
+
+def test_a_cell_that_is_run_again_replaces_its_node() -> None:
+    """Seen to fail without ``_find_node``: the second cell made the graph MC113."""
+    graph = StateGraph(State)
+    run_cell(graph, "@graph.node\ndef one(state): return {'n': 1}", 1)
+    run_cell(graph, "@graph.node(retry=2)\ndef two(state): return {'n': state['n'] + 1}", 2)
+    graph.add_edges(START, "one", "two", END)
+    assert graph.compile().invoke({"n": 0})["n"] == 2
+    run_cell(graph, "@graph.node(version='2')\ndef one(state): return {'n': 10}", 3)
+    run_cell(graph, "@graph.node(retry=2)\ndef two(state): return {'n': state['n'] + 1}", 2)
+    assert graph.compile().invoke({"n": 0})["n"] == 11
+    assert [node.name for node in declared(graph).nodes] == ["one", "two"]
+    assert declared(graph).nodes[0].policy.version == "2"
+
+
+def test_node_with_its_own_name_is_replaced_too() -> None:
+    graph = StateGraph(State)
+    for cell, source in enumerate(("{'n': 1}", "{'n': 2}")):
+        run_cell(graph, f"@graph.node(name='first')\ndef one(state): return {source}", cell)
+    graph.add_edges(START, "first", END)
+    assert graph.compile().invoke({"n": 0})["n"] == 2
+
+
+def test_another_function_of_the_same_name_is_still_a_second_node() -> None:
+    """Only the qualified name counts; ``add_node`` and lambdas replace nothing."""
+    graph = StateGraph(State)
+    run_cell(graph, "@graph.node\ndef one(state): return {'n': 1}", 1)
+
+    @graph.node
+    def one(state: State) -> None: ...
+
+    graph.add_node("two", step)
+    graph.add_node("two", step)
+    nameless: Callable[[State], None] = lambda state: None  # noqa: E731
+    for _ in range(2):
+        graph.node(name="three")(nameless)
+    names = [node.name for node in declared(graph).nodes]
+    assert names == ["one", "one", "two", "two", "three", "three"]
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "said"),
+    [
+        ("retry", "3", "retry= takes a number of attempts or Retry(...), not '3'"),
+        ("retry", True, "retry= takes a number of attempts or Retry(...), not True"),
+        ("retry", [3], "retry= takes a number of attempts or Retry(...), not list"),
+        ("timeout", "3s", "timeout= takes seconds or Timeout(...), not '3s'"),
+        ("limit", "3", "limit= takes a whole number of at least 1, not '3'"),
+        ("limit", 0, "limit= takes a whole number of at least 1, not 0"),
+        ("on_error", step, "on_error= takes the name of a node, not function"),
+        ("defer", "yes", "defer= takes True or False, not 'yes'"),
+        ("inline", 1, "inline= takes True or False, not 1"),
+        ("version", 2, "the version of a node must be a str, not int"),
+        ("give", {}, "give= and take= must be functions of the state"),
+        ("goto", [step], "a node is identified by its name, a str, not function: write 'step'"),
+        ("cache", "1h", "cache= takes Cache(...), not str"),
+    ],
+)
+def test_an_option_of_another_type_is_refused_when_declared(
+    option: str, wrong: Any, said: str
+) -> None:
+    """Seen to fail without ``read_retry`` and its like: the first run raised AttributeError."""
+    graph = StateGraph(State)
+    with pytest.raises(TypeError) as caught:
+        graph.add_node("one", step, **{option: wrong})
+    assert str(caught.value) == said
+    assert declared(graph).nodes == []

@@ -19,7 +19,7 @@ from milecastle.model.manifest import (
 )
 
 NO_VALUE = (
-    "was added and is required, and the thread has no value for it: mark it NotRequired or give "
+    "was added and is required, but the thread has no value for it: mark it NotRequired or give "
     "it a default"
 )
 TOPIC = ChannelInfo("topic", "str")
@@ -94,7 +94,7 @@ def test_a_label_makes_no_difference() -> None:
         (CHAIN, manifest("^abcd$", versions={"b": "2"}), "node 'b' has another version"),
         (CHAIN, manifest("^abcd$ ac"), "edge a -> c added"),
         (manifest("^abcd$ ac"), CHAIN, "edge a -> c removed"),
-        (CHAIN, manifest("^abcd$", kinds={"ab": "when"}), "edge a -> b is of another kind"),
+        (CHAIN, manifest("^abcd$", kinds={"ab": "when"}), "edge a -> b has another kind"),
         (CHAIN, manifest("^abcd$", TOPIC, NOTES), "key 'notes' added"),
         (manifest("^abcd$", TOPIC, NOTES), CHAIN, "key 'notes' removed"),
         (CHAIN, manifest("^abcd$", ChannelInfo("title", "str")), "key 'topic' renamed to 'title'"),
@@ -126,7 +126,7 @@ def test_the_summary_says_what_changed(old: Manifest, new: Manifest, summary: st
     assert compare(old, new)
 
 
-def test_a_rename_is_told_from_a_removal_and_an_addition() -> None:
+def test_rename_is_distinguished_from_a_removal_and_an_addition() -> None:
     renamed = compare(CHAIN, manifest("^abxd$"))
     assert dict(renamed.renamed_nodes) == {"c": "x"}
     assert (renamed.added_nodes, renamed.removed_nodes) == ((), ())
@@ -142,25 +142,27 @@ def test_two_of_one_shape_are_renamed_in_order() -> None:
         manifest("^a$", ChannelInfo("one", "int"), ChannelInfo("two", "int")),
         manifest("^a$", ChannelInfo("uno", "int"), ChannelInfo("due", "int")),
     )
-    assert dict(keys.renamed_channels) == {"one": "uno", "two": "due"}
+    assert dict(keys.channels.renamed) == {"one": "uno", "two": "due"}
 
 
 def test_a_node_that_would_run_next_and_is_gone_is_refused() -> None:
     new = manifest("^acd$")
-    assert refused(CHAIN, new, "b") == ["node 'b' would run next and is gone"]
+    assert refused(CHAIN, new, "b") == ["node 'b' would run next but was removed"]
     renamed = manifest("^axcd$")
-    assert refused(CHAIN, renamed, "b") == ["node 'b' would run next and is gone (renamed to 'x'?)"]
+    assert refused(CHAIN, renamed, "b") == [
+        "node 'b' would run next but was removed (renamed to 'x'?)"
+    ]
 
 
 def test_a_node_that_lies_ahead_and_is_gone_is_refused() -> None:
     assert refused(CHAIN, manifest("^abd$"), "a") == [
-        "node 'c' lies ahead of the thread and is gone"
+        "node 'c' is ahead of the thread and was removed"
     ]
     assert refused(CHAIN, manifest("^abxd$"), "a") == [
-        "node 'c' lies ahead of the thread and is gone"
+        "node 'c' is ahead of the thread and was removed"
     ]
     assert refused(CHAIN, manifest("^abd$"), START) == [
-        "node 'c' lies ahead of the thread and is gone"
+        "node 'c' is ahead of the thread and was removed"
     ]
 
 
@@ -173,24 +175,24 @@ def test_a_node_that_lies_behind_may_go() -> None:
 def test_in_a_loop_everything_lies_ahead() -> None:
     loop = manifest("^abca b$")
     assert refused(loop, manifest("^aba b$"), "b") == [
-        "node 'c' lies ahead of the thread and is gone"
+        "node 'c' is ahead of the thread and was removed"
     ]
 
 
 def test_an_edge_that_lies_ahead_and_is_gone_is_refused() -> None:
     old = manifest("^abcd$ bd")
     assert refused(old, CHAIN, "a") == [
-        "the edge from 'b' to 'd' lies ahead of the thread and is gone"
+        "the edge from 'b' to 'd' is ahead of the thread and was removed"
     ]
     assert refused(old, CHAIN, "b") == [
-        "the edge from 'b' to 'd' lies ahead of the thread and is gone"
+        "the edge from 'b' to 'd' is ahead of the thread and was removed"
     ]
     assert refused(old, CHAIN, "c") == []
 
 
 def test_a_thread_whose_next_step_leads_elsewhere_is_not_silently_finished() -> None:
     assert refused(manifest("^ab$"), manifest("^a$ ^b$"), "a") == [
-        "the edge from 'a' to 'b' lies ahead of the thread and is gone"
+        "the edge from 'a' to 'b' is ahead of the thread and was removed"
     ]
 
 
@@ -201,14 +203,14 @@ def test_a_node_put_into_the_way_is_a_detour() -> None:
     assert refused(manifest("^aa a$"), manifest("^axa a$"), "a") == []
 
 
-def test_a_new_way_that_does_not_arrive_is_no_detour() -> None:
+def test_new_path_that_does_not_arrive_is_not_a_detour() -> None:
     assert refused(CHAIN, manifest("^abx$ ^cd$"), "b") == [
-        "the edge from 'b' to 'c' lies ahead of the thread and is gone"
+        "the edge from 'b' to 'c' is ahead of the thread and was removed"
     ]
     by_an_old_node = manifest("^acb$")
     assert refused(manifest("^ab$ ac$"), by_an_old_node, "a") == [
-        "the edge from 'a' to 'b' lies ahead of the thread and is gone",
-        "the edge from 'c' to '__end__' lies ahead of the thread and is gone",
+        "the edge from 'a' to 'b' is ahead of the thread and was removed",
+        "the edge from 'c' to '__end__' is ahead of the thread and was removed",
     ]
 
 
@@ -223,9 +225,9 @@ def test_what_was_only_added_strands_nobody() -> None:
 def test_a_state_key_that_is_gone_renamed_or_retyped_is_refused() -> None:
     two = manifest("^a$", TOPIC, ChannelInfo("count", "int"))
     one = manifest("^a$", TOPIC)
-    assert refused(two, one) == ["state key 'count' is gone"]
+    assert refused(two, one) == ["state key 'count' was removed"]
     assert refused(two, manifest("^a$", TOPIC, ChannelInfo("total", "int"))) == [
-        "state key 'count' is gone (renamed to 'total'?)"
+        "state key 'count' was removed (renamed to 'total'?)"
     ]
     assert refused(two, manifest("^a$", TOPIC, ChannelInfo("count", "float"))) == [
         "state key 'count' was int and is now float"
@@ -247,10 +249,10 @@ def test_a_key_that_is_added_must_be_optional() -> None:
 def test_every_reason_is_given() -> None:
     new = manifest("^ad$", ChannelInfo("title", "int"))
     assert refused(CHAIN, new, "b", "b") == [
-        "state key 'topic' is gone",
+        "state key 'topic' was removed",
         f"state key 'title' {NO_VALUE}",
-        "node 'b' would run next and is gone",
-        "node 'c' lies ahead of the thread and is gone",
+        "node 'b' would run next but was removed",
+        "node 'c' is ahead of the thread and was removed",
     ]
 
 

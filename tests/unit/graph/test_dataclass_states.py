@@ -46,7 +46,7 @@ def test_each_field_of_a_dataclass_is_a_channel() -> None:
     assert infos(Frozen) == {"count": ("int", "last", True), "total": ("int", "add", True)}
 
 
-def test_defaults_are_made_anew_each_time() -> None:
+def test_defaults_are_made_again_each_time() -> None:
     schema = schema_of(Record)
     one, other = schema.initial(), schema.initial()
     assert one == {"notes": [], "count": 3, "tags": set(), "seen": {"seed"}, "fixed": 1}
@@ -82,7 +82,7 @@ class OwnConstructor:
 
 @pytest.mark.parametrize("state", [Unset, NeedsMore, OwnConstructor])
 def test_a_dataclass_that_cannot_be_made_from_its_fields_is_refused(state: Any) -> None:
-    assert f"{state.__name__} cannot be made from its fields alone" in refusal(state)
+    assert f"{state.__name__} cannot be constructed from its fields alone" in refusal(state)
 
 
 class Falsy:
@@ -116,7 +116,7 @@ def test_a_channel_that_was_added_since_gets_its_default() -> None:
     assert schema.complete(complete) is complete
 
 
-def test_a_field_without_a_value_is_told() -> None:
+def test_field_without_a_value_is_reported() -> None:
     assert schema_of(Record).missing({"topic": "a"}) == ["notes", "count", "tags", "seen", "fixed"]
 
 

@@ -197,7 +197,7 @@ def numbers(state: State) -> Literal[1, 2]:
 
 
 @pytest.mark.parametrize("router", [computed, partly, shadowed, literal_or_more, numbers, print])
-def test_targets_that_cannot_be_told_must_be_listed(router: Any) -> None:
+def test_unknown_targets_must_be_listed(router: Any) -> None:
     graph = graph_of()
     graph.add_edges("a", "b", "c", END)
     graph.add_conditional_edges("a", router)
@@ -214,7 +214,7 @@ class LaterObject:
         return "b"
 
 
-def test_async_routers_are_told_apart() -> None:
+def test_async_routers_are_recognized() -> None:
     assert routed(later).is_async
     assert routed(LaterObject(), ["b", "c"]).is_async
     assert routed(functools.partial(later), ["b", "c"]).is_async
@@ -228,7 +228,7 @@ def spread(state: State) -> Any:
     return [name.lower() for name in "BC"]
 
 
-def test_what_a_router_returns_together_is_told() -> None:
+def test_targets_that_a_router_returns_together_are_reported() -> None:
     assert routed(several).together == (frozenset({"b", "c"}),)
     assert routed(several, {"b": "c", "c": "c", END: END}).together == (frozenset({"c"}),)
     assert routed(literal).together == ()

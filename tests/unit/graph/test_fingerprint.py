@@ -10,6 +10,8 @@ import typing
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict, Union
 
+import msgspec
+import msgspec.structs
 import pytest
 
 from milecastle import (
@@ -29,12 +31,83 @@ from milecastle.model.manifest import ChannelInfo, EdgeInfo, Manifest, NodeInfo
 from tests.unit.graph import rich_graph
 from tests.unit.graph.checking import compiled
 
-GOLDEN = "b6a594f1b32ad2370cd3408e9351bdd5"
+BEFORE_TYPES = "b6a594f1b32ad2370cd3408e9351bdd5"
+GOLDEN = "8bab39d7e134bd6f007699f5cbf8d5a0 9739bbe1b48b7d20f17958a4b6bd7091"
 SAME_FILE = Path(rich_graph.__file__)
 
 
 def test_a_rich_graph_has_the_same_fingerprint_on_every_python() -> None:
-    assert rich_graph.build().compile().fingerprint == GOLDEN
+    graphs = rich_graph.build().compile(), rich_graph.build_nested().compile()
+    assert " ".join(graph.fingerprint for graph in graphs) == GOLDEN
+
+
+def test_a_manifest_without_nested_types_is_what_it_was_before_there_were_any() -> None:
+    """Fails if the parts that were added are written where there is nothing to describe."""
+    manifest = rich_graph.build().compile().graph.manifest
+    bare = msgspec.structs.replace(manifest, types=msgspec.UNSET)
+    assert bare.fingerprint == BEFORE_TYPES
+    assert b"subgraph" not in bare.to_bytes()
+    assert b"types" not in bare.to_bytes()
+
+
+def test_nested_types_are_described_field_by_field() -> None:
+    """Fails if a kind of type is left out, or if a field's default or mark is."""
+    manifest = rich_graph.build_nested().compile().graph.manifest
+    types = {
+        found.name: {field.name: (field.type, field.optional) for field in found.fields}
+        for found in manifest.types or ()
+    }
+    assert types == {
+        "Branch": {
+            "tag": ("Tag", False),
+            "notes": ("list[str]", True),
+            "parts": ("list[Branch]", True),
+            "docs": ("dict[str, Doc | None]", True),
+            "owner": ("UserId", True),
+            "color": ("Color", True),
+        },
+        "Doc": {"text": ("str", False)},
+        "Tag": {
+            "label": ("str", False),
+            "weight": ("float", True),
+            "seen": ("list[int]", True),
+        },
+    }
+    (node,) = manifest.nodes
+    assert node.subgraph == rich_graph.build().compile().graph.manifest
+
+
+def test_pydantic_models_are_described_too() -> None:
+    """Fails if ``model_fields`` are not read."""
+    pydantic = pytest.importorskip("pydantic")
+
+    class Item(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+        size: int
+        colour: Optional[str] = None
+
+    graph = StateGraph(state_of(value=list[Item]))
+    graph.add_node("a", step)
+    graph.add_edges(START, "a", END)
+    manifest = compiled(graph).manifest
+    assert manifest.types
+    (found,) = manifest.types
+    assert [(field.name, field.type, field.optional) for field in found.fields] == [
+        ("size", "int", False),
+        ("colour", "str | None", True),
+    ]
+
+
+def test_labels_inside_a_subgraph_do_not_make_another_graph() -> None:
+    """Fails if only the labels of the outer graph are taken off."""
+    manifest = rich_graph.build_nested().compile().graph.manifest
+    (node,) = manifest.nodes
+    assert node.subgraph
+    edges = tuple(msgspec.structs.replace(edge, label="x") for edge in node.subgraph.edges)
+    inner = msgspec.structs.replace(node.subgraph, edges=edges)
+    renamed = msgspec.structs.replace(
+        manifest, nodes=(msgspec.structs.replace(node, subgraph=inner),)
+    )
+    assert renamed.fingerprint == manifest.fingerprint
 
 
 def run(*arguments: str, seed: str = "random") -> str:
@@ -53,7 +126,10 @@ def test_it_is_the_same_in_every_process_whatever_the_hash_seed(seed: str) -> No
 
 def test_a_script_and_the_same_file_imported_agree() -> None:
     module = "tests.unit.graph.rich_graph"
-    code = f"from {module} import build; print(build().compile().fingerprint)"
+    code = (
+        f"from {module} import build as a, build_nested as b; "
+        "print(a().compile().fingerprint, b().compile().fingerprint)"
+    )
     assert run("-c", code) == run(str(SAME_FILE)) == run("-m", module)
 
 
@@ -188,7 +264,7 @@ def test_the_spelling_of_an_annotation_does_not_change_it(one: Any, other: Any) 
     assert fingerprint(state=state_of(value=one)) == fingerprint(state=state_of(value=other))
 
 
-def test_every_reducer_is_told_apart() -> None:
+def test_every_reducer_is_recognized() -> None:
     reducers = [last, append, merge, add, maximum, minimum, union]
     found = {fingerprint(state=state_of(value=Annotated[Any, reducer])) for reducer in reducers}
     assert len(found) == len(reducers)
@@ -222,5 +298,5 @@ def test_a_manifest_is_read_back_as_it_was() -> None:
 def test_a_manifest_is_read_strictly(old: bytes, new: bytes) -> None:
     data = MANIFEST.to_bytes()
     assert old in data
-    with pytest.raises(CodecError, match="the manifest of the graph does not decode"):
+    with pytest.raises(CodecError, match="the manifest of the graph cannot be decoded"):
         Manifest.from_bytes(data.replace(old, new, 1))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milecastle import END, START, DefinitionError, StateGraph, append
-from milecastle.graph.compiled import CompiledGraph
+from milecastle.graph.structure import CompiledGraph
 from tests.unit.graph.checking import compiled, problems
 
 
@@ -158,7 +158,7 @@ def test_a_wide_fan_of_writers_is_reported_at_once() -> None:
     assert time.process_time() - start < SECONDS
 
 
-def test_loops_of_writers_side_by_side_are_reported_at_once() -> None:
+def test_loops_of_parallel_writers_are_reported_at_once() -> None:
     graph, names = many(counts, SIZE // 2)
     for arm in (names[: SIZE // 4], names[SIZE // 4 :]):
         graph.add_edge(START, arm[0])

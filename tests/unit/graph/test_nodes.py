@@ -10,9 +10,10 @@ from unittest import mock
 
 import pytest
 
-from milecastle.graph.nodes import NotCallable, is_async, name_of, read_node
-from milecastle.graph.policy import NodePolicy
-from milecastle.model.problem import Place
+from milecastle.errors import Place
+from milecastle.graph.functions import is_async, name_of
+from milecastle.graph.nodes import NotCallable, read_node
+from milecastle.graph.structure import NodePolicy
 
 STATE, CONFIG, CONTEXT = "the state", "the config", "the context"
 
@@ -232,7 +233,7 @@ def test_the_common_case_is_called_by_position() -> None:
     assert not read_node("step", nothing).positional
 
 
-def test_a_context_is_made_only_for_who_asks_for_it() -> None:
+def test_context_is_made_only_for_nodes_that_take_one() -> None:
     assert read_node("step", everything).wants_context
     assert not read_node("step", state_only).wants_context
 
@@ -293,7 +294,9 @@ def unknown_keyword(state: Any, *, database: Any) -> Any:
     [(unknown_parameter, "database"), (unknown_beside_state, "s"), (unknown_keyword, "database")],
 )
 def test_a_parameter_that_nothing_supplies_is_refused(function: Any, parameter: str) -> None:
-    with pytest.raises(NotCallable, match=f"the parameter '{parameter}', which nothing") as caught:
+    with pytest.raises(
+        NotCallable, match=f"the parameter '{parameter}', which milecastle does not"
+    ) as caught:
         read_node("step", function)
     assert "state, config, ctx, name" in caught.value.suggestion
 

@@ -21,7 +21,7 @@ def holds(state: Any) -> bool:
 
 
 def pairs(edges: Sequence[PlainEdge], routers: Sequence[Router] = ()) -> set[str]:
-    """Every pair of nodes that may meet, each pair asked for by itself."""
+    """Every pair of nodes that may meet, each pair asked for separately."""
     groups = {one + other: [one, other] for one, other in combinations(NAMES, 2)}
     return {key for key, _, _ in meetings(edges, routers, groups)}
 

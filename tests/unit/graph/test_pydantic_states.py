@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import pytest
 
 from milecastle import StateGraph, append, maximum
-from milecastle.graph.schema import UnreadableState, read_schema
+from milecastle.graph.schema import read_schema
+from milecastle.graph.state_types import UnreadableState
 
 pydantic = pytest.importorskip("pydantic")
 
@@ -46,7 +47,7 @@ def test_each_field_of_a_model_is_a_channel() -> None:
     }
 
 
-def test_defaults_are_made_anew_each_time() -> None:
+def test_defaults_are_made_again_each_time() -> None:
     schema = read_schema(State, {})
     one, other = schema.initial(), schema.initial()
     assert one == {"notes": [], "best": 0, "limit": 3, "tags": [], "doc": None, "given": [1]}

@@ -97,7 +97,7 @@ def test_a_users_own_reducer_is_stored_as_it_is_and_has_no_empty_value() -> None
     assert builtin_reducer(longest) is None
 
 
-def test_a_users_own_reducer_with_the_name_of_a_builtin_is_told_apart() -> None:
+def test_user_reducer_with_the_name_of_a_builtin_is_distinguished() -> None:
     def own(old: int, update: int) -> int:
         return old - update
 

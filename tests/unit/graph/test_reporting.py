@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import pytest
 
 from milecastle import END, START, DefinitionError, StateGraph
-from milecastle.model.problem import Problem
+from milecastle.errors import Problem
 from tests.unit.graph.checking import function, here, problems
 
 
@@ -81,7 +81,7 @@ def test_the_error_reads_well() -> None:
         "the graph has 2 problems:\n"
         f"  {__file__}:{line - 3}: MC115 node 'a' returns 'topik', which the state does not have "
         "(did you mean 'topic'?)\n"
-        f"  {__file__}:{line - 2}: MC110 an edge names 'b', which is no node "
+        f"  {__file__}:{line - 2}: MC110 an edge names 'b', which is not a node "
         "(add a node named 'b') [MC100]"
     )
 

@@ -174,7 +174,7 @@ class Tuple(typing.NamedTuple):
         (NoFields, "NoFields declares no fields"),
     ],
 )
-def test_what_is_no_state_is_refused(state: Any, message: str) -> None:
+def test_what_is_not_a_state_is_refused(state: Any, message: str) -> None:
     assert message in refusal(state)
 
 
@@ -217,8 +217,8 @@ class HiddenDeeper(TypedDict):
         (TwoApart, "'value' is annotated with more than one reducer"),
         (OneValue, "the reducer 'one_value' of 'value' must take two values"),
         (Later, "the reducer 'later' of 'value' must not be async"),
-        (Hidden, "the reducer of 'value' must stand outermost"),
-        (HiddenDeeper, "the reducer of 'value' must stand outermost"),
+        (Hidden, "the reducer of 'value' must be outermost"),
+        (HiddenDeeper, "the reducer of 'value' must be outermost"),
     ],
 )
 def test_a_reducer_that_cannot_work_is_refused(state: Any, message: str) -> None:
@@ -258,7 +258,7 @@ def test_an_input_is_a_mapping_of_channels() -> None:
 
 def test_an_input_with_an_unknown_key_is_refused() -> None:
     with pytest.raises(
-        InvalidRequest, match="the input has 'topik', 1, which Plain does not"
+        InvalidRequest, match="the input has 'topik', <int>, which Plain does not"
     ) as caught:
         schema_of(Plain).read_input({"topik": "a", 1: 2})
     assert "'topic', 'notes', 'score', 'best'" in str(caught.value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, cast
 
 import pytest
 
 from milecastle import END, START, DefinitionError, StateGraph, append
+from milecastle.errors import Place, Problem
 from milecastle.graph import validation
-from milecastle.model.problem import Place, Problem
 from tests.unit.graph.checking import compiled, function, here, line_of, only_problem, problems
 
 
@@ -31,7 +32,7 @@ def chain(*names: str) -> StateGraph[State]:
 
 
 def fan(one: Any, other: Any, state: Any = State) -> StateGraph[Any]:
-    """Two nodes side by side."""
+    """Two nodes in parallel."""
     graph = StateGraph(state)
     for node in (one, other):
         graph.add_node(node)
@@ -57,7 +58,7 @@ def test_mc110_an_edge_names_an_unknown_node() -> None:
         only_problem(graph),
         "MC110",
         here() - 4,
-        "an edge names 'reserch', which is no node",
+        "an edge names 'reserch', which is not a node",
         "did you mean 'research'?",
     )
 
@@ -72,7 +73,7 @@ def test_mc110_a_router_names_an_unknown_node() -> None:
     graph = chain("research", "review")
     graph.add_conditional_edges("research", lambda state: str(state), {"x": "revue", "y": "review"})
     line = here() - 1
-    message = "the router '<lambda>' names 'revue', which is no node"
+    message = "the router '<lambda>' names 'revue', which is not a node"
     check(only_problem(graph), "MC110", line, message, "did you mean 'review'?")
     graph = chain("a")
     graph.add_conditional_edges("b", nothing, ["a"])
@@ -97,7 +98,7 @@ def test_mc111_a_node_that_nothing_leads_to() -> None:
     def lonely(state: State) -> None: ...
 
     graph.add_edge("lonely", END)
-    message = "nothing leads to node 'lonely'"
+    message = "node 'lonely' is unreachable"
     check(only_problem(graph), "MC111", line_of(lonely), message, "add an edge to 'lonely'")
 
 
@@ -116,7 +117,7 @@ def test_mc112_a_node_from_which_no_way_leads_to_an_end() -> None:
     def stuck(state: State) -> None: ...
 
     graph.add_edge("a", "stuck")
-    message = "no way leads from node 'stuck' to an end"
+    message = "node 'stuck' cannot reach END"
     check(only_problem(graph), "MC112", line_of(stuck), message, "an edge from 'stuck' to END")
     graph.add_edge("stuck", "stuck")
     assert only_problem(graph).code == "MC112"
@@ -147,7 +148,7 @@ def routes_right(state: State) -> str:
 def test_mc114_a_router_returns_what_it_did_not_declare() -> None:
     graph = chain("a", "b")
     graph.add_conditional_edges("a", routes_wrong, ["b", END])
-    message = "the router 'routes_wrong' of 'a' returns 'nowhere', which is not among its targets"
+    message = "the router 'routes_wrong' of 'a' returns 'nowhere', which is not one of its targets"
     line = line_of(routes_wrong, 3)
     check(only_problem(graph), "MC114", line, message, "add 'nowhere' to its targets")
     graph = chain("a", "b")
@@ -300,7 +301,11 @@ def asks(state: State, database: Any) -> None:
     ("wrong", "message", "suggestion"),
     [
         (yields, "is a generator", "write return instead of yield"),
-        (asks, "the parameter 'database', which nothing supplies", "a node may ask for state"),
+        (
+            asks,
+            "the parameter 'database', which milecastle does not supply",
+            "a node may have state",
+        ),
         (5, "is a int, not a function", "pass the function itself"),
     ],
 )
@@ -318,7 +323,9 @@ def test_mc119_an_edge_that_is_never_tried() -> None:
     graph.add_edge("b", END)
     graph.add_edge("a", "b", when=lambda state: True)
     line = here() - 1
-    message = "the edge from 'a' to 'b' is never tried: the one to '__end__' before it always holds"
+    message = (
+        "the edge from 'a' to 'b' is never taken: the edge to '__end__' before it always matches"
+    )
     check(only_problem(graph), "MC119", line, message, "without a predicate to the end")
 
 
@@ -345,7 +352,7 @@ def test_mc121_a_name_that_a_node_cannot_have(name: str) -> None:
     graph = chain("a")
     graph.add_node(name, nothing)
     line = here() - 1
-    check(only_problem(graph), "MC121", line, "a node cannot be named", "a name of its own")
+    check(only_problem(graph), "MC121", line, "a node cannot be named", "give it a name")
 
 
 def test_mc122_an_edge_into_start_or_out_of_end() -> None:
@@ -354,8 +361,8 @@ def test_mc122_an_edge_into_start_or_out_of_end() -> None:
     graph.add_edge(END, "a")
     line = here() - 1
     into, out = problems(graph)
-    check(into, "MC122", line - 1, "an edge leads into START", "lead back to the first node")
-    check(out, "MC122", line, "an edge leads out of END", "nothing comes after the end")
+    check(into, "MC122", line - 1, "an edge points to START", "point it to the first node")
+    check(out, "MC122", line, "an edge starts at END", "END is the last node")
 
 
 def test_mc122_a_router_into_start() -> None:
@@ -379,7 +386,7 @@ def test_mc123_a_router_whose_targets_are_not_known() -> None:
     graph.add_edges("b", END)
     graph.add_conditional_edges("a", routes_anywhere)
     line = here() - 1
-    message = "the router 'routes_anywhere' of 'a' does not say where it leads"
+    message = "the router 'routes_anywhere' of 'a' does not declare its targets"
     check(only_problem(graph), "MC123", line, message, "list its targets as the third argument")
 
 
@@ -409,13 +416,13 @@ def test_mc124_a_subgraph_that_shares_no_key() -> None:
     check(only_problem(graph), "MC124", line, message, "give= and take=")
 
 
-def test_mc124_a_subgraph_has_no_timeout_of_its_own() -> None:
+def test_mc124_a_subgraph_has_no_timeout() -> None:
     graph = StateGraph(State)
     graph.add_node("child", child_of(State), timeout=5)
     line = here() - 1
     graph.add_edges(START, "child", END)
     message = "the subgraph 'child' has a timeout"
-    check(only_problem(graph), "MC124", line, message, "to the nodes inside it")
+    check(only_problem(graph), "MC124", line, message, "on the nodes inside it")
 
 
 def joined(old: str, new: str) -> str:
@@ -426,13 +433,13 @@ class Mine(TypedDict):
     topic: Annotated[str, joined]
 
 
-def test_mc124_a_subgraph_whose_addition_cannot_be_told() -> None:
+def test_mc124_a_subgraph_whose_addition_is_unknown() -> None:
     graph: StateGraph[Any] = StateGraph(Mine)
     graph.add_node("child", child_of(State))
     graph.add_edges(START, "child", END)
     problem = only_problem(graph)
     assert problem.code == "MC124"
-    assert "whose reducer is your own" in problem.message
+    assert "which has a custom reducer" in problem.message
 
 
 def test_mc124_give_and_take_lead_into_any_subgraph() -> None:
@@ -457,8 +464,19 @@ def test_mc125_a_key_with_a_name_that_is_kept_for_other_things() -> None:
     assert only_problem(graph).code == "MC125"
 
 
+def test_mc126_a_graph_over_files_that_fans_out(tmp_path: Path) -> None:
+    """Fails if ``compile()`` does not look at declared files of a graph that fans out."""
+    graph = StateGraph(State)
+    graph.add_node("a", nothing, outputs=["made.txt"])
+    graph.add_edge(START, "a")
+    graph.add_conditional_edges("a", lambda state: END, [END])
+    with pytest.raises(DefinitionError) as caught:
+        graph.compile(workspace=tmp_path / "work")
+    assert [problem.code for problem in caught.value.problems] == ["MC126"]
+
+
 def test_every_code_of_the_table_is_tested_here() -> None:
     table = [line.split()[0] for line in (validation.__doc__ or "").splitlines() if "MC1" in line]
     tests = " ".join(name for name in globals() if name.startswith("test_mc"))
-    assert table == [f"MC{number}" for number in range(110, 126)]
+    assert table == [f"MC{number}" for number in range(110, 127)]
     assert [code for code in table if f"test_{code.lower()}_" not in tests] == []

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from milecastle.disk import files
 from milecastle.errors import Conflict, Unavailable
 from milecastle.model.keys import ThreadKey
-from milecastle.stores.jsonl import JsonlStore, files
+from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.jsonl.repair import copies_of
 from milecastle.testing.entries import Writer, a_failure, a_key, a_run, make_id
 
@@ -30,17 +31,17 @@ def store(tmp_path: Path) -> JsonlStore:
 
 
 def tear(store: JsonlStore, key: ThreadKey) -> Path:
-    """Cut the last line in half and repair the log; the copy that was kept."""
+    """Cut the last line in half and repair the log; the copy that was saved."""
     path = store.path_of(key)
     data = path.read_bytes()
     path.write_bytes(data[: (data[:-1].rfind(b"\n") + 1 + len(data)) // 2])
-    copy = store.repair(key)
+    copy = store.repair_thread(key)
     assert copy is not None
     return copy
 
 
 def repaired(store: JsonlStore, key: ThreadKey | None = None, number: int = 1) -> Writer:
-    """A thread of 3 entries whose log was repaired; the cut line had a run of its own."""
+    """A thread of 3 entries whose log was repaired; the cut line had its own run."""
     writer = Writer(key, number).begin(store, 3)
     store.commit(writer.batch(runs=(a_run(writer.key, number + 1),)))
     tear(store, writer.key)
@@ -87,7 +88,7 @@ def test_the_copy_of_a_thread_that_never_began_goes(store: JsonlStore) -> None:
     path = store.path_of(a_key())
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"length":90,"format":1,"tenant":"ten')
-    assert store.repair(a_key()) is not None
+    assert store.repair_thread(a_key()) is not None
     assert store.delete(a_key()) is False
     assert left_of(store) == ["threads/tenant/thread.jsonl"]
 
@@ -259,11 +260,11 @@ def test_the_tombstone_comes_when_the_rest_is_gone_for_good(
     ]
 
 
-def test_runs_are_not_written_anew_while_another_process_deletes(store: JsonlStore) -> None:
+def test_runs_are_not_written_again_while_another_process_deletes(store: JsonlStore) -> None:
     writer = Writer().begin(store)
-    log = JsonlStore(store.root)._pool.enter(writer.key)  # pyright: ignore[reportPrivateUsage]
+    log = JsonlStore(store.root)._pool.find(writer.key)  # pyright: ignore[reportPrivateUsage]
     assert log.take()
-    with pytest.raises(Unavailable, match="held"):
+    with pytest.raises(Unavailable, match="locked the thread's file"):
         store.write_runs(writer.key)
     log.give_back()
     assert store.write_runs(writer.key) == 1

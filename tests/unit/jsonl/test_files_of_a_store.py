@@ -16,13 +16,13 @@ import pytest
 from milecastle import END, START, StateGraph
 from milecastle.app.opening import find_store
 from milecastle.codec.envelope import seal
+from milecastle.disk import files
 from milecastle.errors import Conflict, Corrupted, FormatTooNew, InvalidRequest, Unavailable
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
-from milecastle.stores.jsonl import JsonlStore, files
+from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.jsonl.lines import ROOT_CHECK, frame
-from milecastle.stores.jsonl.pool import forget_in_child
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.entries import Writer, a_failure, a_key, a_run, an_entry, make_id
 
@@ -56,7 +56,7 @@ def test_each_line_is_json_with_seq_time_and_checkpoint(store: JsonlStore) -> No
     payload = seal(msgspec.msgpack.encode([0, "topic", "walls"]))
     store.commit(Batch(key=a_key(), head=0, entries=(an_entry(1, payload=payload),)))
     header, line = lines_of(store, a_key())
-    assert (header["format"], header["tenant"], header["thread"]) == (1, "tenant", "thread")
+    assert (header["format"], header["tenant"], header["thread"]) == (3, "tenant", "thread")
     assert (line["seq"], line["created_at"]) == (1, "2023-11-14T22:13:20.000001Z")
     assert line["checkpoint"]["state"] == {"topic": "walls"}
     assert line["checkpoint"]["kind"] == "snapshot"
@@ -83,11 +83,11 @@ def test_nothing_is_made_by_reading(store: JsonlStore) -> None:
     assert store.read(a_key()) is None
     assert store.threads("tenant") == []
     assert store.delete(a_key()) is False
-    assert store.repair(a_key()) is None
+    assert store.repair_thread(a_key()) is None
     assert not store.root.exists()
 
 
-def test_an_empty_file_is_no_thread_yet(store: JsonlStore) -> None:
+def test_empty_file_is_not_a_thread_yet(store: JsonlStore) -> None:
     path = store.path_of(a_key())
     path.parent.mkdir(parents=True)
     path.touch()
@@ -100,7 +100,7 @@ def test_an_empty_file_is_no_thread_yet(store: JsonlStore) -> None:
 def test_the_file_of_another_thread_is_refused(store: JsonlStore) -> None:
     Writer(a_key("one")).begin(store)
     shutil.copy(store.path_of(a_key("one")), store.path_of(a_key("two")))
-    for call in (store.read, store.delete, store.repair, store.verify):
+    for call in (store.read, store.delete, store.repair_thread, store.verify_thread):
         with pytest.raises(Corrupted, match="belongs to another thread"):
             call(a_key("two"))
     with pytest.raises(Corrupted, match="belongs to another thread"):
@@ -117,10 +117,10 @@ def test_a_copy_made_by_hand_is_not_listed(store: JsonlStore) -> None:
 def test_a_newer_format_is_refused(store: JsonlStore) -> None:
     path = store.path_of(a_key())
     path.parent.mkdir(parents=True)
-    path.write_bytes(frame(b'{"format":2,"who":"knows"}', ROOT_CHECK)[0])
+    path.write_bytes(frame(b'{"format":4,"who":"knows"}', ROOT_CHECK)[0])
     with pytest.raises(FormatTooNew) as caught:
         store.read(a_key())
-    assert caught.value.found == 2
+    assert caught.value.found == 4
     with pytest.raises(FormatTooNew):
         store.threads("tenant")
 
@@ -155,7 +155,7 @@ def test_a_symbolic_link_is_not_followed(store: JsonlStore, part: str) -> None:
     before = elsewhere.path_of(a_key()).read_bytes()
     (store.root / part).parent.mkdir(parents=True)
     (store.root / part).symlink_to(elsewhere.root / part)
-    for call in (store.read, store.delete, store.repair):
+    for call in (store.read, store.delete, store.repair_thread):
         with pytest.raises(Unavailable):
             call(a_key())
     with pytest.raises(Unavailable):
@@ -228,11 +228,11 @@ def test_pruning_keeps_everything_but_entries(store: JsonlStore) -> None:
     again = JsonlStore(store.root)
     for manifest in (b'{"a":1}', b"not json", b'{"a":\n1}'):
         assert again.manifest(writer.key, f"fingerprint of {manifest!r}") == manifest
-    assert again.verify(writer.key) == len(lines_of(store, writer.key))
+    assert again.verify_thread(writer.key) == len(lines_of(store, writer.key))
     assert [info.key for info in again.threads("tenant")] == [writer.key]
 
 
-def test_a_file_that_was_removed_by_hand_is_no_thread(store: JsonlStore) -> None:
+def test_file_that_was_removed_by_hand_is_not_a_thread(store: JsonlStore) -> None:
     writer = Writer().begin(store, 2)
     store.path_of(writer.key).unlink()
     with pytest.raises(Conflict) as caught:
@@ -243,14 +243,14 @@ def test_a_file_that_was_removed_by_hand_is_no_thread(store: JsonlStore) -> None
     assert len(list(JsonlStore(store.root).history(writer.key))) == 3
 
 
-def test_a_file_that_was_put_back_in_place_is_read_anew(store: JsonlStore) -> None:
+def test_file_that_was_put_back_in_place_is_read_again(store: JsonlStore) -> None:
     writer = Writer().begin(store, 3)
     path = store.path_of(writer.key)
     twin = JsonlStore(store.root.parent / "twin")
     Writer(writer.key).begin(twin, 3)
     path.write_bytes(twin.path_of(writer.key).read_bytes())
     writer.append(store)
-    assert JsonlStore(store.root).verify(writer.key) == 5
+    assert JsonlStore(store.root).verify_thread(writer.key) == 5
 
 
 def test_what_a_forked_child_keeps_is_the_poison(
@@ -266,8 +266,8 @@ def test_what_a_forked_child_keeps_is_the_poison(
         patched.setattr(files, "sync", refuse)
         with pytest.raises(Unavailable):
             poisoned.append(store)
-    forget_in_child()
-    with pytest.raises(Unavailable, match="open the store anew"):
+    vars(store)["_pool"].after_fork(in_child=True)
+    with pytest.raises(Unavailable, match="reopen the store"):
         poisoned.append(store)
     writer.append(store)
 
@@ -314,7 +314,7 @@ def test_runs_of_the_same_id_do_not_meet(store: JsonlStore) -> None:
     assert json.loads((left / "run.json").read_bytes())["tenant"] == "ours"
 
 
-def test_the_files_of_runs_are_made_anew_from_the_log(store: JsonlStore) -> None:
+def test_files_of_runs_are_created_again_from_the_log(store: JsonlStore) -> None:
     writer = Writer().begin(store)
     failed = a_run(writer.key, 2, status="failed")
     store.commit(writer.batch(runs=(failed,), failure=a_failure(failed.run_id)))
@@ -347,12 +347,12 @@ def test_a_forked_child_does_not_share_a_lock(store: JsonlStore) -> None:
         "from milecastle.stores.jsonl import JsonlStore\n"
         "from milecastle.testing.entries import a_key\n"
         "store = JsonlStore(sys.argv[1], lock_timeout=0.05)\n"
-        "log = store._pool.enter(a_key()); log.take()\n"
+        "log = store._pool.find(a_key()); log.take()\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
         "    from milecastle.testing.entries import Writer\n"
         "    try: store.delete(a_key())\n"
-        "    except Exception as error: os._exit(7 if 'held' in str(error) else 8)\n"
+        "    except Exception as error: os._exit(7 if 'locked' in str(error) else 8)\n"
         "    os._exit(0)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
@@ -377,7 +377,7 @@ def test_a_url_names_the_folder(url: str, place: str) -> None:
 
 @pytest.mark.parametrize("url", ["file", "file://", "file:///x?sync=off"])
 def test_a_url_without_a_folder_is_refused(url: str) -> None:
-    with pytest.raises(InvalidRequest, match="names no folder"):
+    with pytest.raises(InvalidRequest, match="has no folder"):
         find_store(url)
 
 
@@ -385,7 +385,7 @@ class Draft(TypedDict):
     count: int
 
 
-def test_an_app_goes_on_from_the_files(tmp_path: Path) -> None:
+def test_app_continues_from_the_files(tmp_path: Path) -> None:
     graph = StateGraph(Draft)
 
     @graph.node

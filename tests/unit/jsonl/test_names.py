@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milecastle.disk.names import file_name
 from milecastle.model.keys import MAX_ID_BYTES
-from milecastle.stores.jsonl.names import file_name
 from milecastle.testing.entries import HARD_IDS
 
 DIGITS = "0123456789\xb9\xb2\xb3"

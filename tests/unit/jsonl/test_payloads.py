@@ -17,7 +17,7 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.codec.envelope import seal
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
-from milecastle.stores.jsonl.payloads import render, restore
+from milecastle.stores.jsonl.shapes import render, restore
 
 keys = st.text("ab\u2028\n\x00") | st.integers(0, 9)
 values = st.recursive(
@@ -40,7 +40,7 @@ def sealed(body: object) -> bytes:
 
 
 def changed(payload: bytes, place: int, byte: int) -> bytes:
-    """Return the payload with one byte of its body changed, sealed anew."""
+    """Return the payload with one byte of its body changed, sealed again."""
     body = bytearray(payload[6:])
     body[place % len(body)] = byte
     return seal(bytes(body))
@@ -195,7 +195,7 @@ def test_what_json_cannot_hold_is_base64(value: object, whole: bool) -> None:
         sealed([0, "a", "x" * 50_000]),
     ],
 )
-def test_what_is_no_plain_payload_is_base64(payload: bytes) -> None:
+def test_payload_that_is_not_plain_is_base64(payload: bytes) -> None:
     rendered = render(payload, whole=True)
     assert rendered[:2] == (UNSET, UNSET)
     assert restore(*rendered) == payload
@@ -209,5 +209,5 @@ def test_a_channel_that_is_set_twice_is_kept_twice() -> None:
 
 
 def test_nothing_at_all_is_refused() -> None:
-    with pytest.raises(ValueError, match="neither"):
+    with pytest.raises(ValueError, match="all missing"):
         restore(UNSET, UNSET, UNSET)

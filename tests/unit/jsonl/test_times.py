@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milecastle.stores.jsonl.times import to_microseconds, to_moment
+from milecastle.stores.jsonl.shapes import to_microseconds, to_moment
 
 
 @given(st.integers(-(2**63), 2**63))
@@ -28,6 +28,6 @@ def test_a_time_is_written_for_people(microseconds: int, text: str | int) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2023-11-14T22:13:20"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_what_is_not_a_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - any
         to_microseconds(text)

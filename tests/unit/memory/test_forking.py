@@ -1,4 +1,4 @@
-"""A memory store and forks: the child has a whole copy, and nobody waits for ever."""
+"""A memory store and forks: the child has a whole copy, and nobody waits forever."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from milecastle.model import forking
 from milecastle.ports.store import Store
 from milecastle.stores.memory import MemoryStore
-from milecastle.stores.memory import store as module
 from milecastle.testing.entries import Writer, a_key, a_result
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -21,7 +21,7 @@ may_fork = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 class Slow(dict[str, Any]):
-    """Results that take long to be kept, in the middle of a commit."""
+    """Results that take long to store, in the middle of a commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def test_a_child_forked_in_the_middle_of_a_commit_has_all_of_it() -> None:
     assert results.begun.wait(10)
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # who waits for too long is killed
+        signal.alarm(10)  # a process that waits for too long is killed
         os._exit(_reads_both(store, writer))
     writing.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -64,8 +64,9 @@ def _reads_both(store: Store, writer: Writer) -> int:
 def test_a_second_fork_does_not_forget_what_the_first_one_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("milecastle.stores.memory.store._PATIENCE", 0.01)
-    before, after = (vars(module)[name] for name in ("_before_fork", "_after_fork"))
+    monkeypatch.setattr("milecastle.stores.memory.store.PATIENCE", 0.01)
+    forks = vars(forking)["_forks"]
+    before, after = forks.before, forks.after_in_parent
     store = MemoryStore()
     done = threading.Event()
 
@@ -84,7 +85,7 @@ def test_a_second_fork_does_not_forget_what_the_first_one_holds(
     assert not vars(store)["_lock"].locked()
 
 
-def test_a_store_that_nobody_uses_is_let_go() -> None:
+def test_unused_store_is_released() -> None:
     store = MemoryStore()
     seen = weakref.ref(store)
     del store

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from milecastle import Event
+from milecastle.errors import Place, Problem
 from milecastle.model.checkpoint import CheckpointMetadata, to_datetime
-from milecastle.model.problem import Place, Problem
 from milecastle.testing.entries import a_key, an_entry
 
 

@@ -26,5 +26,5 @@ def test_a_separator_in_an_id_does_not_join_two_threads() -> None:
 
 def test_the_longest_id_is_counted_in_bytes() -> None:
     assert ThreadKey("x" * MAX_ID_BYTES, "é" * (MAX_ID_BYTES // 2)).tenant
-    with pytest.raises(InvalidRequest, match="may have 512 bytes, this one has 514"):
+    with pytest.raises(InvalidRequest, match="may have at most 512 bytes; this one has 514"):
         ThreadKey("a", "é" * 257)

@@ -21,9 +21,9 @@ def test_a_run_that_ended_never_changes_again(ended: RunStatus) -> None:
 
 
 @pytest.mark.parametrize("resting", ["interrupted", "sleeping"])
-def test_a_run_that_rests_goes_on_or_is_superseded(resting: RunStatus) -> None:
+def test_a_run_that_waits_resumes_or_is_cancelled_or_superseded(resting: RunStatus) -> None:
     found = {new for new in STATUSES if may_become(resting, new)}
-    assert found == {resting, "running", "superseded"}
+    assert found == {resting, "queued", "running", "cancelled", "superseded"}
 
 
 def test_a_running_run_may_become_anything() -> None:

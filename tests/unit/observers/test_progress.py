@@ -14,11 +14,28 @@ from milecastle.model.keys import ThreadKey
 from milecastle.observers.progress import LiveProgress, PlainProgress, make_progress
 
 
-def event(type: Any, node: str | None = None, step: int = 1, run: str = "r", **data: Any) -> Event:
+def event(
+    type: Any,
+    node: str | None = None,
+    step: int = 1,
+    run: str = "r",
+    task: str | None = None,
+    attempt: int | None = None,
+    **data: Any,
+) -> Event:
     key = ThreadKey("acme", run)
     state = {"word": "swordfish"}
     return Event(
-        type=type, run_id=run, key=key, node=node, step=step, data=data, state=state, update=state
+        type=type,
+        run_id=run,
+        key=key,
+        node=node,
+        step=step,
+        task=task,
+        attempt=attempt,
+        data=data,
+        state=state,
+        update=state,
     )
 
 
@@ -55,7 +72,7 @@ def test_lines_say_what_a_person_waits_for() -> None:
         "r: step 1: a",
         "r: step 1: a done",
         "r: step 2: b, attempt 2",
-        "r: step 2: b will be tried again",
+        "r: step 2: b will be retried",
         "r: step 2: b failed with ValueError",
         "r: failed with ExecutionError",
     ]
@@ -67,37 +84,40 @@ def test_lines_say_what_a_person_waits_for() -> None:
     ("last", "line"),
     [
         (event("graph_complete", step=3), "r: done, 3 steps in "),
-        (event("interrupt", "ask", 3), "r: waits at ask"),
+        (event("interrupt", "ask", 3), "r: waiting at ask"),
         (event("sleep", step=3, wake_at=5), "r: sleeps"),
     ],
 )
-def test_how_a_run_came_to_rest_is_the_last_line(last: Event, line: str) -> None:
+def test_how_a_run_stopped_is_the_last_line(last: Event, line: str) -> None:
     assert said(COURSE[0], last)[-1].startswith(line)
 
 
-def test_items_are_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_are_reported_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     stream = io.StringIO()
     observer = PlainProgress(stream)
     for count in range(1, 1001):
         now[0] += 0.003
-        observer.on_event(event("item_complete", "fan", 2, total=1000, task=f"fan:{count}"))
+        task = f"fan#{count}"
+        observer.on_event(event("node_start", "fan", 2, total=1000, task=task))
+        observer.on_event(event("node_complete", "fan", 2, task=task))
+        observer.on_event(event("item_complete", "fan", 2, done=count, total=1000, task=task))
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "r: step 2: fan, 1 of 1000 items"
+    assert lines[0] == "r: step 2: fan, 0 of 1000 items"
     assert lines[-1] == "r: step 2: fan, 1000 of 1000 items"
     assert len(lines) == 4
 
 
-def test_nothing_is_kept_of_runs_that_came_to_rest() -> None:
+def test_nothing_is_retained_of_runs_that_stopped() -> None:
     observer = PlainProgress(io.StringIO())
     ends: list[Any] = ["graph_complete", "graph_failed", "interrupt", "sleep"]
     for number, end in enumerate(ends * 5):
         run = str(number)
         for kind in ("graph_start", "node_start", "item_complete", end):
-            observer.on_event(event(kind, "a", run=run))
+            observer.on_event(event(kind, "a", run=run, done=1, total=2))
     kept: list[Any] = [value for value in vars(observer).values() if isinstance(value, dict)]
-    assert kept == [{}, {}, {}]
+    assert kept == [{}, {}]
 
 
 def test_a_run_without_a_thread_goes_by_its_id() -> None:
@@ -168,20 +188,27 @@ def test_each_branch_and_each_fan_out_has_a_bar() -> None:
     observer.on_event(event("graph_start", graph="g"))
     observer.on_event(event("node_start", "a", task="a"))
     observer.on_event(event("node_start", "b", task="b"))
+    observer.on_event(event("node_start", "c", task="c#0", index=0, total=3))
+    observer.on_event(event("node_start", "c", task="c#1", index=1, total=3))
+    assert shown(bars) == [
+        *(("r g", "step 1"), ("  a", ""), ("  b", "")),
+        ("  items of c", "0 of 3"),
+    ]
     for n in range(3):
-        observer.on_event(event("item_complete", "b", total=10, task=f"b:{n}"))
-    assert shown(bars) == [("r g", "step 1"), ("  a", ""), ("  b", ""), ("  items of b", "3/10")]
+        observer.on_event(event("node_complete", "c", task=f"c#{n}"))
+        observer.on_event(event("item_complete", "c", done=n + 1, total=3, task=f"c#{n}"))
+    assert ("  items of c", "3 of 3") in shown(bars)
     assert bars.live.is_started
     observer.on_event(event("node_complete", "b", task="b"))
-    assert shown(bars) == [("r g", "step 1"), ("  a", "")]
-    observer.on_event(event("item_complete", "c"))
-    assert ("  items of c", "1") in shown(bars)
+    assert ("  b", "") not in shown(bars)
+    observer.on_event(event("state"))
+    assert shown(bars) == [("r g", "step 1")]
     observer.on_event(event("interrupt", "a", 1))
     assert shown(bars) == [("r g", "waits, 1 steps")]
     assert not bars.live.is_started
 
 
-def test_bars_go_when_the_last_run_came_to_rest() -> None:
+def test_bars_are_removed_when_the_last_run_stopped() -> None:
     observer, bars = live()
     for run in ("one", "two"):
         observer.on_event(event("graph_start", run=run))
@@ -201,3 +228,22 @@ def test_a_name_is_never_markup() -> None:
     observer.on_event(event("graph_start", graph="[red]x[/nonsense]"))
     observer.on_event(event("graph_complete"))
     assert "[red]x[/nonsense]" in stream.getvalue()
+
+
+def test_a_name_cannot_forge_a_line_or_move_the_cursor() -> None:
+    """Seen to fail with names written as they are."""
+    name = "a\x1b[2K\u202e\nr: done"
+    lines = said(event("graph_start", step=0, graph=name), event("node_start", name, run=name))
+    assert lines == [
+        "r: a\\x1b[2K\\u202e\\nr: done started",
+        "a\\x1b[2K\\u202e\\nr: done: step 1: a\\x1b[2K\\u202e\\nr: done",
+    ]
+    progress = make_progress(Terminal())
+    assert isinstance(progress, LiveProgress)
+    progress.on_event(event("graph_start", step=0, graph=name))
+    progress.on_event(event("node_start", name))
+    progress.on_event(event("node_start", name, task=f"{name}#0", total=2))
+    shown = [task.description for task in progress._progress.tasks]  # pyright: ignore[reportPrivateUsage]
+    progress.on_event(event("graph_complete", step=3))
+    assert len(shown) == 3
+    assert [text for text in shown if not text.isprintable()] == []

@@ -21,9 +21,19 @@ from milecastle.observers.trace import NodeTrace, TraceObserver, draw_trace, rea
 from tests.unit.draw.shapes import AGENT
 
 
-def event(type: Any, node: str | None = None, step: int = 1, run: str = "r", **data: Any) -> Event:
+def event(
+    type: Any,
+    node: str | None = None,
+    step: int = 1,
+    run: str = "r",
+    task: str | None = None,
+    attempt: int | None = None,
+    **data: Any,
+) -> Event:
     key = ThreadKey("acme", "t")
-    return Event(type=type, run_id=run, key=key, node=node, step=step, data=data)
+    return Event(
+        type=type, run_id=run, key=key, node=node, step=step, task=task, attempt=attempt, data=data
+    )
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -236,7 +246,7 @@ def test_durations_are_those_of_a_clock_that_never_goes_back(
     assert run.nodes["a"].seconds == pytest.approx(4 + 7)
 
 
-def test_a_trace_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_trace_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="there is no trace"):
         read_trace(tmp_path / "none")
 

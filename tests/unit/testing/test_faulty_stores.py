@@ -61,7 +61,7 @@ def test_a_wrapped_store_passes_everything_on() -> None:
 @pytest.mark.parametrize(
     ("fault", "kept"), [("refused", [1]), ("unknown", [2, 1]), ("cut", [2, 1])]
 )
-def test_a_failed_commit_stops_the_run_and_the_next_call_goes_on(
+def test_failed_commit_stops_the_run_and_the_next_call_continues(
     fault: Fault, kept: list[int]
 ) -> None:
     inner = MemoryStore()

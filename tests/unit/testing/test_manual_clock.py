@@ -7,7 +7,7 @@ from uuid import UUID
 from milecastle.testing import ManualClock
 
 
-def test_time_moves_only_when_told() -> None:
+def test_time_moves_only_when_advanced() -> None:
     clock = ManualClock(start=1_000)
     assert (clock.now(), clock.now()) == (1_000, 1_000)
     clock.advance(0.5)

@@ -29,7 +29,6 @@ from milecastle import (
     append,
     interrupt,
 )
-from milecastle.app.answering import Given
 from milecastle.testing import Crashed, CrashPoint, ManualClock, Simulator
 
 
@@ -168,7 +167,7 @@ def test_a_sleeper_is_woken_by_advancing_the_clock() -> None:
 
     simulator = Simulator(chain(nap))
     assert simulator.invoke(EMPTY, "t").status == "sleeping"
-    with pytest.raises(ResumeRefused, match="sleeps until"):
+    with pytest.raises(ResumeRefused, match="sleeping until"):
         simulator.resume("t")
     simulator.clock.advance(3600)
     assert simulator.resume("t")["notes"] == ["awake"]
@@ -214,7 +213,7 @@ Walk = Generator[str, None, Any]
 
 
 def in_turns(walks: list[Walk], random: Random) -> list[Any]:
-    """Let walks go on in random turns; what each returned or raised."""
+    """Continue walks in random turns; what each returned or raised."""
     ended: list[Any] = [None] * len(walks)
     going = list(range(len(walks)))
     while going:
@@ -247,13 +246,13 @@ def asking_app() -> App[Notes]:
     return graph.compile(store="memory://")
 
 
-def test_of_two_who_answer_at_once_one_loses_and_stops() -> None:
+def test_of_two_answers_at_once_one_loses_and_stops() -> None:
     lost: Counter[int] = Counter()
     for seed in range(60):
         simulator = Simulator(asking_app(), seed=seed)
         asked = simulator.invoke(EMPTY, "t").interrupts
         walks = [
-            simulator.walk(None, "t", given=Given(answers={each.id: number for each in asked}))
+            simulator.walk(None, "t", answers={each.id: number for each in asked})
             for number in (1, 2)
         ]
         ended = in_turns(walks, Random(seed))
@@ -266,7 +265,7 @@ def test_of_two_who_answer_at_once_one_loses_and_stops() -> None:
     assert len(lost) == 2
 
 
-def test_of_two_who_resume_at_once_one_is_fenced_out() -> None:
+def test_of_two_resumes_at_once_one_is_fenced_out() -> None:
     conflicts = 0
     for seed in range(60):
         done: Counter[str] = Counter()
@@ -277,12 +276,12 @@ def test_of_two_who_resume_at_once_one_is_fenced_out() -> None:
         ended = in_turns([simulator.walk(None, "t") for _ in range(2)], Random(seed))
         conflicts += sum(isinstance(each, Conflict) for each in ended)
         assert app.state("t").state["notes"] == ["paid"]
-        assert set(done.values()) <= {1, 2}  # who is fenced out finds out when it records
+        assert set(done.values()) <= {1, 2}  # a fenced run learns of it when it records
     assert conflicts > 20
 
 
 def test_what_is_recorded_after_somebody_looked_is_not_done_again() -> None:
-    """Rows do not move the head: who takes over reads them again once the thread is its own."""
+    """Rows do not move the head: a takeover reads them again once the thread is its own."""
     done: Counter[str] = Counter()
     simulator = Simulator(recording_app(done))
     old, new = simulator.walk(EMPTY, "t"), simulator.walk(None, "t")
@@ -296,8 +295,8 @@ def test_what_is_recorded_after_somebody_looked_is_not_done_again() -> None:
     assert isinstance(in_turns([old], Random(0))[0], Conflict)
 
 
-def test_of_two_who_go_on_after_a_stop_only_one_begins() -> None:
-    """A run that goes on has an entry of its own before its nodes can leave anything."""
+def test_of_two_resumes_after_a_stop_only_one_begins() -> None:
+    """A resumed run has its own entry before its nodes can leave anything."""
     done: Counter[str] = Counter()
     simulator = Simulator(recording_app(done))
     stopped = CancelEvent()

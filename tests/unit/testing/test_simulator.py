@@ -7,7 +7,6 @@ from collections.abc import Generator
 from threading import Event as CancelEvent
 from typing import Annotated, Any, TypedDict
 
-import msgspec.structs
 import pytest
 
 from milecastle import (
@@ -24,6 +23,7 @@ from milecastle import (
     StateGraph,
     append,
 )
+from milecastle.app.runtime.calls import PlannedRun
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import Crashed, CrashPoint, ManualClock, Simulator, TornStore
 
@@ -85,7 +85,7 @@ def test_one_seed_gives_one_order_and_seeds_give_different_ones() -> None:
     assert len({tuple(order) for order in orders.values()}) > 3
 
 
-def test_seeds_decide_how_many_finished_tasks_are_told_at_once() -> None:
+def test_seeds_decide_how_many_finished_tasks_are_reported_at_once() -> None:
     waits: set[int] = set()
     for seed in range(30):
         simulator = Simulator(side_by_side([], *"abc"), seed=seed)
@@ -107,7 +107,7 @@ def test_a_crash_before_a_commit_loses_it_and_a_crash_after_it_does_not() -> Non
         assert simulator.invoke({"notes": []}, "t")["notes"] == ["a", "b"]
 
 
-def test_a_task_that_was_not_told_of_runs_again() -> None:
+def test_task_whose_end_was_not_reported_runs_again() -> None:
     for seed in range(20):
         ran: list[str] = []
         simulator = Simulator(
@@ -121,7 +121,7 @@ def test_a_task_that_was_not_told_of_runs_again() -> None:
         assert len(ran) == lost + 3
 
 
-def test_some_tasks_end_without_the_engine_being_told_at_once() -> None:
+def test_some_tasks_end_without_being_reported_to_the_engine_at_once() -> None:
     repeated: set[int] = set()
     for seed in range(30):
         ran: list[str] = []
@@ -135,7 +135,7 @@ def test_some_tasks_end_without_the_engine_being_told_at_once() -> None:
             simulator.invoke({"notes": []}, "t")
         else:
             continue
-        if kind == "AwaitTasks":  # what was told is committed by now
+        if kind == "AwaitTasks":  # what was reported is committed by now
             repeated.add(len(ran) - 3)
     assert repeated == {0, 1, 2}
 
@@ -153,25 +153,26 @@ def test_it_may_crash_again_while_it_recovers() -> None:
 
 def _runs(simulator: Simulator[Notes]) -> list[Any]:
     store = simulator.app.store
-    assert store is not None
     return list(store.runs(simulator.app.state("t").key))
 
 
-def test_an_engine_that_goes_on_after_the_crash_is_reported() -> None:
-    def stubborn(effects: Any) -> Generator[Any, Any, Any]:
-        try:
-            yield from effects
-        finally:
-            yield object()
+def test_engine_that_continues_after_the_crash_is_reported() -> None:
+    class Stubborn(PlannedRun, frozen=True):
+        def effects(self, services: Any) -> Generator[Any, Any, Any]:
+            try:
+                return (yield from PlannedRun.effects(self, services))
+            finally:
+                yield object()
 
     simulator = Simulator(chain("a", store="memory://"), crashes=[CrashPoint(2, "before")])
-    begin = simulator.app.begin
+    runner = simulator.app.__runner__
+    begin = runner.begin
 
     def begin_stubbornly(*args: Any) -> Any:
-        call: Any = begin(*args)
-        return msgspec.structs.replace(call, effects=stubborn(call.effects))
+        planned: Any = begin(*args)
+        return Stubborn(planned.call, planned.plan, planned.host)
 
-    vars(simulator.app)["begin"] = begin_stubbornly
+    vars(runner)["begin"] = begin_stubbornly
     with pytest.raises(AssertionError, match="after the crash"):
         simulator.invoke({"notes": []}, "t")
 
@@ -184,7 +185,7 @@ def test_a_volatile_store_loses_its_memory_in_a_crash() -> None:
     assert app.state("t").seq == 1
 
 
-def test_events_are_told_and_are_effects_at_which_it_may_crash() -> None:
+def test_events_are_emitted_and_are_effects_at_which_it_may_crash() -> None:
     class Listener:
         def __init__(self) -> None:
             self.heard: list[str] = []

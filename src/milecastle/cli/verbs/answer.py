@@ -1,29 +1,30 @@
-"""``milecastle answer``: what a thread waits for."""
+"""``milecastle answer``: answer a question of a thread."""
 
 from __future__ import annotations
 
 import click
 
-from milecastle.app.answering import Given
-from milecastle.app.launching import Wish
+from milecastle.app.runtime.answering import Given
+from milecastle.app.runtime.calls import Call
+from milecastle.app.runtime.starting import Terms
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.questions import choose, parse_answer
-from milecastle.cli.running import finish, options_of, run_options
+from milecastle.cli.running import finish, options_of, run_options, take_over_option
 from milecastle.cli.session import Session
-from milecastle.cli.values import parse_object
-from milecastle.cli.verb import app_option, verb
-from milecastle.cli.writing import stored_app
+from milecastle.cli.verb import app_option, stored_app, verb
 from milecastle.errors import ResumeRefused
-
-__all__ = ["command"]
+from milecastle.views.values import parse_object
 
 
 @click.command("answer")
 @click.argument("thread", shell_complete=complete_threads)
 @click.argument("answer", metavar="ANSWER")
-@click.option("--id", "question_id", metavar="ID", help="Which question, if several are open.")
+@click.option(
+    "--id", "question_id", metavar="ID", help="The question to answer, if several are open."
+)
 @app_option
+@take_over_option
 @run_options
 @verb
 def command(
@@ -31,30 +32,32 @@ def command(
     thread: str,
     answer: str,
     question_id: str | None,
+    take_over: bool,
     config: str | None,
     max_steps: int | None,
     timeout: float | None,
     trace: bool,
 ) -> None:
-    """Answer the question at which a thread waits, and go on.
+    """Answer an open question of a thread and resume it.
 
-    JSON if it is that, else text; yes and no where the question takes a bool.
+    JSON if valid, else text; yes and no if the question expects a bool.
     """
     node_config = parse_object(config, "--config") if config else None
     app, store = stored_app(session)
     key = find_thread(store, session.tenant, thread)
     head = app.state(key)
     if head.status == "completed":
-        raise ResumeRefused(key.thread, ["it already ended, and waits for no answer"])
+        raise ResumeRefused(key.thread, ["it has already ended and has no open question"])
     question = choose(key.thread, head.interrupts, question_id)
     value = parse_answer(answer, question.answer)
     with session.user_code():
-        call = app.begin(
-            Wish(
+        call = app.__runner__.begin(
+            Call(
                 thread=key,
                 options=options_of(max_steps, timeout),
                 config=node_config,
                 mode="events",
+                terms=Terms(take_over=take_over),
                 given=Given(answers={question.id: value}),
             )
         )

@@ -1,4 +1,4 @@
-"""``milecastle check``: is the graph right, and would the threads of a store go on with it?"""
+"""``milecastle check``: problems of a graph, and threads that would not resume with it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ from typing import Any, NoReturn
 
 import click
 
-from milecastle.app.application import App
-from milecastle.app.children import own_threads
-from milecastle.app.clock import SystemClock
-from milecastle.cli.documents import CheckDocument, ThreadFit
+from milecastle.app.application import App, with_store
+from milecastle.app.runtime.children import own_threads
 from milecastle.cli.exits import FAILED, OK, REFUSED
-from milecastle.cli.lines import names
-from milecastle.cli.printing import counted, print_document, print_lines
-from milecastle.cli.progress import Progress
+from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines
 from milecastle.cli.session import Session
 from milecastle.cli.verb import problem_line, verb
 from milecastle.errors import DefinitionError
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.store import Store
-
-__all__ = ["command"]
+from milecastle.views.documents import CheckDocument, ThreadFit
+from milecastle.views.lines import names
 
 
 @click.command("check")
 @click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
-@click.option("--threads", is_flag=True, help="Also say which threads would not resume, and why.")
+@click.option("--threads", is_flag=True, help="Also list threads that would not resume, and why.")
 @verb
 def command(session: Session, reference: str | None, threads: bool) -> None:
     """Report all problems of a graph at once, with file and line.
@@ -62,21 +58,22 @@ def _report_problems(session: Session, reference: str, error: DefinitionError) -
 
 
 def _fits(session: Session, app: App[Any]) -> Iterator[ThreadFit]:
-    """Each thread that has something left to do, and whether it would go on."""
-    store = app.store or session.store()
-    if app.store is None:
-        app = app.using(store=store, clock=SystemClock())
-    progress = Progress("checking threads")
+    """Each thread with something left to do, and whether it would resume."""
+    store = app.store if app.has_store else session.store()
+    if not app.has_store:
+        app = with_store(app, store)
+    progress = ProgressReport("checking threads")
     for info in own_threads(store, session.tenant):
         progress.at(info.key.thread)
-        found = _fit(store, app, info)
+        found = fit_of(store, app, info)
         if found is not None:
             yield found
 
 
-def _fit(store: Store, app: App[Any], info: ThreadInfo) -> ThreadFit | None:
+def fit_of(store: Store, app: App[Any], info: ThreadInfo) -> ThreadFit | None:
+    """A thread that has something left to run, and whether it would resume; else ``None``."""
     key = info.key
-    head = next(iter(store.history(key, limit=1)), None)
+    head = store.head(key)
     if head is None or not (head.next or head.route):
         return None
     fit = app.fit(key)

@@ -6,19 +6,15 @@ from collections.abc import Iterator
 
 import click
 
-from milecastle.app.children import is_child, root_of
-from milecastle.app.copying import CopyReport, copy_threads
+from milecastle.app.runtime.children import is_child, root_of
+from milecastle.app.upkeep.copying import CopyReport, copy_threads
 from milecastle.cli.addressing import all_threads
-from milecastle.cli.care_documents import CopyDocument
-from milecastle.cli.places import check_place, masked
-from milecastle.cli.printing import counted, print_document, print_lines
-from milecastle.cli.progress import Progress
-from milecastle.cli.session import Session
+from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines
+from milecastle.cli.session import Session, check_place, masked
 from milecastle.cli.verb import verb
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
-
-__all__ = ["command"]
+from milecastle.views.documents import CopyDocument
 
 
 @click.command("copy")
@@ -29,19 +25,19 @@ __all__ = ["command"]
     "threads",
     metavar="NAME",
     multiple=True,
-    help="Only this thread; may be given again.",
+    help="Only this thread; may be repeated.",
 )
 @verb
 def command(session: Session, source: str, target: str, threads: tuple[str, ...]) -> None:
     """Copy threads from one store to another.
 
-    Both are URLs. Nothing of the target is overwritten; a second copy adds what is new. Exit code
+    Both are URLs. Nothing in the target is overwritten; a second copy adds what is new. Exit code
     6: the target has another history under the name of a thread.
     """
     check_place(source)
     here, there = session.open(source), session.open(target)
     looked_at = changed = checkpoints = 0
-    for name in Progress("copying").over(_names(here, session.tenant, threads)):
+    for name in ProgressReport("copying").over(_names(here, session.tenant, threads)):
         report: CopyReport = copy_threads(here, there, session.tenant, threads=[name])
         looked_at += report.threads
         changed += report.changed
@@ -62,7 +58,10 @@ def command(session: Session, source: str, target: str, threads: tuple[str, ...]
 
 
 def _names(store: Store, tenant: str, threads: tuple[str, ...]) -> Iterator[str]:
-    """The threads to copy; those of subgraphs go with theirs, unless that is gone."""
+    """The threads to copy.
+
+    Those of subgraphs are copied with their parent, unless it was deleted.
+    """
     root: ThreadKey | None = None
     for key in all_threads(store, tenant, threads):
         if is_child(key) and root_of(key) == root:

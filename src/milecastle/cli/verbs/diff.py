@@ -1,20 +1,18 @@
-"""``milecastle diff``: what differs between two checkpoints, of one thread or of two."""
+"""``milecastle diff``: the differences between two checkpoints, of one thread or of two."""
 
 from __future__ import annotations
 
 import click
 
-from milecastle.app.difference import Change, difference
-from milecastle.cli.addressing import Address, find_checkpoint
+from milecastle.app.runtime.difference import Change, difference
+from milecastle.cli.addressing import CheckpointAddress, find_checkpoint
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.decoding import decode, read_chain
-from milecastle.cli.documents import ChangeLine, DiffDocument
 from milecastle.cli.printing import print_document, print_lines, say
 from milecastle.cli.session import Session
-from milecastle.cli.values import as_json, plain
 from milecastle.cli.verb import app_option, verb
-
-__all__ = ["command"]
+from milecastle.views.decoding import read_chain
+from milecastle.views.documents import ChangeLine, DiffDocument
+from milecastle.views.values import as_json, plain
 
 
 @click.command("diff")
@@ -23,33 +21,45 @@ __all__ = ["command"]
 @app_option
 @verb
 def command(session: Session, a: str, b: str | None) -> None:
-    """Show what differs between two checkpoints, by path.
+    """Show the differences between two checkpoints, by path.
 
-    diff demo@2 demo@3. Without the second one it is the head of the same thread.
+    diff demo@2 demo@3. Without the second one it is the head of the same thread. What cannot be
+    compared without the graph's code is listed.
     """
     store = session.store()
     one = find_checkpoint(store, session.tenant, a)
     other = find_checkpoint(store, session.tenant, b or one.key.thread)
-    left_out: dict[str, str] = {}
-    old, new = (_values(session, address, left_out) for address in (one, other))
+    unread: dict[str, str] = {}
+    old, new = (_values(session, address, unread) for address in (one, other))
     for side in (old, new):
-        for channel in left_out:
+        for channel in unread:
             side.pop(channel, None)
     changes = tuple(difference(old, new))
-    for channel, reason in left_out.items():
-        say(f"'{channel}' is left out: {reason}; --app module:attribute brings the code")
     if session.as_json:
-        lines = tuple(_line(change) for change in changes)
-        print_document(DiffDocument(tenant=session.tenant, a=str(one), b=str(other), changes=lines))
-    elif changes:
-        print_lines(map(_text, changes))
-    else:
+        document = DiffDocument(
+            tenant=session.tenant,
+            a=str(one),
+            b=str(other),
+            changes=tuple(_line(change) for change in changes),
+            not_compared=unread,
+        )
+        print_document(document)
+        return
+    print_lines(map(_text, changes))
+    print_lines(
+        f"? $.{channel}  cannot be compared: {reason}; pass the graph's code with --app "
+        "module:attribute"
+        for channel, reason in unread.items()
+    )
+    if not changes and not unread:
         say(f"{one} and {other} are the same")
 
 
-def _values(session: Session, address: Address, left_out: dict[str, str]) -> dict[str, object]:
-    decoded = decode(session, address.key, read_chain(session, address.key, address.seq))
-    left_out.update(decoded.undecoded)
+def _values(
+    session: Session, address: CheckpointAddress, unread: dict[str, str]
+) -> dict[str, object]:
+    decoded = session.decode(address.key, read_chain(session.store(), address.key, address.seq))
+    unread.update(decoded.undecoded)
     return decoded.values
 
 

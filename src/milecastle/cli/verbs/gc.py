@@ -1,9 +1,10 @@
-"""``milecastle gc``: retention, by hand or from a timer."""
+"""``milecastle gc``: retention, run manually or from a timer."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,16 @@ import click
 import msgspec.structs
 
 from milecastle.app.checkpoints import CheckpointStore
-from milecastle.app.children import is_child, root_of
-from milecastle.app.retention import Retention, RetentionReport
+from milecastle.app.runtime.children import is_child, root_of
+from milecastle.app.upkeep.retention import Retention, RetentionReport
 from milecastle.cli.addressing import all_threads
-from milecastle.cli.care_documents import GcDocument
-from milecastle.cli.decoding import KEYS_NEEDED
-from milecastle.cli.places import path_of
-from milecastle.cli.printing import counted, print_document, print_lines, say
-from milecastle.cli.progress import Progress
-from milecastle.cli.session import Session
+from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines, say
+from milecastle.cli.session import Session, keepers_of, path_of, with_keys
 from milecastle.cli.verb import app_option, verb
-from milecastle.errors import CodecError, EncryptionError, PlaintextRefused
+from milecastle.errors import CodecError, EncryptionError, MilecastleError, PlaintextRefused
 from milecastle.model.keys import ThreadKey
-
-__all__ = ["command"]
+from milecastle.views.decoding import KEYS_NEEDED
+from milecastle.views.documents import GcDocument, KeptLine
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -35,26 +32,29 @@ def _age(context: click.Context, parameter: click.Parameter, value: str | None) 
         return None
     found = re.fullmatch(r"(\d{1,6})([smhdw])", value)
     if found is None:
-        raise click.BadParameter(f"'{value}' is no age: write 90s, 15m, 12h, 30d or 4w")
+        raise click.BadParameter(f"'{value}' is not an age: write 90s, 15m, 12h, 30d or 4w")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 @click.command("gc")
 @click.option(
-    "--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep so many of each thread."
+    "--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep this many per thread."
 )
 @click.option(
-    "--older-than", metavar="AGE", callback=_age, help="Let go what is older: 12h, 30d, 4w."
+    "--older-than", metavar="AGE", callback=_age, help="Delete what is older: 12h, 30d, 4w."
 )
 @click.option(
     "--thread",
     "threads",
     metavar="NAME",
     multiple=True,
-    help="Only this thread; may be given again.",
+    help="Only this thread; may be repeated.",
 )
-@click.option("--workspace", metavar="DIR", help="Also old runs over files, kept here.")
-@click.option("--dry-run", is_flag=True, help="Change nothing; say what would go.")
+@click.option("--workspace", metavar="DIR", help="Also delete old file runs in this workspace.")
+@click.option(
+    "--failed", is_flag=True, help="With --older-than, also delete failed or cancelled threads."
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing; report what would be deleted.")
 @app_option
 @verb
 def command(
@@ -63,27 +63,28 @@ def command(
     older_than: timedelta | None,
     threads: tuple[str, ...],
     workspace: str | None,
+    failed: bool,
     dry_run: bool,
 ) -> None:
-    """Let old checkpoints and threads go.
+    """Delete old checkpoints and threads.
 
-    With both rules only what both let go. A thread goes whole by age alone, and only if its newest
-    run ended. Threads that run or wait keep what they need. Of runs over files the newest of each
-    thread, the newest that failed, and what these took over always stay.
+    With both rules, only what both allow is deleted. A whole thread is deleted only by age, and
+    only if it has nothing left to run and no open question; --failed also deletes threads that
+    failed or were cancelled. Running and waiting threads keep what they need. For file runs, the
+    newest of each thread, the newest failed one, and what these reuse always stay.
     """
     if keep_last is None and older_than is None:
-        raise click.UsageError("say what may go: --keep-last 20, --older-than 30d, or both")
+        raise click.UsageError("nothing selected: use --keep-last 20, --older-than 30d, or both")
     swept = Swept()
-    if workspace is None or session.url() or session.app_reference:
-        _sweep(
-            session, Retention(keep_last=keep_last, older_than=older_than), threads, dry_run, swept
-        )
+    if workspace is None or session.url() or session.named_app:
+        rules = Retention(keep_last=keep_last, older_than=older_than, failed=failed)
+        _sweep(session, rules, threads, dry_run, swept)
     file_runs = _file_runs(session, workspace, keep_last, older_than, threads, dry_run)
     _print(session, swept, file_runs, dry_run=dry_run)
 
 
 class Swept:
-    """What came of the threads. ``left`` were left alone, and why."""
+    """The outcome for the threads. ``left`` were skipped, and why."""
 
     def __init__(self) -> None:
         self.reports: list[RetentionReport] = []
@@ -93,49 +94,45 @@ class Swept:
 def _sweep(
     session: Session, rules: Retention, threads: tuple[str, ...], dry_run: bool, swept: Swept
 ) -> None:
-    keepers = _keepers(session)
+    keepers = keepers_of(session, _types(session))
     gone: set[ThreadKey] = set()
     keys = all_threads(session.store(), session.tenant, threads)
-    for name in Progress("letting go").over(key.thread for key in keys):
+    for name in ProgressReport("deleting").over(key.thread for key in keys):
         key = session.key(name)
         if is_child(key) and root_of(key) in gone:
             continue
         one = msgspec.structs.replace(rules, threads=(name,))
-        try:
-            report = _let_go(keepers, session.tenant, one, dry_run)
-        except EncryptionError:
-            swept.left[name] = f"it is encrypted; {KEYS_NEEDED}"
-        except CodecError:
-            swept.left[name] = "its state needs the graph's code, --app module:attribute"
-        else:
-            gone.update(map(session.key, report.deleted))
-            swept.reports.append(report)
+        report = with_keys(keepers, partial(_apply, session.tenant, one, dry_run))
+        gone.update(map(session.key, report.deleted))
+        swept.reports.append(report)
+        swept.left.update((each, _reason(error)) for each, error in report.unreadable.items())
 
 
-def _let_go(
-    keepers: list[CheckpointStore], tenant: str, rules: Retention, dry_run: bool
+def _reason(error: MilecastleError) -> str:
+    """Why a thread was skipped, and what to do."""
+    if isinstance(error, EncryptionError):
+        return f"it is encrypted; {KEYS_NEEDED}"
+    if isinstance(error, CodecError):
+        return "decoding its state needs the graph's code: --app module:attribute"
+    return f"{error.message}; `milecastle verify` reports the details"
+
+
+def _apply(
+    tenant: str, rules: Retention, dry_run: bool, keeper: CheckpointStore
 ) -> RetentionReport:
-    """With the keys if there are any; what is not encrypted is read without."""
-    for keeper in keepers[:-1]:
-        try:
-            return keeper.apply_retention(tenant, rules, dry_run=dry_run)
-        except PlaintextRefused:
-            continue
-    return keepers[-1].apply_retention(tenant, rules, dry_run=dry_run)
+    """Raises ``PlaintextRefused``: then unencrypted threads are read without the keys."""
+    report = keeper.apply_retention(tenant, rules, dry_run=dry_run)
+    for error in report.unreadable.values():
+        if isinstance(error, PlaintextRefused):
+            raise error
+    return report
 
 
-def _keepers(session: Session) -> list[CheckpointStore]:
-    """The store with the types of the app, if one was named: a cut may have to decode a state."""
-    store = session.store()
-    types: list[Any] = []
-    if session.app_reference is not None:
-        channels = session.app().graph.schema.channels
-        types = [channel.annotation for channel in channels.values()]
-    keyring = session.keyring()
-    found = [CheckpointStore(store, types=types)]
-    if keyring is not None:
-        found.insert(0, CheckpointStore(store, types=types, encryption=keyring))
-    return found
+def _types(session: Session) -> list[Any]:
+    """The types of the app, if one was named: pruning may have to decode a state."""
+    if session.named_app is None:
+        return []
+    return [channel.annotation for channel in session.app().graph.schema.channels.values()]
 
 
 def _file_runs(
@@ -146,18 +143,18 @@ def _file_runs(
     threads: tuple[str, ...],
     dry_run: bool,
 ) -> tuple[str, ...]:
-    """Let runs over files go, if there is a workspace: the one named, or a file store's folder."""
+    """Delete old file runs, if there is a workspace: the given one, or a file store's folder."""
     url = session.url()
     path = path_of(url.value) if url and url.value.startswith("file:") else None
     path = Path(folder) if folder else path
     if path is None or not (path / "runs").is_dir():
         if folder:
-            raise click.UsageError(f"there is no workspace at {folder}: it has no runs")
+            raise click.UsageError(f"there is no workspace at {folder}")
         return ()
     from time import time
 
-    from milecastle.recovery.run_retention import let_runs_go
-    from milecastle.recovery.workspace import Workspace
+    from milecastle.builds.upkeep import let_runs_go
+    from milecastle.builds.workspace import Workspace
 
     limit = None if older_than is None else int((time() - older_than.total_seconds()) * 1_000_000)
     gone = let_runs_go(
@@ -169,7 +166,7 @@ def _file_runs(
         dry_run=dry_run,
     )
     for thread in gone.busy:
-        say(f"a run of {thread} is at work in {path}: its old runs come next time")
+        say(f"a run of {thread} is in progress in {path}: its old runs are left for the next gc")
     return gone.runs
 
 
@@ -178,13 +175,18 @@ def _print(session: Session, swept: Swept, file_runs: tuple[str, ...], *, dry_ru
     document = GcDocument(
         tenant=session.tenant,
         dry_run=dry_run,
-        threads=len(reports) + len(swept.left),
+        threads=len(reports),
         pruned=sum(report.pruned for report in reports),
         dropped=sum(report.dropped for report in reports),
         deleted=tuple(name for report in reports for name in report.deleted),
         busy=tuple(name for report in reports for name in report.busy),
         undecoded=tuple(swept.left),
         file_runs=file_runs,
+        kept_more=tuple(
+            KeptLine(thread=one.thread, checkpoints=one.checkpoints, why=one.why)
+            for report in reports
+            for one in report.kept_more
+        ),
     )
     if session.as_json:
         print_document(document)
@@ -196,8 +198,27 @@ def _print(session: Session, swept: Swept, file_runs: tuple[str, ...], *, dry_ru
     looked_at = counted(document.threads, "thread")
     print_lines([f"{gone} and {whole} {go}; {looked_at} looked at"])
     if file_runs:
-        print_lines([f"{counted(len(file_runs), 'run')} over files {go}"])
+        print_lines([f"{counted(len(file_runs), 'file run')} {go}"])
+    _say_why_more(document)
     for name in document.busy:
-        say(f"{name} was written to all the time: it comes next time")
+        say(f"{name} was being written to throughout: it is left for the next gc")
     for name, why in swept.left.items():
-        say(f"{name} was left alone: {why}")
+        say(f"{name} was skipped: {why}")
+
+
+_WHY = {
+    "head": "their heads depend on those, which can be deleted after the next rollup",
+    "young": "those are newer than --older-than",
+}
+_NAMED = 3
+
+
+def _say_why_more(document: GcDocument) -> None:
+    """Why threads have more checkpoints left than ``--keep-last`` asks for."""
+    for why, text in _WHY.items():
+        found = [line for line in document.kept_more if line.why == why]
+        if found:
+            named = [f"{line.thread} has {line.checkpoints}" for line in found[:_NAMED]]
+            more = ", ..." if len(found) > _NAMED else ""
+            kept = f"{counted(len(found), 'thread')} kept more than --keep-last"
+            say(f"{kept} ({', '.join(named)}{more}): {text}")

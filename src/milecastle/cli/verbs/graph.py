@@ -1,4 +1,4 @@
-"""``milecastle graph``: a drawing of a graph, of the code or of what a thread was saved by."""
+"""``milecastle graph``: draw a graph, from its code or as saved with a thread."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import click
 import msgspec
 
 from milecastle.cli.addressing import find_checkpoint
-from milecastle.cli.documents import GraphDocument
-from milecastle.cli.printing import print_document, say
+from milecastle.cli.printing import print_document, print_lines, say
 from milecastle.cli.session import Session
 from milecastle.cli.verb import verb
 from milecastle.errors import InvalidRequest
-from milecastle.graph.draw import draw_mermaid, draw_svg, draw_text
+from milecastle.graph.draw import draw_mermaid, draw_svg, draw_text, notes_of
 from milecastle.model.manifest import Manifest
-
-__all__ = ["command"]
+from milecastle.views.documents import GraphDocument
 
 _FORMS = {"svg": draw_svg, "mermaid": draw_mermaid, "text": draw_text}
 
@@ -23,8 +21,12 @@ _FORMS = {"svg": draw_svg, "mermaid": draw_mermaid, "text": draw_text}
 @click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
 @click.option("--svg", "form", flag_value="svg", help="SVG.")
 @click.option("--mermaid", "form", flag_value="mermaid", help="Mermaid text.")
-@click.option("--text", "form", flag_value="text", default="text", help="Terminal text (usual).")
-@click.option("--thread", metavar="THREAD[@CHECKPOINT]", help="What this thread was saved by.")
+@click.option(
+    "--text", "form", flag_value="text", default="text", help="Text for a terminal (default)."
+)
+@click.option(
+    "--thread", metavar="THREAD[@CHECKPOINT]", help="The graph that this thread was saved with."
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="A file.")
 @verb
 def command(
@@ -41,10 +43,10 @@ def command(
     form = form or "text"
     if thread is None:
         graph = session.app(reference).graph
-        name, manifest = graph.name, graph.manifest
+        name, manifest, notes = graph.name, graph.manifest, notes_of(graph)
     else:
-        name, manifest = _stored(session, thread)
-    drawing = _FORMS[form](manifest, title=name)
+        (name, manifest), notes = _stored(session, thread), None
+    drawing = _FORMS[form](manifest, title=name, notes=notes)
     if output:
         from pathlib import Path
 
@@ -61,7 +63,7 @@ def command(
             )
         )
     elif not output:
-        click.echo(drawing.rstrip("\n"))
+        print_lines(drawing.rstrip("\n").split("\n"))
 
 
 def _stored(session: Session, thread: str) -> tuple[str, Manifest]:
@@ -70,6 +72,6 @@ def _stored(session: Session, thread: str) -> tuple[str, Manifest]:
     entry = next(iter(store.history(place.key, limit=1, before=place.seq + 1)))
     stored = store.manifest(place.key, entry.fingerprint)
     if stored is None:
-        raise InvalidRequest(f"no graph is on record for {place}")
+        raise InvalidRequest(f"no graph is recorded for {place}")
     run = store.run(place.key, entry.run_id)
     return run.graph if run else place.key.thread, Manifest.from_bytes(stored)

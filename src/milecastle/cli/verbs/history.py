@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import click
 
-from milecastle.cli.addressing import find_thread
+from milecastle.cli.addressing import find_thread, has_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.documents import HistoryDocument
-from milecastle.cli.lines import checkpoint_line, names, seconds
 from milecastle.cli.printing import print_document, print_table
 from milecastle.cli.session import Session
-from milecastle.cli.verb import app_option, verb
+from milecastle.cli.verb import app_option, verb, workspace_option
 from milecastle.model.checkpoint import CheckpointMetadata
-
-__all__ = ["command"]
+from milecastle.views.documents import HistoryDocument
+from milecastle.views.lines import checkpoint_line, names, seconds
 
 
 @click.command("history")
 @click.argument("thread", shell_complete=complete_threads)
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number to list.")
+@workspace_option
 @app_option
 @verb
-def command(session: Session, thread: str, limit: int | None) -> None:
+def command(session: Session, thread: str, limit: int | None, workspace: str | None) -> None:
     """List a thread's checkpoints, newest first.
 
-    No state is decoded. A parent that is not the line below shows where a branch goes off.
+    No state is decoded. A parent that is not on the next line shows where a branch starts. For file
+    runs, each completed node is listed.
     """
-    store = session.store()
+    from milecastle.cli.file_threads import no_thread, open_source
+
+    store, files = open_source(session, workspace)
+    is_stored = store is not None and has_thread(store, session.key(thread))
+    if files is not None and not is_stored and files.find(thread):
+        files.history(session, thread, limit)
+        return
+    if store is None:
+        raise no_thread(session, thread)
     key = find_thread(store, session.tenant, thread)
     entries = store.history(key, limit=limit)
     lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)

@@ -1,30 +1,28 @@
-"""``milecastle migrate``: the tables of a store, brought up to date or printed."""
+"""``milecastle migrate``: migrate the tables of a store, or print the SQL."""
 
 from __future__ import annotations
 
 import click
 
-from milecastle.cli.care_documents import MigrateDocument
-from milecastle.cli.places import masked
 from milecastle.cli.printing import print_document, print_lines, say
-from milecastle.cli.session import Session
+from milecastle.cli.session import MISSING, Session, masked
 from milecastle.cli.verb import verb
-
-__all__ = ["command"]
+from milecastle.ports.maintenance import Unopened
+from milecastle.views.documents import MigrateDocument
 
 
 @click.command("migrate")
 @click.option("--print", "print_only", is_flag=True, help="Print the SQL and change nothing.")
 @verb
 def command(session: Session, print_only: bool) -> None:
-    """Bring the tables of a store up to date.
+    """Migrate the tables of a store to the current version.
 
-    PostgreSQL and SQLite are also brought up to date when they are opened, PostgreSQL unless its
-    URL says migrate=off; this is for who does it apart, as the owner of the tables.
+    PostgreSQL and SQLite are also migrated when they are opened, PostgreSQL unless its
+    URL says migrate=off; this is for doing it separately, as the owner of the tables.
     """
     found = session.url()
     if found is None:
-        raise click.UsageError("which store? Name it with --store or MILECASTLE_STORE")
+        raise click.UsageError("no store given: use --store or MILECASTLE_STORE")
     sql = _migrate(session, found.value, print_only)
     document = MigrateDocument(
         store=masked(found.value),
@@ -43,17 +41,12 @@ def command(session: Session, print_only: bool) -> None:
 
 
 def _migrate(session: Session, url: str, print_only: bool) -> str:
-    """The SQL that was missing; "" if none was."""
-    scheme = url.partition("://")[0]
-    if scheme in ("postgresql", "postgres"):
-        from milecastle.cli.postgres_servers import migrate_postgres
-
-        return migrate_postgres(url, print_only=print_only)
-    if scheme == "sqlite":
-        from milecastle.cli.sqlite_files import missing_sql
-
-        sql = missing_sql(url)
-        if sql and not print_only:
-            session.open(url)
-        return sql
-    return ""
+    """The missing SQL; "" if nothing is missing."""
+    store = session.unopened(url)
+    if not isinstance(store, Unopened):
+        say(f"nothing to migrate in {masked(url)}: {MISSING}")
+        return ""
+    pending = store.pending_migrations()
+    if pending is None or not pending.sql or print_only:
+        return pending.sql if pending else ""
+    return store.migrate()

@@ -1,19 +1,18 @@
-"""``milecastle resume``: a thread goes on from its head."""
+"""``milecastle resume``: resume a thread from its head."""
 
 from __future__ import annotations
 
 import click
 
-from milecastle.app.launching import Wish
+from milecastle.app.runtime.calls import Call
+from milecastle.app.runtime.starting import Terms
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.running import finish, options_of, run_options
+from milecastle.cli.running import finish, options_of, run_options, take_over_option
 from milecastle.cli.session import Session
-from milecastle.cli.values import parse_object
 from milecastle.cli.verb import app_option, verb
 from milecastle.errors import InvalidRequest, ResumeRefused
-
-__all__ = ["command"]
+from milecastle.views.values import parse_object
 
 
 @click.command("resume")
@@ -21,39 +20,42 @@ __all__ = ["command"]
 @click.option(
     "--accept-changes",
     is_flag=True,
-    help="Go on though the graph changed and the state does not fit; the history says so.",
+    help="Resume even if the graph changed and the state does not match; the history records it.",
 )
 @app_option
+@take_over_option
 @run_options
 @verb
 def command(
     session: Session,
     thread: str,
     accept_changes: bool,
+    take_over: bool,
     config: str | None,
     max_steps: int | None,
     timeout: float | None,
     trace: bool,
 ) -> None:
-    """Go on with a thread from its last checkpoint.
+    """Resume a thread from its last checkpoint.
 
-    Whatever ended its run: a crash, a failure, an interrupt. Exit code 5 says that it was refused.
+    However its run ended: a crash, a failure, an interrupt. Exit code 5 means that it was refused.
     """
     node_config = parse_object(config, "--config") if config else None
     app = session.app()
-    if app.store is None:
-        raise click.UsageError("nothing can be resumed without a store: name one with --store")
+    if not app.has_store:
+        raise click.UsageError("resuming needs a store: set one with --store")
     try:
         key = find_thread(app.store, session.tenant, thread)
     except InvalidRequest as error:
         raise ResumeRefused(thread, [error.message]) from None
     with session.user_code():
-        call = app.begin(
-            Wish(
+        call = app.__runner__.begin(
+            Call(
                 thread=key,
                 options=options_of(max_steps, timeout),
                 config=node_config,
                 mode="events",
+                terms=Terms(take_over=take_over),
                 accept_changes=accept_changes,
             )
         )

@@ -1,37 +1,54 @@
-"""``milecastle run``: a graph on a thread, from an input."""
+"""``milecastle run``: run a graph on a thread."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Any, get_args
+import shlex
 
 import click
 
-from milecastle.app.application import App
-from milecastle.app.launching import Wish
-from milecastle.cli.loading import LoadError
-from milecastle.cli.running import finish, options_of, run_options
-from milecastle.cli.session import Session
-from milecastle.cli.values import fitted, parse_object
-from milecastle.cli.verb import verb
-from milecastle.errors import DefinitionError
-from milecastle.model.keys import ThreadKey
-from milecastle.model.policies import ExecutionOptions
-from milecastle.model.run import Mode
-
-__all__ = ["command"]
-
-
-@click.command("run")
-@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
-@click.option("--thread", metavar="NAME", help="The thread; a new one with an id if left out.")
-@click.option("--input", "given", metavar="JSON", help="A JSON object, @FILE, or - for stdin.")
-@click.option(
-    "--mode", type=click.Choice(get_args(Mode)), help="What of an earlier run may be used."
+from milecastle.app.runtime.calls import Call
+from milecastle.app.runtime.starting import Terms
+from milecastle.cli.addressing import command_text
+from milecastle.cli.printing import say
+from milecastle.cli.running import (
+    finish,
+    input_options,
+    options_of,
+    read_input,
+    run_options,
+    take_over_option,
 )
-@click.option("--plan", is_flag=True, help="Print what would be run and why, and run nothing.")
-@click.option("--workspace", metavar="DIR", help="Where a graph over files keeps what it made.")
+from milecastle.cli.session import Session
+from milecastle.cli.unloadable import load_or_record
+from milecastle.cli.verb import verb
+from milecastle.model.keys import ThreadKey
+from milecastle.views.values import fitted, parse_object
+
+
+class _RunCommand(click.Command):
+    """Refuses what ``build`` and ``plan`` take, with what to type instead."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in ("--mode", "--plan", "--workspace"):
+                raise
+            verb = "plan" if "--plan" in given else "build"
+            kept = [word for word in given if word != "--plan"]
+            raise click.UsageError(
+                f"run has no {error.option_name}: it runs threads. For file graphs, "
+                f"write: {shlex.join(['milecastle', verb, *kept])}",
+                ctx,
+            ) from None
+
+
+@click.command("run", cls=_RunCommand)
+@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@input_options
+@click.option("--discard", is_flag=True, help="Discard an unfinished run that had another input.")
+@take_over_option
 @run_options
 @verb
 def command(
@@ -39,9 +56,10 @@ def command(
     reference: str | None,
     thread: str | None,
     given: str | None,
-    mode: Mode | None,
-    plan: bool,
-    workspace: str | None,
+    key: str | None,
+    again: bool,
+    discard: bool,
+    take_over: bool,
     config: str | None,
     max_steps: int | None,
     timeout: float | None,
@@ -49,80 +67,34 @@ def command(
 ) -> None:
     """Run a graph on a thread, to its end or an interrupt.
 
-    Called again with the same input on a thread whose run was cut short, it goes on from the last
-    checkpoint. Exit code 3 says that it waits for somebody, or for a time.
-
-    --mode: incremental reuses what is valid, clean nothing, resume-only goes on or is refused.
+    Called again with the same input, it resumes an unfinished run, or prints the result of a
+    completed run without running anything. Exit code 3 means that it waits for a person or a time,
+    6 that it is in progress. For file graphs use build.
     """
-    values = parse_object(_read(given), "--input") if given else {}
+    values = read_input(given)
     node_config = parse_object(config, "--config") if config else None
-    options = options_of(max_steps, timeout)
-    app = _load(session, reference, thread, mode)
-    input = fitted(app.graph.schema, values, {})
+    app = load_or_record(session, reference, thread)
+    call = Call(
+        input=fitted(app.graph.schema, values, {}),
+        thread=_key(session, thread, has_store=app.has_store),
+        terms=Terms(key=key, again=again, discard=discard, take_over=take_over),
+        options=options_of(max_steps, timeout),
+        config=node_config,
+        mode="events",
+    )
     from milecastle.cli.file_runs import declares_files
 
-    if workspace or declares_files(app):
-        _run_files(session, app, thread, input, mode or "incremental", plan, workspace, options)
-        return
-    key = _key(session, thread, has_store=app.store is not None)
-    wish = Wish(input=input, thread=key, options=options, config=node_config, mode="events")
-    from milecastle.cli.thread_runs import in_mode, print_thread_plan
-
-    if plan:
-        sys.exit(print_thread_plan(session, app, key, mode or "incremental"))
+    if declares_files(app):
+        command = command_text("build", *([reference] if reference else []))
+        say(f"nodes declare files, and a thread runs all; to run what is needed: {command}")
     with session.user_code():
-        call = app.begin(in_mode(app, wish, mode or "incremental"))
-    finish(session, call, trace=trace, reference=reference)
-
-
-def _load(
-    session: Session, reference: str | None, thread: str | None, mode: Mode | None
-) -> App[Any]:
-    """The app; if it cannot be loaded, that is recorded where it can be."""
-    try:
-        return session.app(reference)
-    except (LoadError, DefinitionError) as error:
-        if thread:
-            from milecastle.cli.unloadable import record_unloadable
-
-            record_unloadable(session, thread, mode or "incremental", error)
-        raise
-
-
-def _run_files(
-    session: Session,
-    app: App[Any],
-    thread: str | None,
-    input: Any,
-    mode: Mode,
-    plan: bool,
-    folder: str | None,
-    options: ExecutionOptions,
-) -> None:
-    from milecastle.cli.file_runs import file_run, print_file_result, print_plan
-
-    run = file_run(session, app, thread, folder)
-    if plan:
-        sys.exit(print_plan(session, run.key.thread, run.plan(mode, input=input)))
-    with session.user_code():
-        result = run.run(mode, input=input, options=options)
-    print_file_result(session, run.key, mode, result)
+        planned = app.__runner__.begin(call)
+    finish(session, planned, trace=trace, reference=reference)
 
 
 def _key(session: Session, thread: str | None, *, has_store: bool) -> ThreadKey | None:
     if thread is None and has_store:
-        from milecastle.app.clock import SystemClock
+        from milecastle.app.runtime.clock import SystemClock
 
         thread = SystemClock().new_id()
     return None if thread is None else session.key(thread)
-
-
-def _read(given: str) -> str:
-    if given == "-":
-        return sys.stdin.read()
-    if not given.startswith("@"):
-        return given
-    try:
-        return Path(given[1:]).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--input {given}: {error}") from None

@@ -2,52 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import click
 
-from milecastle.app.children import own_threads
-from milecastle.cli.addressing import all_threads, find_run, find_thread
+from milecastle.app.runtime.children import own_threads
+from milecastle.cli.addressing import all_threads, find_run, find_thread, has_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.documents import RunLine, RunsDocument
-from milecastle.cli.lines import print_facts, print_failure, run_line, run_row
-from milecastle.cli.printing import print_document, print_table, say
+from milecastle.cli.printing import (
+    counted,
+    print_document,
+    print_facts,
+    print_failure,
+    print_lines,
+    print_table,
+    say,
+)
 from milecastle.cli.session import Session
-from milecastle.cli.verb import app_option, verb
+from milecastle.cli.verb import app_option, verb, workspace_option
+from milecastle.errors import Corrupted
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord
+from milecastle.model.run import RunRecord, RunStatus
 from milecastle.ports.store import Store
+from milecastle.views.documents import RunLine, RunsDocument
+from milecastle.views.lines import run_line, run_row
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from milecastle.cli.file_threads import FileThreads
 
 
 @click.command("runs")
 @click.argument("thread", metavar="[THREAD]", required=False, shell_complete=complete_threads)
-@click.option("--run", "run_id", metavar="ID", help="Only this run, in full; a prefix will do.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="At most so many of each thread."
+    "--run", "run_id", metavar="ID", help="Only this run, in full; a prefix of its id is enough."
 )
-@click.option("--subgraphs", is_flag=True, help="Also the runs of subgraphs.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number to list per thread."
+)
+@click.option("--subgraphs", is_flag=True, help="Include runs of subgraphs.")
+@click.option("--failed", "status", flag_value="failed", help="Only runs that failed and are held.")
+@click.option(
+    "--status",
+    type=click.Choice(["queued", "running", "interrupted", "sleeping", "failed", "cancelled"]),
+    help="Only the current runs of threads with this status.",
+)
+@click.option("--graph", metavar="NAME", help="With --failed or --status: only of this graph.")
+@click.option("--retry-all", is_flag=True, help="Hand those that failed over to the workers again.")
+@click.option("--cancel-all", is_flag=True, help="Close those that have not ended.")
+@workspace_option
 @app_option
 @verb
 def command(
-    session: Session, thread: str | None, run_id: str | None, limit: int | None, subgraphs: bool
+    session: Session,
+    thread: str | None,
+    run_id: str | None,
+    limit: int | None,
+    subgraphs: bool,
+    status: RunStatus | None,
+    graph: str | None,
+    retry_all: bool,
+    cancel_all: bool,
+    workspace: str | None,
 ) -> None:
     """List runs, or show one with its failure.
 
-    Of one thread or of all, newest first within a thread.
+    Of one thread or of all, newest first within a thread; file runs come last. With --failed or
+    --status the runs of one status are listed, retried or cancelled, one after the other: it is
+    safe to interrupt this and to call it again.
     """
+    if status is None and (graph or retry_all or cancel_all):
+        raise click.UsageError("--graph, --retry-all and --cancel-all need --failed or --status")
+    if status is not None:
+        if thread is not None or run_id or subgraphs or workspace:
+            raise click.UsageError("--failed and --status list threads of the store: name none")
+        _of_status(session, status, graph, limit, retry_all, cancel_all)
+        return
     if run_id and not thread:
         raise click.UsageError("--run needs the thread as well: milecastle runs THREAD --run ID")
-    store = session.store()
-    lines = tuple(
-        run_line(run, store.failure(run.key, run.run_id))
-        for run in _found(session, thread, run_id, limit, subgraphs)
-    )
-    if session.as_json:
-        print_document(RunsDocument(tenant=session.tenant, runs=lines))
-    elif run_id:
+    from milecastle.cli.file_threads import no_thread, open_source
+
+    store, files = open_source(session, workspace)
+    of_files = [] if files is None else _of_files(files, thread, run_id, limit)
+    lines = [run_line(run, files.failure(run)) for run in of_files] if files else []
+    if store is not None and (
+        thread is None or not lines or has_thread(store, session.key(thread))
+    ):
+        kept = _found(session, store, thread, run_id, limit, subgraphs)
+        lines = [*(run_line(run, store.failure(run.key, run.run_id)) for run in kept), *lines]
+    if thread is not None and not lines:
+        raise no_thread(session, thread)
+    if run_id and not session.as_json:
         _print_run(lines[0])
+    else:
+        _print_runs(session, lines)
+
+
+def _of_status(
+    session: Session,
+    status: RunStatus,
+    graph: str | None,
+    limit: int | None,
+    retry_all: bool,
+    cancel_all: bool,
+) -> None:
+    """List, retry or cancel the current runs of the threads with a status."""
+    from milecastle.cli import bulk
+
+    ended = status in ("failed", "cancelled")
+    if (retry_all and not ended) or (cancel_all and ended) or (retry_all and cancel_all):
+        raise click.UsageError(
+            "--retry-all is for runs that failed or were cancelled, --cancel-all for others"
+        )
+    change = bulk.retry_all(session) if retry_all else None
+    change = bulk.cancel_all(session) if cancel_all else change
+    store = session.store()
+    found = islice(bulk.found_threads(store, session.tenant, status, graph), limit)
+    if change is None:
+        runs = [run for info in found if (run := store.run(info.key, info.run_id)) is not None]
+        lines = [run_line(run, store.failure(run.key, run.run_id)) for run in runs]
+        _print_runs(session, lines)
+        return
+    what = "retried" if retry_all else "cancelled"
+    changed, skipped = bulk.change_all(store, found, change, what)
+    if session.as_json:
+        document = RunsDocument(tenant=session.tenant, runs=(), changed=changed, skipped=skipped)
+        print_document(document)
+    else:
+        print_lines([f"{counted(changed, 'run')} {what}, {skipped} skipped"])
+
+
+def _print_runs(session: Session, lines: Sequence[RunLine]) -> None:
+    if session.as_json:
+        print_document(RunsDocument(tenant=session.tenant, runs=tuple(lines)))
     elif not lines:
         say(f"tenant '{session.tenant}' has no runs in {session.describe_store()}")
     else:
@@ -55,19 +143,32 @@ def command(
         print_table(head, [run_row(line) for line in lines])
 
 
+def _of_files(
+    files: FileThreads, thread: str | None, run_id: str | None, limit: int | None
+) -> list[RunRecord]:
+    if thread is None or not run_id:
+        return files.runs(thread, limit)
+    return [run for run in files.runs(thread) if run.run_id.startswith(run_id)]
+
+
 def _found(
     session: Session,
+    store: Store,
     thread: str | None,
     run_id: str | None,
     limit: int | None,
     subgraphs: bool,
 ) -> Iterator[RunRecord]:
-    store = session.store()
     if thread is not None and run_id:
         yield find_run(store, find_thread(store, session.tenant, thread), run_id)
         return
     for key in _keys(store, session.tenant, thread, subgraphs):
-        yield from store.runs(key, limit=limit)
+        try:
+            yield from store.runs(key, limit=limit)
+        except Corrupted as error:
+            if thread is not None:
+                raise
+            say(f"{key.thread} was skipped: {error}")
 
 
 def _keys(store: Store, tenant: str, thread: str | None, subgraphs: bool) -> Iterator[ThreadKey]:

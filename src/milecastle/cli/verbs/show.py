@@ -4,78 +4,117 @@ from __future__ import annotations
 
 import click
 
-from milecastle.cli.addressing import find_checkpoint
+from milecastle.app.runtime.ownership import why_lost
+from milecastle.cli.addressing import CheckpointAddress, command_text, find_checkpoint, has_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.decoding import Decoded, decode, read_chain
-from milecastle.cli.documents import ShowDocument
-from milecastle.cli.lines import (
-    checkpoint_line,
-    names,
+from milecastle.cli.printing import (
+    print_document,
     print_facts,
     print_failure,
+    print_lines,
     print_state,
-    run_line,
+    say,
+    terminal_width,
 )
-from milecastle.cli.printing import print_document, print_lines, say
 from milecastle.cli.questions import question_lines, question_text
 from milecastle.cli.session import Session
-from milecastle.cli.values import plain
-from milecastle.cli.verb import app_option, verb
+from milecastle.cli.verb import app_option, verb, workspace_option
+from milecastle.engine.status import thread_info
 from milecastle.model.checkpoint import CheckpointMetadata
-
-__all__ = ["command"]
+from milecastle.ports.store import Store
+from milecastle.views.decoding import Decoded, read_chain
+from milecastle.views.documents import ShowDocument, TaskLine
+from milecastle.views.lines import checkpoint_line, names, run_line
+from milecastle.views.values import plain
 
 
 @click.command("show")
 @click.argument("address", metavar="THREAD[@CHECKPOINT]", shell_complete=complete_threads)
+@click.option("--full", is_flag=True, help="Do not truncate lines at the width of the terminal.")
+@workspace_option
 @app_option
 @verb
-def command(session: Session, address: str) -> None:
+def command(session: Session, address: str, full: bool, workspace: str | None) -> None:
     """Show a checkpoint with its state.
 
-    demo is the head, demo@2 the checkpoint with seq 2, demo@019a... the one whose id begins so.
+    demo is the head, demo@2 the checkpoint with seq 2, demo@019a... the one whose id starts with
+    that. For file runs, demo is the newest and demo@019a... the one whose id starts with that.
+    Without --app, objects of your classes are shown by their type's name and their fields.
     """
-    store = session.store()
+    from milecastle.cli.file_threads import find_file_run, no_thread, open_source
+
+    store, files = open_source(session, workspace)
+    if files is not None and not (store and has_thread(store, session.key(address))):
+        run = find_file_run(files, address)
+        if run is not None:
+            files.show(session, run)
+            return
+    if store is None:
+        raise no_thread(session, address)
+    _show(session, store, address, full)
+
+
+def _show(session: Session, store: Store, address: str, full: bool) -> None:
     place = find_checkpoint(store, session.tenant, address)
-    chain = read_chain(session, place.key, place.seq)
-    decoded = decode(session, place.key, chain)
+    chain = read_chain(store, place.key, place.seq)
+    decoded = session.decode(place.key, chain)
     entry = chain.entries[-1]
     run = store.run(place.key, entry.run_id)
-    status = "completed" if not entry.next and not entry.route else run.status if run else "-"
+    status = thread_info(entry, run, decoded.waits).status if run else "-"
+    reason = why_lost(store, run) if run and status == "running" else ""
     document = ShowDocument(
         tenant=session.tenant,
         thread=place.key.thread,
         checkpoint=checkpoint_line(CheckpointMetadata.of(place.key, entry)),
-        status="interrupted" if status == "completed" and entry.next else status,
+        status="lost" if reason else status,
+        reason=reason,
         run=run_line(run, store.failure(place.key, run.run_id)) if run else None,
         state=plain(decoded.values),
         questions=question_lines(decoded.interrupts),
         undecoded=decoded.undecoded,
+        tasks=_task_lines(store, place, decoded),
     )
     if session.as_json:
         print_document(document)
     else:
-        _print(document, decoded)
+        _print(document, decoded, None if full else terminal_width())
 
 
-def _print(shown: ShowDocument, decoded: Decoded) -> None:
+def _task_lines(store: Store, place: CheckpointAddress, decoded: Decoded) -> tuple[TaskLine, ...]:
+    """The tasks of a step with several tasks, if it is current or next."""
+    newest = store.head(place.key)
+    several = sum(total for _, _, total in decoded.tasks) > 1
+    if newest is None or newest.seq != place.seq or not several:
+        return ()
+    return tuple(TaskLine(node=node, done=done, total=total) for node, done, total in decoded.tasks)
+
+
+def _print(shown: ShowDocument, decoded: Decoded, width: int | None) -> None:
     at = shown.checkpoint
     facts = {
         "thread": shown.thread,
         "checkpoint": f"{at.seq} ({at.id})",
         "written by": f"{at.source}, step {at.step}, nodes {names(at.nodes)}",
         "next": names(at.next),
-        "status": shown.status,
+        "status": f"{shown.status}: {shown.reason}" if shown.reason else shown.status,
         "time": at.timestamp,
         "run": at.run_id,
     }
+    if shown.tasks:
+        counts = (f"{line.node} {line.done} of {line.total}" for line in shown.tasks)
+        facts["tasks done"] = ", ".join(counts)
     print_facts({**facts, "note": at.note} if at.note else facts)
     if shown.run and shown.run.failure:
         print_failure(shown.run.failure)
-    if shown.status == "running":
-        say(f"it is at work, or its process died: then `milecastle resume {shown.thread}` goes on")
-    print_lines(map(question_text, shown.questions))
+    if shown.reason:
+        say(f"`{command_text('resume', shown.thread)}` continues it")
+    cut = print_lines(map(question_text, shown.questions), width)
     print_lines(["state"])
-    print_state(decoded.values)
+    cut = print_state(decoded.values, width) or cut
+    if cut:
+        say(
+            f"lines are truncated at {width} columns, the width of the terminal: --full shows "
+            "them in full"
+        )
     for channel, reason in decoded.undecoded.items():
-        say(f"'{channel}' is left out: {reason}; --app module:attribute brings the code")
+        say(f"'{channel}' is omitted: {reason}; pass the graph's code with --app module:attribute")

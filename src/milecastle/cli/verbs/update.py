@@ -1,4 +1,4 @@
-"""``milecastle update``: a checkpoint by hand."""
+"""``milecastle update``: change a state by adding a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import click
 from milecastle.cli.addressing import find_checkpoint
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.session import Session
-from milecastle.cli.values import fitted, parse_loosely
-from milecastle.cli.verb import app_option, verb
-from milecastle.cli.writing import print_written, stored_app
-
-__all__ = ["command"]
+from milecastle.cli.verb import app_option, print_written, stored_app, verb
+from milecastle.views.values import fitted, parse_loosely
 
 
 @click.command("update")
@@ -22,14 +19,15 @@ __all__ = ["command"]
     metavar="KEY=VALUE",
     multiple=True,
     required=True,
-    help="JSON if it is that, else text. A channel with a reducer gets the value added.",
+    help="JSON if valid, else text. A channel with a reducer merges the value into its own.",
 )
 @app_option
 @verb
 def command(session: Session, address: str, given: tuple[str, ...]) -> None:
-    """Change the state of a thread by a checkpoint of its own.
+    """Change the state of a thread by adding a checkpoint.
 
-    On top of the head, or with @ as a branch from an older checkpoint. What runs next stays.
+    On top of the head, or with @ as a branch from an older checkpoint. What runs next does not
+    change.
     """
     typed = dict(_pair(text) for text in given)
     app, store = stored_app(session)

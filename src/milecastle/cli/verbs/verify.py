@@ -1,4 +1,4 @@
-"""``milecastle verify``: everything is read, and damage is reported with its place."""
+"""``milecastle verify``: read everything and report damage with its location."""
 
 from __future__ import annotations
 
@@ -6,50 +6,45 @@ import sys
 
 import click
 
-from milecastle.app.verifying import verify_thread
+from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.cli.addressing import find_thread
-from milecastle.cli.care_documents import Damage, VerifyDocument
 from milecastle.cli.exits import FAILED, OK
-from milecastle.cli.printing import counted, print_document, print_lines, say
-from milecastle.cli.progress import Progress
-from milecastle.cli.session import Session
-from milecastle.cli.surveying import Log, damage_of, page_damage, survey
+from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines, say
+from milecastle.cli.session import MISSING, Session
 from milecastle.cli.verb import verb
-from milecastle.errors import CodecError, StoreError, Unavailable
-from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store
-
-__all__ = ["command"]
+from milecastle.ports.maintenance import Maintenance, inspect_listed
+from milecastle.views.documents import Damage, VerifyDocument
 
 
 @click.command("verify")
 @click.argument("threads", metavar="[THREAD]...", nargs=-1)
 @verb
 def command(session: Session, threads: tuple[str, ...]) -> None:
-    """Read everything and report damage with its place.
+    """Read everything and report damage and where it is.
 
-    Every checkpoint, run, failure and graph of the tenant, or of the threads that are named.
+    Reads every checkpoint, run, failure and graph of the tenant, or of the given threads.
     Nothing is changed. Exit code 1: there is damage.
     """
     store = session.store()
     tenant = session.tenant
-    logs = (
-        (Log(find_thread(store, tenant, name)) for name in threads)
-        if threads
-        else survey(store, tenant)
-    )
+    named = [find_thread(store, tenant, name).thread for name in threads]
+    if isinstance(store, Maintenance):
+        inspected = store.verify(tenant, named)
+    else:
+        say(f"{session.describe_store()} has no checks of its own: {MISSING}")
+        inspected = inspect_listed(store, tenant, named)
     looked_at = checkpoints = runs = 0
-    damage: list[Damage] = [] if threads else page_damage(store)
-    progress = Progress("verifying")
-    for log in logs:
-        looked_at += 1
-        if log.key is None:
-            damage += [damage_of(log, log.error)] if log.error else []
+    damage: list[Damage] = []
+    progress = ProgressReport("verifying")
+    for found in inspected:
+        looked_at += found.is_thread
+        damage += Damage.of(found.thread, found.findings)
+        if found.thread is None or found.findings:
             continue
-        read, recorded, found = _verify(store, log.key)
-        checkpoints, runs = checkpoints + read, runs + recorded
-        damage += found
-        progress.at(log.key.thread)
+        report = verify_thread(store, session.key(found.thread))
+        checkpoints, runs = checkpoints + report.checkpoints, runs + report.runs
+        damage += Damage.of(found.thread, report.findings)
+        progress.at(found.thread)
     document = VerifyDocument(
         tenant=tenant,
         threads=looked_at,
@@ -59,24 +54,6 @@ def command(session: Session, threads: tuple[str, ...]) -> None:
     )
     _print(session, document)
     sys.exit(FAILED if damage else OK)
-
-
-def _verify(store: Store, key: ThreadKey) -> tuple[int, int, list[Damage]]:
-    from milecastle.stores.jsonl import JsonlStore
-
-    if isinstance(store, JsonlStore):
-        try:
-            store.verify(key)
-        except Unavailable:
-            raise
-        except (StoreError, CodecError) as error:
-            return 0, 0, [damage_of(Log(key, store.path_of(key)), error)]
-    report = verify_thread(store, key)
-    damage = [
-        Damage(thread=key.thread, place=found.place, problem=found.problem, code=found.code)
-        for found in report.findings
-    ]
-    return report.checkpoints, report.runs, damage
 
 
 def _print(session: Session, document: VerifyDocument) -> None:
@@ -93,6 +70,6 @@ def _print(session: Session, document: VerifyDocument) -> None:
     )
     if document.damage:
         say(
-            "`milecastle repair` cuts off torn last lines of files; for anything else restore a "
-            "copy (`milecastle copy` makes one of whole threads)"
+            "`milecastle repair` removes torn last lines of log files; for anything else restore "
+            "a copy (`milecastle copy` copies whole threads)"
         )

@@ -1,4 +1,4 @@
-"""Drawings of a graph, made from its manifest alone: Mermaid, SVG and terminal text.
+"""Drawings of a graph, made from its manifest and notes on its nodes: Mermaid, SVG and text.
 
 Rules:
 
@@ -11,7 +11,8 @@ Rules:
 from __future__ import annotations
 
 from milecastle.graph.draw.mermaid import draw_mermaid
+from milecastle.graph.draw.sketch import notes_of
 from milecastle.graph.draw.svg import draw_svg
 from milecastle.graph.draw.text import draw_text
 
-__all__ = ["draw_mermaid", "draw_svg", "draw_text"]
+__all__ = ["draw_mermaid", "draw_svg", "draw_text", "notes_of"]

@@ -13,13 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from milecastle.graph.draw.lanes import add_lane
-from milecastle.graph.draw.ordering import Rows
-from milecastle.graph.draw.placement import place_points
+from milecastle.graph.draw.ordering import Rows, add_lane
+from milecastle.graph.draw.placement import place_points, straighten, tighten
 from milecastle.graph.draw.ranking import assign_ranks, find_back_links
-from milecastle.graph.draw.straighten import straighten, tighten
-
-__all__ = ["Box", "Layout", "Tie", "Wire", "arrange"]
 
 LABEL_HEIGHT = 18
 LOOP = 2
@@ -29,7 +25,7 @@ _PORT, _FOOT = 12, 16
 
 
 class Tie(NamedTuple):
-    """A link to lay out; a label of no width is no label.
+    """A link to lay out; a label of width 0 is not drawn.
 
     Strong links decide first which way is down.
     """
@@ -55,7 +51,7 @@ class Box(NamedTuple):
 
 
 class Wire(NamedTuple):
-    """A link as drawn: its corners from source to target, and where its label stands."""
+    """A link as drawn: its corners from source to target, and where its label is."""
 
     points: tuple[tuple[int, int], ...]
     label: Box | None
@@ -86,7 +82,7 @@ def arrange(
     first: int | None = None,
     last: int | None = None,
 ) -> Layout:
-    """Lay out boxes of the given sizes; ``first`` stands on top, ``last`` at the bottom."""
+    """Lay out boxes of the given sizes; ``first`` is on top, ``last`` at the bottom."""
     if not sizes:
         return Layout((), (), 0, 0)
     return _Arrangement(sizes, ties, first, last).layout()

@@ -5,8 +5,6 @@ The widths are our own small tables: those of the interpreter change with its Un
 
 from __future__ import annotations
 
-__all__ = ["cells", "clean", "pixels", "shorten"]
-
 _WIDE = (
     (0x1100, 0x115F),
     (0x2E80, 0x303E),

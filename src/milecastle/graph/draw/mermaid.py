@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from milecastle.graph.draw.lettering import clean
-from milecastle.graph.draw.sketch import sketch
+from milecastle.graph.draw.sketch import SUBGRAPH, Notes, Sketch, drawn_edges, sketch
 from milecastle.graph.draw.style import fills, known_marks
 from milecastle.model.manifest import END, START, EdgeInfo, Manifest
-
-__all__ = ["draw_mermaid"]
 
 
 def draw_mermaid(
@@ -22,22 +20,32 @@ def draw_mermaid(
     title: str = "",
     marks: Mapping[str, str] | None = None,
     visits: Mapping[str, int] | None = None,
+    notes: Notes | None = None,
 ) -> str:
     """Draw the graph as a Mermaid flowchart; conditional edges are dotted.
 
-    ``marks`` and ``visits`` colour and count nodes as in the SVG drawing.
+    ``marks``, ``visits`` and ``notes`` are those of the SVG drawing; a subgraph has a double frame.
     """
     marks = known_marks(marks)
-    drawn = sketch(manifest, visits)
+    drawn = sketch(manifest, visits, notes)
     ids = {name: f"n{index}" for index, name in enumerate(drawn.names)}
     lines = ["---", f'title: "{_yaml(title)}"', "---"] if title else []
     lines.append("flowchart TD")
-    for index, name in enumerate(drawn.names):
-        opening, closing = ("([", "])") if name in (START, END) else ("[", "]")
-        lines.append(f'    {ids[name]}{opening}"{_text(drawn.counted(index))}"{closing}')
-    lines += [f"    {_edge(edge, ids)}" for edge in dict.fromkeys(manifest.edges)]
+    lines += [f"    {ids[name]}{_box(drawn, index)}" for index, name in enumerate(drawn.names)]
+    lines += [f"    {_edge(edge, ids)}" for edge in drawn_edges(manifest)]
     lines += _classes({ids[name]: mark for name, mark in marks.items() if name in ids})
     return "\n".join([*lines, ""])
+
+
+def _box(drawn: Sketch, index: int) -> str:
+    """The shape of a node around its name, with what is noted of it on a line below."""
+    text = _text(drawn.counted(index))
+    noted = drawn.noted(index)
+    if noted:
+        text += "<br/>" + _text(f"({', '.join(noted)})")
+    if drawn.names[index] in (START, END):
+        return f'(["{text}"])'
+    return f'[["{text}"]]' if SUBGRAPH in noted else f'["{text}"]'
 
 
 def _classes(marks: Mapping[str, str]) -> list[str]:

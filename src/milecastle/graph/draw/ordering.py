@@ -9,8 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from itertools import pairwise
 
-__all__ = ["Rows"]
-
 _SWEEPS = 16
 _SWAPS = 6
 
@@ -58,7 +56,7 @@ class Rows:
             lists[:] = [[point for point in points if point < count] for points in lists]
 
     def positions(self) -> list[int]:
-        """Where each point stands in its row."""
+        """The place of each point in its row."""
         position = [-1] * len(self.rank)
         for row in self.order:
             for index, point in enumerate(row):
@@ -99,7 +97,7 @@ class Rows:
         self.order = kept
 
     def _depth_first(self) -> None:
-        """Start with branches side by side, in the order in which they were declared."""
+        """Start with branches next to each other, in the order in which they were declared."""
         seen = [False] * len(self.rank)
         rows: list[list[int]] = [[] for _ in self.order]
         for root in (point for row in self.order for point in row):
@@ -154,3 +152,79 @@ class Rows:
                 here = position[other]
                 gain += sum((here > there) - (here < there) for there in rights)
         return gain
+
+
+# What it costs to lead a lane across another link, or along the left side.
+_CROSSING = 4
+_LEFT = 3
+
+
+def add_lane(rows: Rows, top: int, bottom: int) -> list[int]:
+    """Lead a lane from beside ``top`` down to beside ``bottom`` with the fewest crossings.
+
+    The ends stand next to their boxes, with no box between; both are on the same side. The two
+    boxes may be one.
+    """
+    position = rows.positions()
+    span = range(rows.rank[top], rows.rank[bottom])
+    steps = [_step_costs(rows, row, position) for row in span]
+    right_cost, right = _best_slots(steps, position[top] + 1, position[bottom] + 1)
+    left_cost, left = _best_slots(steps, position[top], position[bottom])
+    lane: list[int] = []
+    slots = right if right_cost <= left_cost + _LEFT else left
+    for row, slot in enumerate(slots, start=rows.rank[top]):
+        stop = rows.add_stop(row)
+        rows.order[row].insert(slot, stop)
+        if lane:
+            rows.join(lane[-1], stop)
+        lane.append(stop)
+    rows.stubs += [(top, lane[0]), (bottom, lane[-1])]
+    return lane
+
+
+def _best_slots(steps: list[list[list[int]]], start: int, goal: int) -> tuple[int, list[int]]:
+    """The cheapest slot for each row, by dynamic programming from the top row to the bottom."""
+    costs = {start: 0}
+    origins: list[dict[int, int]] = []
+    for number, step in enumerate(steps, start=1):
+        allowed = [goal] if number == len(steps) else range(len(step[0]))
+        # Of equally cheap slots the rightmost.
+        ways = {b: min((cost + step[a][b], -a) for a, cost in costs.items()) for b in allowed}
+        origins.append({slot: -origin for slot, (_, origin) in ways.items()})
+        costs = {slot: cost for slot, (cost, _) in ways.items()}
+    slots = [goal]
+    for origin in reversed(origins):
+        slots.append(origin[slots[-1]])
+    return costs[goal], slots[::-1]
+
+
+def _step_costs(rows: Rows, row: int, position: list[int]) -> list[list[int]]:
+    """What a lane pays for going from slot ``a`` of the row to slot ``b`` of the next."""
+    upper, lower = len(rows.order[row]), len(rows.order[row + 1])
+    table = [[0] * (lower + 1)]
+    for point in rows.order[row]:
+        counts = list(table[-1])
+        for other in rows.below[point]:
+            for b in range(position[other] + 1, lower + 1):
+                counts[b] += 1
+        table.append(counts)
+    stubs = _stub_costs(rows, row + 1, position)
+    # table[a][b]: joins that end left of both slots. Those left of one slot only are crossed.
+    return [
+        [
+            _CROSSING * (table[a][lower] + table[upper][b] - 2 * table[a][b]) + stubs[b]
+            for b in range(lower + 1)
+        ]
+        for a in range(upper + 1)
+    ]
+
+
+def _stub_costs(rows: Rows, row: int, position: list[int]) -> list[int]:
+    """What a lane in each slot of the row pays for cutting off lanes from their boxes."""
+    costs = [0] * (len(rows.order[row]) + 1)
+    for box, stop in rows.stubs:
+        if rows.rank[box] == row:
+            low, high = sorted((position[box], position[stop]))
+            for slot in range(low + 1, high + 1):
+                costs[slot] += _CROSSING
+    return costs

@@ -1,14 +1,13 @@
-"""Which row a node stands in: links go down, except those that close a cycle."""
+"""Which row a node is in: links go down, except those that close a cycle."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-
-__all__ = ["WIDEST", "Pair", "assign_ranks", "find_back_links"]
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Pair = tuple[int, int]
+_Links = Mapping[int, list[int]] | list[list[int]]
 
-# More boxes than this do not stand in one row.
+# The maximum number of boxes in one row.
 WIDEST = 9
 
 
@@ -85,7 +84,7 @@ def assign_ranks(
     for source, target in pairs:
         below[source].append(target)
         above[target].append(source)
-    order = _topological(above, below)
+    order = topological(range(count), above, below)
     rank = [0] * count
     for node in order:
         floor = 0 if node == first or first is None else 1
@@ -99,9 +98,10 @@ def assign_ranks(
     return _fold(rank)
 
 
-def _topological(above: list[list[int]], below: list[list[int]]) -> list[int]:
-    waiting = [len(others) for others in above]
-    order = [node for node, missing in enumerate(waiting) if not missing]
+def topological(nodes: Iterable[int], above: _Links, below: _Links) -> list[int]:
+    """The nodes, each after all that lead to it; ``above`` and ``below`` are by node."""
+    waiting = {node: len(above[node]) for node in nodes}
+    order = [node for node, missing in waiting.items() if not missing]
     for node in order:
         for other in below[node]:
             waiting[other] -= 1
@@ -111,7 +111,7 @@ def _topological(above: list[list[int]], below: list[list[int]]) -> list[int]:
 
 
 def _fold(rank: list[int]) -> list[int]:
-    """Number the rows anew, from 0 and without gaps, none wider than ``WIDEST``.
+    """Number the rows again, from 0 and without gaps, none wider than ``WIDEST``.
 
     Neighbours go to different rows, like bricks, and so stand closer than their widths.
     """

@@ -1,14 +1,56 @@
-"""What every drawing starts from: the names and the links of a manifest, by number."""
+"""What every drawing starts from: the names and links of a manifest, and notes on its nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import msgspec.structs
+
+from milecastle.graph.sending import Map
+from milecastle.graph.structure import CompiledGraph
 from milecastle.model.manifest import END, START, EdgeInfo, Manifest
 
-__all__ = ["Link", "Sketch", "sketch"]
+SUBGRAPH: Final = "subgraph"
+FAN_OUT: Final = "fan-out"
+DEFERRED: Final = "deferred"
+BEFORE: Final = "interrupt before"
+AFTER: Final = "interrupt after"
+
+Notes = Mapping[str, tuple[str, ...]]
+"""What is noted of each node; nodes without notes may be missing."""
+
+
+def notes_of(graph: CompiledGraph) -> Notes:
+    """What is noted of the nodes of a compiled graph."""
+    fan_outs = _fan_outs(graph)
+    notes = {
+        name: tuple(
+            note
+            for note, holds in (
+                (SUBGRAPH, node.subgraph is not None),
+                (FAN_OUT, name in fan_outs),
+                (DEFERRED, node.policy.defer),
+                (BEFORE, name in graph.interrupt_before),
+                (AFTER, name in graph.interrupt_after),
+            )
+            if holds
+        )
+        for name, node in graph.nodes.items()
+    }
+    return {name: found for name, found in notes.items() if found}
+
+
+def _fan_outs(graph: CompiledGraph) -> set[str]:
+    """The nodes that a router runs once for each of several inputs."""
+    found: set[str] = set()
+    for exits in graph.exits.values():
+        for router in exits.routers:
+            if isinstance(router.function, Map):
+                found.add(router.function.node)
+            found |= router.sends
+    return found
 
 
 class Link(NamedTuple):
@@ -26,6 +68,7 @@ class Sketch(NamedTuple):
     names: tuple[str, ...]
     links: tuple[Link, ...]
     visits: Mapping[str, int] = MappingProxyType({})
+    notes: Notes = MappingProxyType({})
 
     @property
     def first(self) -> int | None:
@@ -46,16 +89,41 @@ class Sketch(NamedTuple):
         visits = self.visits.get(self.names[index], 0)
         return f"{self.caption(index)} \u00d7{visits}" if visits else self.caption(index)
 
+    def noted(self, index: int) -> tuple[str, ...]:
+        """What is noted of the node."""
+        return self.notes.get(self.names[index], ())
 
-def sketch(manifest: Manifest, visits: Mapping[str, int] | None = None) -> Sketch:
+
+def drawn_edges(manifest: Manifest) -> list[EdgeInfo]:
+    """The edges as they are drawn, each once.
+
+    One without a condition that is tried after one with a condition is taken otherwise.
+    """
+    asked: dict[str, set[str]] = {}
+    edges: list[EdgeInfo] = []
+    for edge in dict.fromkeys(manifest.edges):
+        before = asked.setdefault(edge.source, set())
+        if edge.kind == "when":
+            before.add(edge.target)
+        elif edge.kind == "fixed" and before - {edge.target}:
+            edge = msgspec.structs.replace(edge, kind="when", label="otherwise")  # noqa: PLW2901
+        edges.append(edge)
+    return edges
+
+
+def sketch(
+    manifest: Manifest,
+    visits: Mapping[str, int] | None = None,
+    notes: Notes | None = None,
+) -> Sketch:
     """Number the nodes and merge edges that join the same two nodes."""
     names = _names(manifest)
     number = {name: index for index, name in enumerate(names)}
     parallel: dict[tuple[int, int], list[EdgeInfo]] = {}
-    for edge in manifest.edges:
+    for edge in drawn_edges(manifest):
         parallel.setdefault((number[edge.source], number[edge.target]), []).append(edge)
     links = tuple(_link(*pair, edges) for pair, edges in parallel.items())
-    return Sketch(names, links, visits or MappingProxyType({}))
+    return Sketch(names, links, visits or {}, notes or {})
 
 
 def _names(manifest: Manifest) -> tuple[str, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["MARKS", "STYLE", "fills", "known_marks"]
-
 MARKS = ("done", "failed", "next", "active")
 """What a node can be marked as: an outcome, and so a colour."""
 
@@ -53,12 +51,13 @@ _DARK = _Palette(
 )
 
 _SHAPE = """
-.milecastle{max-width:100%;height:auto}
 .milecastle text{font:500 13px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;\
 text-anchor:middle}
 .milecastle .mc-heading{font-size:15px;font-weight:600;text-anchor:start}
 .milecastle .mc-pill text{font-size:12px;font-weight:600}
 .milecastle .mc-label text{font-size:11px;font-weight:400}
+.milecastle .mc-node .mc-note{font-size:10px;font-weight:400}
+.milecastle .mc-pause path{fill:none;stroke-width:2}
 .milecastle .mc-node rect{stroke-width:1.25}
 .milecastle .mc-edge path{fill:none;stroke-width:1.5;stroke-linecap:round}
 .milecastle .mc-maybe path{stroke-dasharray:5 4}
@@ -73,7 +72,9 @@ def _rules(palette: _Palette) -> str:
     rules = [
         f".milecastle .mc-paper,.milecastle .mc-label rect{{fill:{palette.paper}}}",
         f".milecastle text{{fill:{palette.ink}}}",
-        f".milecastle .mc-label text{{fill:{palette.soft}}}",
+        f".milecastle .mc-label text,.milecastle .mc-node .mc-note{{fill:{palette.soft}}}",
+        f".milecastle .mc-pause circle{{fill:{palette.next[1]}}}",
+        f".milecastle .mc-pause path{{stroke:{palette.paper}}}",
         f".milecastle .mc-edge path{{stroke:{palette.line}}}",
         f".milecastle .mc-edge .mc-head{{fill:{palette.line}}}",
         f".milecastle .mc-node rect{{fill:{palette.box};stroke:{palette.frame}}}",
@@ -100,4 +101,9 @@ def fills() -> dict[str, tuple[str, str, str]]:
     return {mark: (*getattr(_LIGHT, mark), _LIGHT.ink) for mark in MARKS}
 
 
-STYLE = f"{_SHAPE}{_rules(_LIGHT)}\n@media (prefers-color-scheme:dark){{\n{_rules(_DARK)}\n}}\n"
+# Renderers that do not know ``height:auto`` take it for 0: they skip what is inside ``@media``.
+STYLE = (
+    f"{_SHAPE}{_rules(_LIGHT)}\n"
+    "@media screen{.milecastle{max-width:100%;height:auto}}\n"
+    f"@media (prefers-color-scheme:dark){{\n{_rules(_DARK)}\n}}\n"
+)

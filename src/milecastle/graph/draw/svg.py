@@ -2,9 +2,10 @@
 
 Rules:
 
-- No ids and no bare class names, so that several drawings can stand on one page.
-- Names are escaped; what had to be shortened stands in full in a ``<title>``.
-- Colours are plain rules and not CSS variables, which not every viewer knows.
+- No ids and no bare class names, so that several drawings can be on one page.
+- Names are escaped; what had to be shortened is in full in a ``<title>``.
+- Plain rules that simple renderers know: no CSS variables, no ``dominant-baseline``, no markers.
+  What only browsers know is inside ``@media``, which the others skip.
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ from collections.abc import Mapping
 
 from milecastle.graph.draw.layout import Box, Layout, Tie, Wire, arrange
 from milecastle.graph.draw.lettering import clean, pixels, shorten
-from milecastle.graph.draw.sketch import Link, Sketch, sketch
-from milecastle.graph.draw.style import MARKS, STYLE, known_marks
+from milecastle.graph.draw.sketch import (
+    AFTER,
+    BEFORE,
+    FAN_OUT,
+    SUBGRAPH,
+    Link,
+    Notes,
+    Sketch,
+    sketch,
+)
+from milecastle.graph.draw.style import STYLE, known_marks
 from milecastle.model.manifest import END, START, Manifest
-
-__all__ = ["MARKS", "draw_svg"]
 
 _MARGIN = 24
 _TITLE = 34
-_NAME, _LABEL, _HEADING = 13, 11, 15
+_NAME, _LABEL, _HEADING, _NOTE = 13, 11, 15, 10
 _LONGEST_NAME, _LONGEST_LABEL = 28, 24
 _ROUND = 10
 
@@ -32,14 +40,17 @@ def draw_svg(
     title: str = "",
     marks: Mapping[str, str] | None = None,
     visits: Mapping[str, int] | None = None,
+    notes: Notes | None = None,
 ) -> str:
     """Draw the graph as an SVG document.
 
-    ``marks`` gives nodes one of the classes in ``MARKS`` and so a colour, ``visits`` a count;
-    names that the graph does not have are passed over, for a path may come from an older graph.
+    ``marks`` gives nodes one of the classes in ``MARKS`` and so a colour, ``visits`` a count, and
+    ``notes`` a line below the name: a subgraph has a double frame, a fan-out is a stack, and a
+    pause sign is where an interrupt is. Names that the graph does not have are skipped, for a
+    path may come from an older graph.
     """
     marks = known_marks(marks)
-    drawn = sketch(manifest, visits)
+    drawn = sketch(manifest, visits, notes)
     layout = arrange(
         [_size(drawn, index) for index in range(len(drawn.names))],
         [Tie(link.source, link.target, _label_width(link), link.fixed) for link in drawn.links],
@@ -78,7 +89,13 @@ def _size(drawn: Sketch, index: int) -> tuple[int, int]:
     text = shorten(clean(drawn.counted(index)), _LONGEST_NAME)
     if _is_pill(drawn, index):
         return 64, 26
-    return max(72, (pixels(text, _NAME) + 29) // 2 * 2), 38
+    noted = _note_of(drawn, index)
+    width = max(pixels(text, _NAME), pixels(noted, _NOTE))
+    return max(72, (width + 29) // 2 * 2), 48 if noted else 38
+
+
+def _note_of(drawn: Sketch, index: int) -> str:
+    return " \u00b7 ".join(drawn.noted(index))
 
 
 def _is_pill(drawn: Sketch, index: int) -> bool:
@@ -101,11 +118,40 @@ def _node(drawn: Sketch, index: int, box: Box, marks: Mapping[str, str]) -> str:
     classes = f"{kind} mc-{mark}" if mark else kind
     radius = box.height // 2 if _is_pill(drawn, index) else 9
     x, y = box.middle
-    return (
-        f'<g class="{classes}"><title>{_escape(f"{name} ({mark})" if mark else name)}</title>'
-        f'<rect x="{box.x}" y="{box.y}" width="{box.width}" height="{box.height}" rx="{radius}"/>'
-        f'<text x="{x}" y="{y}" dy=".35em">{_escape(shorten(name, _LONGEST_NAME))}</text></g>'
-    )
+    noted = drawn.noted(index)
+    said = ", ".join([*([mark] if mark else []), *noted])
+    parts = [f"<title>{_escape(f'{name} ({said})' if said else name)}</title>"]
+    if FAN_OUT in noted:
+        parts += [_frame(box, 6, 6, radius), _frame(box, 3, 3, radius)]
+    parts.append(_frame(box, 0, 0, radius))
+    if SUBGRAPH in noted:
+        inner = Box(box.x + 3, box.y + 3, box.width - 6, box.height - 6)
+        parts.append(_frame(inner, 0, 0, radius - 3))
+    name_y = y - 7 if noted else y
+    parts.append(_text("", x, name_y, shorten(name, _LONGEST_NAME)))
+    if noted:
+        parts.append(_text("mc-note", x, y + 11, _note_of(drawn, index)))
+    if BEFORE in noted:
+        parts.append(_pause(box.x, box.y))
+    if AFTER in noted:
+        parts.append(_pause(box.x + box.width, box.y + box.height))
+    return f'<g class="{classes}">{"".join(parts)}</g>'
+
+
+def _frame(box: Box, dx: int, dy: int, radius: int) -> str:
+    place = f'x="{box.x + dx}" y="{box.y + dy}" width="{box.width}" height="{box.height}"'
+    return f'<rect {place} rx="{radius}"/>'
+
+
+def _text(kind: str, x: int, y: int, text: str) -> str:
+    kind = f'class="{kind}" ' if kind else ""
+    return f'<text {kind}x="{x}" y="{y}" dy=".35em">{_escape(text)}</text>'
+
+
+def _pause(x: int, y: int) -> str:
+    """A pause sign around a corner of a box."""
+    bars = f"M{x - 2} {y - 3}L{x - 2} {y + 3}M{x + 2} {y - 3}L{x + 2} {y + 3}"
+    return f'<g class="mc-pause"><circle cx="{x}" cy="{y}" r="8"/><path d="{bars}"/></g>'
 
 
 def _wire(drawn: Sketch, link: Link, wire: Wire) -> str:
@@ -127,12 +173,9 @@ def _label(link: Link, wire: Wire) -> str:
     if wire.label is None:
         return ""
     box, (x, y) = wire.label, wire.label.middle
-    text = _short_label(link)
     title = f"<title>{_escape(clean(link.label))}</title>"
-    return (
-        f'<g class="mc-label">{title}<rect x="{box.x}" y="{box.y}" width="{box.width}" '
-        f'height="{box.height}" rx="5"/><text x="{x}" y="{y}" dy=".35em">{_escape(text)}</text></g>'
-    )
+    text = _text("", x, y, _short_label(link))
+    return f'<g class="mc-label">{title}{_frame(box, 0, 0, 5)}{text}</g>'
 
 
 def _direction(start: tuple[int, int], end: tuple[int, int]) -> tuple[int, int]:

@@ -10,21 +10,20 @@ from itertools import pairwise
 
 from milecastle.graph.draw.lettering import cells, clean, shorten
 from milecastle.graph.draw.ranking import assign_ranks, find_back_links
-from milecastle.graph.draw.sketch import Link, Sketch, sketch
+from milecastle.graph.draw.sketch import Link, Notes, Sketch, sketch
 from milecastle.model.manifest import END, START, Manifest
-
-__all__ = ["draw_text"]
 
 _LONGEST_NAME, _LONGEST_LABEL = 40, 32
 _MOST_SOURCES = 5
 
 
-def draw_text(manifest: Manifest, *, title: str = "") -> str:
+def draw_text(manifest: Manifest, *, title: str = "", notes: Notes | None = None) -> str:
     """Draw the graph as text: boxes where it is a column, otherwise an outline.
 
-    Dotted lines are conditional. An arrow up leads back, an arrow down leads on past others.
+    Dotted lines are conditional. An arrow up leads back, an arrow down leads past other nodes.
+    What is noted of a node is in parentheses.
     """
-    drawn = sketch(manifest)
+    drawn = sketch(manifest, notes=notes)
     back = _back_links(drawn)
     column = _column(drawn, back)
     lines = _boxes(drawn, column, back) if column else _outline(drawn, back)
@@ -40,7 +39,7 @@ def _back_links(drawn: Sketch) -> set[Link]:
 
 
 def _column(drawn: Sketch, back: set[Link]) -> list[int]:
-    """The nodes from top to bottom, or nothing when two would stand side by side."""
+    """The nodes from top to bottom, or nothing when two would share a row."""
     count = len(drawn.names)
     down = [(link.source, link.target) for link in drawn.links if link not in back]
     ranks = assign_ranks(count, down, drawn.first, drawn.last)
@@ -72,7 +71,7 @@ def _boxes(drawn: Sketch, column: list[int], back: set[Link]) -> list[str]:
 def _box(
     drawn: Sketch, node: int, middle: int, note: str, *, arrives: bool, leaves: bool
 ) -> list[str]:
-    name = _name(drawn, node)
+    name = _noted_name(drawn, node)
     if drawn.names[node] in (START, END):
         arrow = [" " * middle + "▼"] if arrives else []
         return [*arrow, " " * (middle - cells(name) // 2) + name + note]
@@ -91,13 +90,13 @@ def _box(
 
 def _inner(drawn: Sketch, node: int) -> int:
     """The width inside a box: odd, so that it has a middle."""
-    return (cells(_name(drawn, node)) + 2) | 1
+    return (cells(_noted_name(drawn, node)) + 2) | 1
 
 
 def _outline(drawn: Sketch, back: set[Link]) -> list[str]:
     lines: list[str] = []
     for node in _reading_order(drawn, back):
-        name = _name(drawn, node)
+        name = _noted_name(drawn, node)
         sources = [link.source for link in drawn.links if link.target == node != link.source]
         leaving = [link for link in drawn.links if link.source == node]
         if len(sources) > 1:
@@ -126,7 +125,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _reading_order(drawn: Sketch, back: set[Link]) -> list[int]:
-    """Every node after all that lead to it, branches kept together."""
+    """Every node after all that lead to it, with branches together."""
     below: list[list[int]] = [[] for _ in drawn.names]
     for link in drawn.links:
         if link not in back:
@@ -160,6 +159,11 @@ def _mark(link: Link) -> str:
 
 def _label(link: Link) -> str:
     return f" [{shorten(clean(link.label), _LONGEST_LABEL)}]" if link.label else ""
+
+
+def _noted_name(drawn: Sketch, node: int) -> str:
+    noted = ", ".join(drawn.noted(node))
+    return f"{_name(drawn, node)} ({noted})" if noted else _name(drawn, node)
 
 
 def _name(drawn: Sketch, node: int) -> str:

@@ -1,6 +1,6 @@
-"""Where things stand in one thread's file: offsets, so that no read costs the whole history.
+"""The index of one thread's file: offsets, so that no read needs the whole history.
 
-Kept in memory for an open file, 24 bytes for each checkpoint; made by reading the file once.
+In memory for an open file, 24 bytes for each checkpoint; built by reading the file once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from msgspec import UNSET, UnsetType
 
 from milecastle.model.checkpoint import HOLDING
 from milecastle.stores.jsonl.lines import ROOT_CHECK
-from milecastle.stores.jsonl.shapes import CheckpointShape, CommitShape, HeaderShape
-from milecastle.stores.jsonl.times import to_microseconds
-
-__all__ = ["Index", "Span"]
+from milecastle.stores.jsonl.shapes import (
+    FORMAT,
+    CheckpointShape,
+    CommitShape,
+    HeaderShape,
+    ThreadShape,
+)
 
 Span = tuple[int, int]
 """Offset and size of a line."""
@@ -26,11 +29,13 @@ class Index:
     """What was read of a file so far: ``size`` bytes, ``count`` lines, the last one's ``check``.
 
     ``first`` is the oldest seq that the log may have, ``head`` the newest, 0 if there is none.
+    ``runs`` are in the order in which they were first recorded. ``is_old`` says that the file is
+    of an older format.
     """
 
     __slots__ = (
         "_ids", "_offsets", "_sizes", "check", "count", "cuts", "failures", "first", "head",
-        "header", "manifests", "results", "runs", "runs_at", "size",
+        "header", "is_old", "manifests", "results", "runs", "size", "thread", "thread_at",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -45,24 +50,27 @@ class Index:
         self._ids = array("q")
         self.cuts = array("Q")
         self.results: dict[str, Span] = {}
-        self.runs: dict[str, tuple[int, Span]] = {}
+        self.runs: dict[str, Span] = {}
         self.failures: dict[str, Span] = {}
         self.manifests: dict[str, Span] = {}
-        self.runs_at = 0
+        self.thread: ThreadShape | None = None
+        self.thread_at = 0
+        self.is_old = False
 
     @property
     def holds_thread(self) -> bool:
-        """Whether there is anything that a thread has."""
+        """Whether the thread has any data."""
         return bool(self._offsets or self.runs)
 
     def begin(self, header: HeaderShape, size: int, check: bytes) -> None:
-        """Take note of the first line."""
+        """Record the first line."""
         self.header = header
         self.first = header.first_seq
+        self.is_old = header.format < FORMAT
         self.size, self.count, self.check = size, 1, check
 
     def absorb(self, commit: CommitShape, size: int, check: bytes) -> None:
-        """Take note of a commit that comes next. A ``ValueError`` if it does not follow."""
+        """Record the next commit. Raises ``ValueError`` if it does not follow."""
         checkpoint = commit.checkpoint
         if checkpoint is not UNSET:
             self._add(commit.seq, checkpoint, size)
@@ -70,7 +78,7 @@ class Index:
                 self._add(record.seq, record.checkpoint, size)
         elif commit.head != self.head or commit.also:
             raise ValueError(f"a line without a checkpoint was not written on head {self.head}")
-        if commit.results or commit.runs or commit.failures or commit.manifests:
+        if commit.results or commit.runs or commit.failures or commit.manifests or commit.thread:
             self._note(commit, (self.size, size))
         self.size += size
         self.count += 1
@@ -79,7 +87,7 @@ class Index:
     def _add(self, seq: int | UnsetType, checkpoint: CheckpointShape, size: int) -> None:
         expected = self.head + 1 if self._offsets else self.first
         if seq != expected:
-            raise ValueError(f"a checkpoint stands where seq {expected} belongs")
+            raise ValueError(f"found another checkpoint where seq {expected} belongs")
         self.head = expected
         self._offsets.append(self.size)
         self._sizes.append(size)
@@ -93,12 +101,13 @@ class Index:
         for result in commit.results:
             self.results[result.task] = span
         for run in commit.runs:
-            self.runs[run.run_id] = to_microseconds(run.started_at), span
-            self.runs_at = span[0]
+            self.runs[run.run_id] = span
         for failure in commit.failures:
             self.failures[failure.run_id] = span
         for fingerprint in commit.manifests:
             self.manifests.setdefault(fingerprint, span)
+        if commit.thread is not None:
+            self.thread, self.thread_at = commit.thread, span[0]
 
     def at(self, seq: int) -> Span | None:
         """The line of a checkpoint."""
@@ -126,7 +135,3 @@ class Index:
                 return
             yield self.first + place
             place += 1
-
-    def newest_runs(self) -> list[str]:
-        """The ids of the runs: by start, ties by id, newest first."""
-        return sorted(self.runs, key=lambda run_id: (self.runs[run_id][0], run_id), reverse=True)

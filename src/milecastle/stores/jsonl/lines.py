@@ -1,4 +1,4 @@
-r"""Lines that tell whether they are whole.
+r"""Self-checking lines.
 
 A line is ``{"length":N,<N bytes of JSON>,"check":"<32 hex digits>"}\n``. The check is BLAKE2b of
 the check of the line before (nothing for the first) and of everything up to the check.
@@ -8,8 +8,8 @@ Rules:
 - Length, checksum and the fixed parts between them cover every bit of a line, its end included;
   the chain covers the order of lines.
 - A broken line is *torn* when it is the last, was cut off while it was being written, and so was
-  never acknowledged: it has no newline, and is shorter than it says or ends in bytes that were
-  never written. Everything else is *damage*. No flipped bit makes a whole line look torn.
+  never acknowledged: it has no newline, and is shorter than its length field or ends in bytes that
+  were never written. Everything else is *damage*. No flipped bit makes a whole line look torn.
 """
 
 from __future__ import annotations
@@ -19,22 +19,10 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from milecastle.stores.jsonl.files import read_at
-
-__all__ = [
-    "CHECK",
-    "CHECK_END",
-    "ROOT_CHECK",
-    "BrokenLine",
-    "Line",
-    "frame",
-    "last_line",
-    "line_at",
-    "lines",
-]
+from milecastle.disk.files import read_at
 
 ROOT_CHECK: Final = b""
-"""What comes before the first line."""
+"""The check before the first line."""
 
 TAIL: Final = 45
 """Bytes of a line from the comma before its check to its end."""
@@ -54,7 +42,7 @@ _CHUNK: Final = 1 << 18
 
 
 class Line(NamedTuple):
-    """A whole line: where it stands, its JSON, its check."""
+    """A complete line: its offset, its JSON, its check."""
 
     offset: int
     size: int
@@ -63,7 +51,7 @@ class Line(NamedTuple):
 
 
 class BrokenLine(Exception):
-    """A line that is not whole; ``torn`` says of which kind."""
+    """An incomplete or damaged line; ``torn`` says which."""
 
     def __init__(self, offset: int, torn: bool) -> None:
         super().__init__(offset, torn)
@@ -85,10 +73,9 @@ def _check(previous: bytes, content: bytes) -> bytes:
 
 
 def lines(fd: int, offset: int, end: int, previous: bytes) -> Iterator[Line]:
-    """The lines of a file from ``offset``, where a line begins, up to ``end``.
+    """The lines of a file from ``offset``, where a line starts, up to ``end``.
 
-    Raises:
-        BrokenLine: one is not whole.
+    Raises: BrokenLine: one is torn or damaged.
     """
     window, base = b"", offset
     while offset < end:
@@ -110,7 +97,7 @@ def lines(fd: int, offset: int, end: int, previous: bytes) -> Iterator[Line]:
 
 
 def line_at(fd: int, offset: int, size: int | None = None) -> Line:
-    """The line at ``offset``, held against the check that stands before it."""
+    """The line at ``offset``, verified against the check before it."""
     if size is None:
         size = _size_of(read_at(fd, _LONGEST_PREFIX, offset)) or 1
     before = min(offset, TAIL)
@@ -140,7 +127,7 @@ def last_line(fd: int, end: int) -> Line:
 
 
 def _size_of(start: bytes) -> int | None:
-    """How long a line that begins like this says that it is."""
+    """The length in the header of a line."""
     found = _PREFIX.match(start)
     return None if found is None else found.end() + int(found[1]) + TAIL
 
@@ -157,7 +144,7 @@ def _open(raw: bytes, offset: int, previous: bytes) -> Line | None:
 
 
 def _is_torn(fd: int, offset: int, end: int, size: int | None) -> bool:
-    """Whether what begins at ``offset`` is the beginning of a line and nothing else."""
+    """Whether the bytes at ``offset`` are only the start of a line."""
     if read_at(fd, 1, end - 1) == b"\0":
         unwritten = True
     elif size is None:

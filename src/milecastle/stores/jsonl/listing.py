@@ -1,11 +1,12 @@
 """A tenant's threads, without reading their logs: from the first line and the last few.
 
-The last line leads to the nearest line with run records, and so on back. What a listing costs
-grows with the number of threads and of their runs, not with the length of their histories.
+The last line leads to the nearest one that has the thread's line in the list. The cost of a listing
+grows with the number of threads, not with the length of their histories. Only files of format 1,
+which do not have it, are read whole.
 
-A file that is torn or damaged keeps no other from being listed. Its own thread is listed too, so
-that whoever goes through a list meets the error when he uses it: with what stands before the
-break. If that is nothing, it is left out. Either way a warning names file, line and byte.
+A torn or damaged file does not prevent others from being listed. Its own thread is listed too, with
+what is before the break, so that a caller gets the error when using the thread. If that is nothing,
+it is omitted. Either way a warning names file, line and byte.
 """
 
 from __future__ import annotations
@@ -14,40 +15,65 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from milecastle.errors import Corrupted
+from milecastle.disk import files
+from milecastle.disk.locking import lock, unlock
+from milecastle.disk.names import file_name
+from milecastle.errors import Corrupted, FormatTooNew, MilecastleError
 from milecastle.model.keys import ThreadKey
+from milecastle.model.printable import printable
 from milecastle.model.run import RunRecord, ThreadInfo
-from milecastle.stores.jsonl import files
+from milecastle.ports.maintenance import Inspected, finding_of
 from milecastle.stores.jsonl.lines import ROOT_CHECK, BrokenLine, last_line, line_at, lines
-from milecastle.stores.jsonl.locking import lock, unlock
-from milecastle.stores.jsonl.names import file_name
-from milecastle.stores.jsonl.opening import broken, decoded, open_header
-from milecastle.stores.jsonl.shapes import RunShape, read_commit
-
-__all__ = ["SUFFIX", "info_of", "keys_in"]
+from milecastle.stores.jsonl.log import broken, decoded, open_header
+from milecastle.stores.jsonl.reading import info_of_format_1
+from milecastle.stores.jsonl.shapes import CheckpointShape, CommitShape, read_commit
 
 SUFFIX: Final = ".jsonl"
 
 
-def keys_in(folder: Path, tenant: str, *, timeout: float) -> list[tuple[ThreadKey, Path]]:
-    """The threads that have a file in a tenant's folder, by id.
+class Found(NamedTuple):
+    """A thread's file. Without a key, its first line could not be read, and ``error`` says why."""
 
-    A file that does not bear its own thread's name, as a copy made by hand, is no thread's.
+    key: ThreadKey | None
+    path: Path
+    error: Corrupted | FormatTooNew | None = None
+
+    def inspected(self, error: MilecastleError | None = None) -> Inspected:
+        """The file as ``verify`` reports it."""
+        findings = () if error is None else (finding_of(error, str(self.path)),)
+        return Inspected(thread=self.key.thread if self.key else None, findings=findings)
+
+
+def found_in(folder: Path, tenant: str, *, timeout: float) -> Iterator[Found]:
+    """Every file of a thread in a tenant's folder, by name, whether it can be read or not.
+
+    A file without its own thread's name, such as a manual copy, does not count.
     """
     if not files.check_folder(folder.parent) or not files.check_folder(folder):
-        return []
-    found: list[tuple[ThreadKey, Path]] = []
-    for path in folder.iterdir():
+        return
+    for path in sorted(folder.iterdir()):
         if path.suffix == SUFFIX and not path.name.startswith("."):
             try:
                 key = _key_of(path, timeout)
-            except Corrupted as error:
-                _warn(f"a log is left out of the list: {error}")
+            except (Corrupted, FormatTooNew) as error:
+                yield Found(None, path, error)
                 continue
             if key is not None and (key.tenant, file_name(key.thread)) == (tenant, path.stem):
-                found.append((key, path))
+                yield Found(key, path)
+
+
+def keys_in(folder: Path, tenant: str, *, timeout: float) -> list[tuple[ThreadKey, Path]]:
+    """The threads that have a file in a tenant's folder, by id."""
+    found: list[tuple[ThreadKey, Path]] = []
+    for key, path, error in found_in(folder, tenant, timeout=timeout):
+        if isinstance(error, FormatTooNew):
+            raise error
+        if error is not None:
+            _warn(f"a log is omitted from the list: {error}")
+        elif key is not None:
+            found.append((key, path))
     return sorted(found)
 
 
@@ -64,51 +90,63 @@ def _key_of(path: Path, timeout: float) -> ThreadKey | None:
 
 
 def info_of(key: ThreadKey, path: Path, *, timeout: float) -> ThreadInfo | None:
-    """The thread with its newest run; ``None`` if it has none."""
+    """The thread's line in the list; ``None`` if it has none."""
     with _Opened(path, timeout) as fd:
         if fd is None:
             return None
-        newest: dict[str, RunRecord] = {}
         try:
-            for shape in _runs_from_the_end(path, fd):
-                if shape.run_id not in newest:
-                    newest[shape.run_id] = shape.record(key)
+            found = _info_from_the_end(key, path, fd)
         except (BrokenLine, Corrupted):
-            newest = {shape.run_id: shape.record(key) for shape in _runs_before_the_break(path, fd)}
-    if not newest:
-        return None
-    run = max(newest.values(), key=lambda run: (run.started_at, run.run_id))
-    return ThreadInfo.of(run)
+            found = None
+        return found or _info_from_the_start(key, path, fd)
 
 
-def _runs_from_the_end(path: Path, fd: int) -> Iterator[RunShape]:
+def _info_from_the_end(key: ThreadKey, path: Path, fd: int) -> ThreadInfo | None:
     size = os.fstat(fd).st_size
     line = last_line(fd, size) if size else None
     while line is not None and line.offset:
         commit = decoded(path, line, read_commit)
-        yield from reversed(commit.runs)
-        if commit.runs_at >= line.offset:
+        if commit.thread is not None:
+            return commit.thread.info(key)
+        if commit.thread_at >= line.offset:
             raise BrokenLine(line.offset, torn=False)
-        line = line_at(fd, commit.runs_at) if commit.runs_at else None
+        line = line_at(fd, commit.thread_at) if commit.thread_at else None
+    return None
 
 
-def _runs_before_the_break(path: Path, fd: int) -> Iterator[RunShape]:
-    """Every record from the start on, as far as the log can be read, and a warning."""
+def _info_from_the_start(key: ThreadKey, path: Path, fd: int) -> ThreadInfo | None:
+    """The line as the log has it, as far as it can be read."""
+    info: ThreadInfo | None = None
+    runs: dict[str, RunRecord] = {}
+    head: CheckpointShape | None = None
+    for commit in _commits_before_the_break(path, fd):
+        runs |= {run.run_id: run.record(key) for run in commit.runs}
+        head = next((record.checkpoint for record in commit.records()[::-1]), head)
+        info = commit.thread.info(key) if commit.thread is not None else info
+    if info is not None or not runs:
+        return info
+    if head is None or head.run_id not in runs:
+        return ThreadInfo.of(list(runs.values())[-1])
+    return info_of_format_1(head.next or head.route, runs[head.run_id])
+
+
+def _commits_before_the_break(path: Path, fd: int) -> Iterator[CommitShape]:
+    """Every commit from the start on, as far as the log can be read, and a warning."""
     try:
         for line in lines(fd, 0, os.fstat(fd).st_size, ROOT_CHECK):
             if line.offset:
-                yield from decoded(path, line, read_commit).runs
+                yield decoded(path, line, read_commit)
     except (BrokenLine, Corrupted) as error:
         told = broken(path, error) if isinstance(error, BrokenLine) else error
         _warn(f"a thread is listed as far as its log can be read: {told}")
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
+    warnings.warn(printable(message), RuntimeWarning, stacklevel=4)
 
 
 class _Opened:
-    """A file for a moment, under its shared lock; ``None`` if it is not there."""
+    """A file, opened briefly under its shared lock; ``None`` if it does not exist."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         self._path = path

@@ -1,54 +1,113 @@
-"""One thread's file: reading it, appending to it, putting another in its place.
+"""One thread's file: reading, appending, replacing.
 
 Rules:
 
-- Appending holds the file's lock exclusively from looking at the head to the end of the sync.
-  New lines are read under the shared lock, so nothing is seen that is still being written.
-- A file is replaced only under its exclusive lock. Who held another handle sees that the path
-  leads elsewhere and opens it anew.
-- A write that fails is taken back. A sync that fails poisons the log: what is on the disk is not
-  known, and a later sync would say that all is well.
-- The first append of a handle syncs the names too: who made the file may have died before.
-- An empty file is no thread yet: its writer died before its first line.
+- An append holds the file's lock exclusively from reading the head to the end of the sync. New
+  lines are read under the shared lock, so nothing is read that is still being written.
+- A file is replaced only under its exclusive lock. The owner of another handle sees that the path
+  leads elsewhere and reopens it.
+- A failed write is undone. A failed sync poisons the log: what is on disk is unknown, and a later
+  sync would report success.
+- A signal may interrupt any line. Whatever interrupts a write or the reading of lines, the index is
+  discarded, and the file is read again.
+- The first append of a handle also syncs the names: the process that created the file may have died
+  before.
+- An empty file is not a thread yet: its writer died before its first line.
 
-A log is used by one thread of execution at a time; ``guard`` is for who shares it.
+A log is used by one thread of execution at a time; ``guard`` is for sharing it.
+
+Every error for a line that is not whole names the file, the line and the byte where it begins.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from milecastle.errors import Unavailable
+from milecastle.disk import files
+from milecastle.disk.locking import lock, try_lock, unlock
+from milecastle.errors import Corrupted, FormatTooNew, Unavailable
 from milecastle.model.keys import ThreadKey
-from milecastle.stores.jsonl import files
 from milecastle.stores.jsonl.index import Index, Span
 from milecastle.stores.jsonl.lines import (
     CHECK,
     CHECK_END,
     ROOT_CHECK,
     BrokenLine,
+    Line,
     frame,
     line_at,
     lines,
 )
-from milecastle.stores.jsonl.locking import lock, try_lock, unlock
-from milecastle.stores.jsonl.opening import broken, decoded, open_header
-from milecastle.stores.jsonl.shapes import FORMAT, CommitShape, HeaderShape, encode, read_commit
-
-__all__ = ["Log", "new_log_id"]
+from milecastle.stores.jsonl.shapes import (
+    FORMAT,
+    CommitShape,
+    HeaderShape,
+    encode,
+    read_commit,
+    read_format,
+    read_header,
+)
 
 T = TypeVar("T")
+
+
+def open_header(path: Path, line: Line, key: ThreadKey | None = None) -> HeaderShape:
+    """The header of a file, if it is one of this format and of this thread."""
+    found = decoded(path, line, read_format, number=1).format
+    if found > FORMAT:
+        raise FormatTooNew(found=found, supported=FORMAT, place=str(path))
+    header = decoded(path, line, read_header, number=1)
+    if key is not None and (header.tenant, header.thread) != (key.tenant, key.thread):
+        raise Corrupted("the file belongs to another thread", place=_place(path, 0, 1))
+    return header
+
+
+def decoded(path: Path, line: Line, decode: Callable[[bytes], T], number: int | None = None) -> T:
+    """The decoded line; ``Corrupted``, with the path inside, if ``decode`` refuses it."""
+    try:
+        return decode(line.body)
+    except (ValueError, LookupError) as error:
+        raise Corrupted(
+            f"a line of the log cannot be decoded: {error}", place=_place(path, line.offset, number)
+        ) from None
+
+
+def broken(path: Path, line: BrokenLine, number: int | None = None, why: str = "") -> Corrupted:
+    """The error for a line that is broken or misplaced."""
+    place = _place(path, line.offset, number)
+    if line.torn:
+        return Corrupted(
+            "the last line of the log is torn: its writer died while writing it, and it was never "
+            "acknowledged; `milecastle repair` or `JsonlStore.repair_thread` keeps a copy and "
+            "cuts it off, and the thread can be resumed",
+            place=place,
+        )
+    reason = why or "a line differs from what was written"
+    return Corrupted(f"the log is damaged: {reason}; restore it from a backup", place=place)
+
+
+def _place(path: Path, offset: int, number: int | None) -> str:
+    number = _number_of(path, offset) if number is None else number
+    return f"{path}, line {number}, byte {offset}"
+
+
+def _number_of(path: Path, offset: int) -> int:
+    with path.open("rb") as file:
+        return file.read(offset).count(b"\n") + 1
+
 
 _NOWHERE = (0, 0)
 
 
-class Log:
-    """The file of one thread. ``index`` says what stands where, as far as it was read."""
+class LogFile:
+    """The file of one thread. ``index`` has the offsets of what was read."""
+
+    _fd = -1
 
     def __init__(self, path: Path, key: ThreadKey, *, timeout: float) -> None:
         self.path = path
@@ -59,7 +118,6 @@ class Log:
         self.poisoned = False
         self.index = Index()
         self._timeout = timeout
-        self._fd = -1
         self._identity = _NOWHERE
         self._names_are_safe = False
 
@@ -69,7 +127,7 @@ class Log:
     # -- reading
 
     def refresh(self) -> Index:
-        """Read what was appended since the last look."""
+        """Read what was appended since the last read."""
         try:
             found = os.lstat(self._name)
         except FileNotFoundError:
@@ -78,20 +136,27 @@ class Log:
         if self._identity != (found.st_dev, found.st_ino) and not self._open():
             return self.index
         if found.st_size != self.index.size or not self.index.size:
-            lock(self._fd, shared=True, timeout=self._timeout)
             try:
+                lock(self._fd, shared=True, timeout=self._timeout)
                 self._catch_up(os.fstat(self._fd).st_size)
             finally:
-                unlock(self._fd)
+                self.give_back()
         return self.index
 
     def read(self, span: Span, take: Callable[[CommitShape], T]) -> T:
-        """What ``take`` makes of the commit that stands there."""
+        """The result of ``take`` for the commit at that offset."""
         try:
             line = line_at(self._fd, *span)
         except BrokenLine as error:
             raise broken(self.path, error) from None
         return decoded(self.path, line, lambda body: take(read_commit(body)))
+
+    def commits(self) -> Iterator[CommitShape]:
+        """Every commit of the file, in order, as far as it was read."""
+        index = self.index
+        for line in lines(self._fd, 0, index.size, ROOT_CHECK):
+            if line.offset:
+                yield decoded(self.path, line, read_commit)
 
     def _open(self, *, create: bool = False) -> bool:
         """Open what the path leads to now; ``False`` if that is nothing."""
@@ -108,6 +173,7 @@ class Log:
         if size < self.index.size:
             self.index = Index()
         index = self.index
+        self.index = Index()
         try:
             for line in lines(self._fd, index.size, size, index.check):
                 if index.header is None:
@@ -119,15 +185,16 @@ class Log:
             raise broken(self.path, error, number=index.count + 1) from None
         except ValueError as error:
             raise broken(self.path, BrokenLine(index.size, torn=False), why=str(error)) from None
+        self.index = index
 
     # -- writing
 
     def refuse_if_poisoned(self) -> None:
-        """Raise ``Unavailable`` if a write failed in a way that nothing can be built on."""
+        """Raise ``Unavailable`` if an earlier write left the file in an unknown state."""
         if self.poisoned:
             raise Unavailable(
-                f"an earlier write to {self.path} failed in a way that leaves unknown what is on "
-                "the disk: open the store anew, and read the thread before writing to it"
+                f"an earlier write to {self.path} failed, and it is unknown what is on disk: "
+                "reopen the store and read the thread before writing to it"
             )
 
     def take(self, *, create: bool = False) -> bool:
@@ -136,9 +203,9 @@ class Log:
             if self._fd < 0 and not self._open(create=create):
                 return False
             fd, index = self._fd, self.index
-            if not try_lock(fd, False):
-                lock(fd, timeout=self._timeout)
             try:
+                if not try_lock(fd, False):
+                    lock(fd, timeout=self._timeout)
                 found = os.lstat(self._name)
                 if self._identity == (found.st_dev, found.st_ino):
                     size = found.st_size
@@ -153,13 +220,13 @@ class Log:
             self.release()
 
     def _settle(self, size: int) -> None:
-        """Make the index that of the file, whose lock is held."""
+        """Update the index from the file, whose lock is held."""
         if size == self.index.size:
             self.index = Index()
         self._catch_up(size)
 
     def give_back(self) -> None:
-        """Let go of the lock, if the file is still open."""
+        """Release the lock, if the file is still open; whether it was taken makes no difference."""
         if self._fd >= 0:
             unlock(self._fd)
 
@@ -172,25 +239,33 @@ class Log:
         if index.header is None:
             self._begin(commit)
             return
-        commit.runs_at = index.runs_at
+        commit.thread_at = index.thread_at
         data, check = frame(encode(commit), index.check)
-        self._write(data)
-        index.absorb(commit, len(data), check)
+        try:
+            self._write(data)
+            index.absorb(commit, len(data), check)
+        except BaseException:
+            self.index = Index()
+            raise
 
     def _begin(self, commit: CommitShape) -> None:
         """Write the header and the first commit."""
         header = HeaderShape(FORMAT, self.key.tenant, self.key.thread, new_log_id())
         first, check = frame(encode(header), ROOT_CHECK)
         data, last = frame(encode(commit), check)
-        self._write(first + data)
-        self.index.begin(header, len(first), check)
-        self.index.absorb(commit, len(data), last)
+        try:
+            self._write(first + data)
+            self.index.begin(header, len(first), check)
+            self.index.absorb(commit, len(data), last)
+        except BaseException:
+            self.index = Index()
+            raise
 
     def _write(self, data: bytes) -> None:
         fd = self._fd
         try:
             files.append(fd, data)
-        except OSError:
+        except BaseException:
             self._take_back()
             raise
         try:
@@ -199,6 +274,9 @@ class Log:
                 self._sync_names()
         except OSError:
             self.poisoned = True
+            self._take_back()
+            raise
+        except BaseException:
             self._take_back()
             raise
 
@@ -213,12 +291,12 @@ class Log:
         root = tenant.parent.parent
         for folder in (tenant, tenant.parent, root):
             files.sync_folder(folder)
-        with suppress(PermissionError):  # then somebody else made the root
+        with suppress(PermissionError):  # then another process created the root
             files.sync_folder(root.parent)
         self._names_are_safe = True
 
     def replace(self, header: HeaderShape, commits: Iterable[CommitShape]) -> None:
-        """Put a file with these commits in the place of this one, whose lock is held."""
+        """Replace this file, whose lock is held, with one of these commits."""
         try:
             files.put(self.path, _framed(header, commits), hold=self._hold)
         except OSError:
@@ -229,7 +307,7 @@ class Log:
 
     @contextmanager
     def _hold(self, fd: int) -> Generator[None, None, None]:
-        """Keep others from the new file until its name is safe."""
+        """Lock others out of the new file until its name is durable."""
         lock(fd, timeout=self._timeout)
         try:
             yield
@@ -237,14 +315,14 @@ class Log:
             unlock(fd)  # closing would not do, if a child was forked meanwhile
 
     def release(self) -> None:
-        """Close the file and forget what was read."""
+        """Close the file and forget what was read; the file last, so that it is found again."""
+        self._identity = _NOWHERE
+        self._names_are_safe = False
+        self.index = Index()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with suppress(OSError):  # what was promised is synced
                 os.close(fd)
-        self._identity = _NOWHERE
-        self._names_are_safe = False
-        self.index = Index()
 
 
 def _ends(fd: int, size: int, check: bytes) -> bool:
@@ -253,18 +331,18 @@ def _ends(fd: int, size: int, check: bytes) -> bool:
 
 
 def new_log_id() -> str:
-    """What tells a log from every other."""
+    """The unique id of a log."""
     return os.urandom(8).hex()
 
 
 def _framed(header: HeaderShape, commits: Iterable[CommitShape]) -> Generator[bytes, None, None]:
     data, check = frame(encode(header), Index().check)
     yield data
-    offset, runs_at = len(data), 0
+    offset, thread_at = len(data), 0
     for commit in commits:
-        commit.runs_at = runs_at
+        commit.thread_at, commit.runs_at = thread_at, 0
         data, check = frame(encode(commit), check)
-        if commit.runs:
-            runs_at = offset
+        if commit.thread is not None:
+            thread_at = offset
         offset += len(data)
         yield data

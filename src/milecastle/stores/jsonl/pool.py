@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import NoReturn
-from weakref import WeakSet
 
 from milecastle.errors import Unavailable
-from milecastle.model.keys import ThreadKey
-from milecastle.stores.jsonl.log import Log
-
-__all__ = ["LogPool", "forget_in_child", "unavailable"]
+from milecastle.model.forking import watch_forks
+from milecastle.model.keys import ThreadKey, require_key
+from milecastle.stores.jsonl.log import LogFile
 
 
 class LogPool:
-    """Opens logs when they are asked for and closes the one that was not used for longest."""
+    """Opens logs on demand and closes the least recently used one."""
 
     def __init__(
         self, path_of: Callable[[ThreadKey], Path], *, open_files: int, timeout: float
@@ -30,32 +26,28 @@ class LogPool:
         self._timeout = timeout
         self._closed = False
         self._lock = Lock()
-        self._logs: OrderedDict[ThreadKey, Log] = OrderedDict()
-        self._newest: Log | None = None
-        _pools.add(self)
+        self._logs: OrderedDict[ThreadKey, LogFile] = OrderedDict()
+        self._newest: LogFile | None = None
+        watch_forks(self)
 
     def __len__(self) -> int:
         return len(self._logs)
 
-    def enter(self, key: ThreadKey) -> Log:
-        """The log of a thread, its guard taken: the caller releases it."""
-        log = self._newest
-        while True:
-            if log is None or log.key != key:
-                log = self._find(key)
-            log.guard.acquire()
-            if not log.closed:
-                return log
-            log.guard.release()
-            log = None
+    def find(self, key: ThreadKey) -> LogFile:
+        """The log of a thread. With its guard taken, the caller looks whether it was ``closed``.
 
-    def _find(self, key: ThreadKey) -> Log:
-        """The log of a thread, which is the newest in use then."""
+        The guard is taken by a ``with`` on itself: any other way could be interrupted by a signal
+        before its release is ensured.
+        """
+        log = self._newest
+        if log is not None and log.key == key and not log.closed:
+            return log
         with self._lock:
             self.check_open()
             log = self._logs.get(key)
-            if log is None:
-                log = self._logs[key] = Log(self._path_of(key), key, timeout=self._timeout)
+            if log is None or log.closed:
+                require_key(key)
+                log = self._logs[key] = LogFile(self._path_of(key), key, timeout=self._timeout)
                 if len(self._logs) > self._open_files:
                     self._close_oldest(log)
             else:
@@ -64,34 +56,39 @@ class LogPool:
             return log
 
     @contextmanager
-    def holding(self, key: ThreadKey) -> Generator[Log, None, None]:
+    def holding(self, key: ThreadKey) -> Generator[LogFile, None, None]:
         """The log of a thread, for as long as it takes."""
-        log = self.enter(key)
-        try:
-            yield log
-        except OSError as error:
-            unavailable(log.path, error)
-        finally:
-            log.guard.release()
+        while True:
+            log = self.find(key)
+            with log.guard:
+                if log.closed:
+                    continue
+                try:
+                    yield log
+                except OSError as error:
+                    unavailable(log.path, error)
+                except BaseException:
+                    log.give_back()  # again: a signal may have interrupted the first time
+                    raise
+                return
 
     @contextmanager
-    def reading(self, key: ThreadKey) -> Generator[Log, None, None]:
+    def reading(self, key: ThreadKey) -> Generator[LogFile, None, None]:
         """The log of a thread, with all of it read."""
         with self.holding(key) as log:
             log.refresh()
             yield log
 
     @contextmanager
-    def writing(self, key: ThreadKey) -> Generator[Log, None, None]:
+    def writing(self, key: ThreadKey) -> Generator[LogFile, None, None]:
         """The log of a thread, held against every other writer."""
         with self.holding(key) as log:
             log.refuse_if_poisoned()
-            held = log.take()
             try:
+                log.take()
                 yield log
             finally:
-                if held:
-                    log.give_back()
+                log.give_back()
 
     def check_open(self) -> None:
         """Raise ``Unavailable`` if the pool was closed."""
@@ -99,7 +96,7 @@ class LogPool:
             raise Unavailable("the file store was closed")
 
     def close(self) -> None:
-        """Close every log, each when its user is done."""
+        """Close every log, each when it is no longer in use."""
         with self._lock:
             self._closed = True
             self._newest = None
@@ -109,18 +106,23 @@ class LogPool:
                 log.closed = True
                 log.release()
 
-    def _close_oldest(self, newest: Log) -> None:
-        """Make room: not by a log in use, nor by a poisoned one, whose poison must last."""
+    def _close_oldest(self, newest: LogFile) -> None:
+        """Close a log, but not one in use, nor a poisoned one, which must stay poisoned."""
         for key, log in self._logs.items():
-            if log is not newest and not log.poisoned and log.guard.acquire(blocking=False):
-                log.closed = True
-                log.release()
-                log.guard.release()
+            if log is not newest and not log.poisoned and not log.guard.locked():
+                with log.guard:
+                    log.closed = True
+                    log.release()
                 del self._logs[key]
                 return
 
-    def forget(self) -> None:
-        """Start afresh in a forked child, which must not share its parent's locks."""
+    def before_fork(self) -> None:
+        """Nothing has to wait: files are read and written by one call each."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Start afresh in a child, which must not share its parent's locks."""
+        if not in_child:
+            return
         self._lock = Lock()
         self._newest = None
         logs, self._logs = self._logs, OrderedDict()
@@ -131,20 +133,7 @@ class LogPool:
                 self._logs[key] = log
 
 
-_pools: WeakSet[LogPool] = WeakSet()
-
-
-def forget_in_child() -> None:
-    """Let every pool start afresh; called in a forked child."""
-    for pool in list(_pools):
-        pool.forget()
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=forget_in_child)
-
-
 def unavailable(path: Path, error: OSError) -> NoReturn:
-    """Say in our words that the disk refused."""
+    """Translate an error of the disk."""
     reason = error.strerror or str(error)
     raise Unavailable(f"the file store cannot use {path}: {reason}") from error

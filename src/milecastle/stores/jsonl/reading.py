@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
+
+from msgspec import structs
 
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
-from milecastle.model.failure import Failure
-from milecastle.model.run import RunRecord
+from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.stores.jsonl.index import Span
-from milecastle.stores.jsonl.log import Log
+from milecastle.stores.jsonl.log import LogFile
 from milecastle.stores.jsonl.shapes import (
     CommitShape,
-    RecordShape,
+    EntryShape,
     ResultShape,
     entry_of,
     manifest_of,
     result_of,
 )
 
-__all__ = [
-    "chain_of",
-    "each_record",
-    "each_result",
-    "entries_of",
-    "entry_at",
-    "failure_of",
-    "manifest_at",
-    "page_of",
-    "results_of",
-    "run_of",
-]
-
 T = TypeVar("T")
 
+OVER: Final = ("completed", "superseded")
+"""Statuses of the head's run although something is left to run, after going back."""
 
-def entry_at(log: Log, seq: int, *, with_payload: bool = True) -> Entry | None:
+
+def entry_at(log: LogFile, seq: int, *, with_payload: bool = True) -> Entry | None:
     """The entry ``seq``, or ``None``."""
 
     def take(commit: CommitShape) -> Entry:
@@ -46,8 +37,8 @@ def entry_at(log: Log, seq: int, *, with_payload: bool = True) -> Entry | None:
     return None if span is None else log.read(span, take)
 
 
-def chain_of(log: Log, entry: Entry) -> tuple[Entry, ...]:
-    """What rebuilds ``entry``: back to the newest snapshot, past what rollups repeat."""
+def chain_of(log: LogFile, entry: Entry) -> tuple[Entry, ...]:
+    """The chain of ``entry``: back to the newest snapshot, skipping what rollups repeat."""
     found = [entry]
     seqs = [
         *range(entry.seq - 1, entry.roll_seq, -1),
@@ -62,7 +53,9 @@ def chain_of(log: Log, entry: Entry) -> tuple[Entry, ...]:
     return tuple(reversed(found))
 
 
-def each_record(log: Log, first: int, last: int, make: Callable[[RecordShape], T]) -> Iterator[T]:
+def each_record(
+    log: LogFile, first: int, last: int, make: Callable[[EntryShape], T]
+) -> Iterator[T]:
     """What ``make`` makes of the records ``first`` to ``last``; each line is read once."""
 
     def take(commit: CommitShape) -> list[T]:
@@ -74,7 +67,7 @@ def each_record(log: Log, first: int, last: int, make: Callable[[RecordShape], T
         first += len(made)
 
 
-def entries_of(log: Log, after: int, limit: int | None) -> list[Entry]:
+def entries_of(log: LogFile, after: int, limit: int | None) -> list[Entry]:
     """Up to ``limit`` entries above ``after``, oldest first."""
     first, last = max(after + 1, log.index.first), log.index.head
     if limit is not None:
@@ -82,7 +75,7 @@ def entries_of(log: Log, after: int, limit: int | None) -> list[Entry]:
     return list(each_record(log, first, last, entry_of))
 
 
-def each_result(log: Log, make: Callable[[ResultShape], T]) -> Iterator[T]:
+def each_result(log: LogFile, make: Callable[[ResultShape], T]) -> Iterator[T]:
     """What ``make`` makes of the results that the head has; each line is read once."""
     wanted: dict[Span, list[str]] = {}
     for task, span in log.index.results.items():
@@ -96,12 +89,12 @@ def each_result(log: Log, make: Callable[[ResultShape], T]) -> Iterator[T]:
         yield from log.read(span, take)
 
 
-def results_of(log: Log) -> tuple[TaskResult, ...]:
+def results_of(log: LogFile) -> tuple[TaskResult, ...]:
     """The results that the head has."""
     return tuple(each_result(log, result_of))
 
 
-def page_of(log: Log, limit: int, before: int | None) -> Iterator[Entry]:
+def page_of(log: LogFile, limit: int, before: int | None) -> Iterator[Entry]:
     """Up to ``limit`` entries below ``before``, newest first, without payloads."""
     index = log.index
     last = index.head if before is None else min(before - 1, index.head)
@@ -111,18 +104,18 @@ def page_of(log: Log, limit: int, before: int | None) -> Iterator[Entry]:
             yield entry
 
 
-def run_of(log: Log, run_id: str) -> RunRecord | None:
+def run_of(log: LogFile, run_id: str) -> RunRecord | None:
     """The newest record of a run, or ``None``."""
 
     def take(commit: CommitShape) -> RunRecord:
         shape = next(run for run in reversed(commit.runs) if run.run_id == run_id)
         return shape.record(log.key)
 
-    found = log.index.runs.get(run_id)
-    return None if found is None else log.read(found[1], take)
+    span = log.index.runs.get(run_id)
+    return None if span is None else log.read(span, take)
 
 
-def failure_of(log: Log, run_id: str) -> Failure | None:
+def failure_of(log: LogFile, run_id: str) -> Failure | None:
     """The failure of a run, or ``None``."""
 
     def take(commit: CommitShape) -> Failure:
@@ -132,7 +125,32 @@ def failure_of(log: Log, run_id: str) -> Failure | None:
     return None if span is None else log.read(span, take)
 
 
-def manifest_at(log: Log, fingerprint: str) -> bytes | None:
+def thread_of(log: LogFile) -> ThreadInfo | None:
+    """The thread's line in a list of threads, or ``None``."""
+    index = log.index
+    if index.thread is not None:
+        return index.thread.info(log.key)
+    head = entry_at(log, index.head, with_payload=False)
+    run = run_of(log, head.run_id) if head else None
+    if head is not None and run is not None:
+        return info_of_format_1(head.next or head.route, run)
+    newest = next(reversed(index.runs), None)
+    run = None if newest is None else run_of(log, newest)
+    return None if run is None else ThreadInfo.of(run)
+
+
+def info_of_format_1(left: tuple[str, ...], run: RunRecord) -> ThreadInfo:
+    """The line of a thread whose log lacks it, derived from what is left to run and the head's run.
+
+    The number of open questions is unknown.
+    """
+    info = ThreadInfo.of(run)
+    if not left:
+        return structs.replace(info, status="completed", wake_at=None)
+    return structs.replace(info, status="interrupted") if run.status in OVER else info
+
+
+def manifest_at(log: LogFile, fingerprint: str) -> bytes | None:
     """A manifest, or ``None``."""
     span = log.index.manifests.get(fingerprint)
     if span is None:

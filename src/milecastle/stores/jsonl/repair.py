@@ -1,8 +1,8 @@
 """Repairing a log whose last line is torn.
 
-A copy of the whole file is kept, then the torn line is cut off. No whole line is ever dropped:
-one that lacks nothing but its newline is given it, and a log that is damaged is left alone.
-The copy stays until its thread is deleted.
+A copy of the whole file is saved, then the torn line is removed. No complete line is ever dropped:
+one that lacks only its newline gets it, and a damaged log is not changed. The copy stays until its
+thread is deleted.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from milecastle.disk import files
+from milecastle.disk.locking import lock, unlock
 from milecastle.model.keys import ThreadKey
-from milecastle.stores.jsonl import files
 from milecastle.stores.jsonl.lines import ROOT_CHECK, BrokenLine, lines
-from milecastle.stores.jsonl.locking import lock, unlock
-from milecastle.stores.jsonl.opening import broken, open_header
-
-__all__ = ["copies_of", "repair_file"]
+from milecastle.stores.jsonl.log import broken, open_header
 
 _MARK: Final = ".torn-"
 _STAMP: Final = "%Y%m%dT%H%M%S%fZ"
@@ -28,7 +26,7 @@ _HALF: Final = re.compile(r"\.(.+)\.torn-[0-9]{8}T[0-9]{12}Z\.tmp")
 
 
 def copies_of(path: Path) -> list[Path]:
-    """The copies that were kept of a thread's file, and those that were never finished.
+    """The saved copies of a thread's file, including unfinished ones.
 
     A stamp has capital letters and ends the name, which that of no thread's file does.
     """
@@ -46,7 +44,7 @@ def _copied(name: str) -> str | None:
 
 
 def repair_file(path: Path, key: ThreadKey | None = None, *, timeout: float = 10.0) -> Path | None:
-    """Repair a thread's file; the copy that was kept, or ``None`` if there was nothing to do.
+    """Repair a thread's file; return the saved copy, or ``None`` if there was nothing to do.
 
     Raises:
         Corrupted: the file is damaged, or is not that of ``key``.

@@ -1,9 +1,9 @@
 """Run records and failures as files: ``runs/<run-id>/run.json`` and ``failure.json``.
 
-They say again, for people and for tools, what the thread's log holds: the log is the truth, and
-``JsonlStore.write_runs`` makes them anew from it. Each file appears at once. That of a run that
-ended is durable; those of a run that goes on are not waited for. An error in writing one does not
-undo a commit that is safe already. When a thread is deleted they go before its log.
+They repeat, for people and tools, what the thread's log contains: the log is the source of truth,
+and ``JsonlStore.write_runs`` recreates them from it. Each file appears atomically. The file of a
+run that has ended is durable; those of an active run are not synced. An error in writing one does
+not undo a durable commit. When a thread is deleted they are removed before its log.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
-from milecastle.model.failure import Failure
+from milecastle.disk import files
+from milecastle.disk.names import file_name
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import TRANSITIONS, RunRecord
-from milecastle.stores.jsonl import files
-from milecastle.stores.jsonl.names import file_name
+from milecastle.model.run import TRANSITIONS, Failure, RunRecord
 from milecastle.stores.jsonl.shapes import FORMAT, FailureShape, RunShape
-
-__all__ = ["RunFolder"]
 
 _RUN: Final = "run.json"
 _FAILURE: Final = "failure.json"
@@ -49,14 +46,14 @@ class RunFolder:
         self._put(record.key, record.run_id, _RUN, RunShape.of(record), durable=ended)
 
     def write_failure(self, key: ThreadKey, failure: Failure) -> None:
-        """Write why a run did not end well."""
+        """Write why a run failed."""
         self._put(key, failure.run_id, _FAILURE, FailureShape.of(failure), durable=True)
 
     def remove(self, key: ThreadKey, run_ids: Iterable[str], *, search: bool) -> None:
-        """Remove, durably, what was written of these runs of a thread.
+        """Remove, durably, the files of these runs of a thread.
 
-        With ``search`` every folder is looked at, and those of further runs go too. One that
-        holds anything else is a file run's: a workspace may lie in the same place.
+        With ``search`` every folder is checked, and those of further runs are removed too. A folder
+        with anything else belongs to a file run: a workspace may be in the same folder.
         """
         if not files.check_folder(self._folder):
             return
@@ -66,15 +63,16 @@ class RunFolder:
         self._remove(found, self._folder / f".{_digest(key.tenant, key.thread)}.gone")
 
     def _remove(self, found: Collection[Path], gone: Path) -> None:
-        """Remove the folders, each at once; in ``gone`` is what an earlier call did not finish.
+        """Remove the folders, each atomically.
 
-        Who dies between two files would leave one that does not say any more whose it is.
+        ``gone`` contains what an earlier call did not finish.
+        A process that dies between two files would otherwise leave one without its owner's name.
         """
         unfinished = files.check_folder(gone)
         if unfinished:
             shutil.rmtree(gone)
         if found:
-            gone.mkdir()
+            gone.mkdir(mode=files.PRIVATE_FOLDER)
             for folder in found:
                 folder.replace(gone / folder.name)
             shutil.rmtree(gone)
@@ -93,7 +91,7 @@ class RunFolder:
                 yield folder
 
     def folder_of(self, key: ThreadKey, run_id: str) -> Path:
-        """Where a run is written; beside it, if another thread has a run of the same id."""
+        """Where a run is written; next to it, if another thread has a run with the same id."""
         folder, beside = self._places(key, run_id)
         return folder if _may_be(key, folder) else beside
 
@@ -123,7 +121,7 @@ class RunFolder:
 
 
 def _owner_of(folder: Path) -> tuple[str, str] | None:
-    """Tenant and thread of the run that a folder has; ``None`` if nothing in it says so."""
+    """Tenant and thread of the run in a folder; ``None`` if unknown."""
     for name in (_RUN, _FAILURE):
         try:
             owner = _read_owner((folder / name).read_bytes())
@@ -134,12 +132,12 @@ def _owner_of(folder: Path) -> tuple[str, str] | None:
 
 
 def _may_be(key: ThreadKey, folder: Path) -> bool:
-    """Whether nothing says that a folder is another thread's."""
+    """Whether a folder is not known to belong to another thread."""
     return _owner_of(folder) in (None, (key.tenant, key.thread))
 
 
 def _holds_nothing_else(folder: Path) -> bool:
-    """Whether there is nothing but what is written here; a link is not looked through."""
+    """Whether the folder contains only our files; links are not followed."""
     return not folder.is_symlink() and all(
         path.name in (_RUN, _FAILURE) or path.name.startswith(".") for path in folder.iterdir()
     )

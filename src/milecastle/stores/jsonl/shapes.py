@@ -1,51 +1,190 @@
-"""What stands in a line, as JSON has it. Strict: an unknown field or a wrong type is an error.
+"""The JSON contents of a line. Strict: an unknown field or a wrong type is an error.
 
 One line is one commit, so a batch is there whole or not at all::
 
     {"seq": 7, "created_at": "2026-11-15T01:26:19.123456Z", "checkpoint": {...}}
 
 and, when a commit holds more, ``also`` (further checkpoints), ``results``, ``runs``,
-``failures``, ``manifests``; one without a checkpoint has ``head`` in place of ``seq``.
-``runs_at`` is the offset of the nearest line before that has ``runs``, so that a thread's runs
-are found from its end. The first line is the header: it says whose file this is.
+``failures``, ``manifests``, ``thread`` (the thread's line in a list of threads); one without a
+checkpoint has ``head`` in place of ``seq``. ``thread_at`` is the offset of the nearest line before
+that has ``thread``, so that it is found from the end. The first line is the header: it names the
+thread of the file.
+
+Format 1 had ``runs_at`` in place of ``thread`` and ``thread_at``, and no ``owner`` of a run; format
+2 had no ``lane``, ``due_at``, ``worker`` and ``priority`` of a thread. They are read, and the first
+write turns such a file into one of format 3.
+
+Times are text that people read, exact to the microsecond; what no calendar holds stays a number.
+
+Payloads are readable JSON where that can be undone exactly. A payload is the sealed msgpack of a
+list of operations. Most hold plain data and become ``"state": {"topic": "walls"}`` (a whole state)
+or ``"updates": [["append", "notes", ["x"]]]``. Whether the very same bytes come back is made sure
+when writing: a few operations on text, whole numbers, and lists and dicts of them are known to,
+the rest is tried. What fails (a type that JSON lacks, NaN, keys that are not strings, bytes that
+are not a payload), and what was compressed or encrypted, is base64 under ``"payload"``. The words
+and the seal here belong to this file format: they never change, whatever becomes of the codec.
 """
 
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
-from typing import Final, Literal
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import chain
+from types import GenericAlias
+from typing import Any, Final, Literal
+from zlib import crc32
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from milecastle.model.checkpoint import SNAPSHOT, Entry, Kind, Source, TaskResult
-from milecastle.model.failure import Failure, FailureClass
+from milecastle.model.copying import copied
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import Mode, RunRecord, RunStatus
-from milecastle.stores.jsonl.payloads import render, restore
-from milecastle.stores.jsonl.times import Moment, to_microseconds, to_moment
+from milecastle.model.run import (
+    Failure,
+    FailureClass,
+    Mode,
+    Owner,
+    RunRecord,
+    RunStatus,
+    ThreadInfo,
+)
 
-__all__ = [
-    "FORMAT",
-    "CheckpointShape",
-    "CommitShape",
-    "FailureShape",
-    "HeaderShape",
-    "RecordShape",
-    "ResultShape",
-    "RunShape",
-    "checkpoint_of",
-    "encode",
-    "entry_of",
-    "manifest_of",
-    "manifest_shape",
-    "read_commit",
-    "read_format",
-    "read_header",
-    "result_of",
-]
+Moment = str | int
+"""``"2026-11-15T01:26:19.123456Z"``, or a number where that cannot be written."""
 
-FORMAT: Final = 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def to_moment(microseconds: int) -> Moment:
+    """The time as stored in a file."""
+    seconds, rest = divmod(microseconds, 1_000_000)
+    start = _second(seconds)
+    return microseconds if start is None else f"{start}.{str(1_000_000 + rest)[1:]}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str | None:
+    try:
+        return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
+    except OverflowError:
+        return None
+
+
+def to_microseconds(moment: Moment) -> int:
+    """The stored time; ``ValueError`` if it is not one."""
+    if isinstance(moment, int):
+        return moment
+    found = datetime.fromisoformat(moment)
+    if found.tzinfo is None:
+        raise ValueError("a time has no time zone")
+    return (found - _EPOCH) // _MICROSECOND
+
+
+LARGEST_READABLE: Final = 4096 + 6
+"""Larger payloads are usually compressed, and would be expensive to try."""
+
+Rendered = tuple[Raw | UnsetType, Raw | UnsetType, str | UnsetType]
+"""State, updates, payload: exactly one of them is set."""
+
+_SEAL: Final = b"\x01\x00"
+_SEALED: Final = crc32(_SEAL)
+_WORDS: Final = ("set", "append", "merge", "add", "maximum", "minimum", "union")
+_word_of: Final = dict(enumerate(_WORDS)).__getitem__
+_code_of: Final = {word: code for code, word in enumerate(_WORDS)}.__getitem__
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(list[Any]).decode
+_to_json: Final = msgspec.json.Encoder().encode
+_as_state: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_as_updates: Final = msgspec.json.Decoder(list[tuple[str, str, Any]]).decode
+
+# What JSON restores exactly: no float, which may be NaN, and nothing that may be too deep.
+_Leaf = bool | int | str | None
+_Twig = _Leaf | list[_Leaf] | dict[str, _Leaf]
+_Branch = _Leaf | list[_Twig] | dict[str, _Twig]
+_Plain = _Leaf | list[_Branch] | dict[str, _Branch]
+_OPERATION: Final = (Literal[0, 1, 2, 3, 4, 5, 6], str, _Plain)
+_unpack_plain: Final = {
+    bytes((0x90 + 3 * count,)): msgspec.msgpack.Decoder[tuple[Any, ...]](
+        GenericAlias(tuple, _OPERATION * count)
+    ).decode
+    for count in range(1, 6)
+}
+"""By the first byte of a body, which says that it is a list of so many parts."""
+
+
+def render(payload: bytes, *, whole: bool) -> Rendered:
+    """The readable form of ``payload`` if it is reversible, else base64.
+
+    ``whole`` means a whole state, not an update.
+    """
+    if payload[:2] == _SEAL and len(payload) <= LARGEST_READABLE:
+        if not whole:
+            updates = _plain_updates(payload)
+            if updates is not None:
+                return UNSET, updates, UNSET
+        try:
+            rendered = _render(_unpack(payload[6:]), whole)
+            if restore(*rendered) == payload:
+                return rendered
+        except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
+            pass  # not our payload, or one that JSON cannot express
+    return UNSET, UNSET, b2a_base64(payload, newline=False).decode()
+
+
+def _plain_updates(payload: bytes) -> Raw | None:
+    """The readable form of a few operations on plain values; ``None`` of anything else.
+
+    These are known to be reversible: JSON preserves these values, and packing them again gave the
+    same bytes, so nothing was repeated or in another form.
+    """
+    body = payload[6:]
+    try:
+        operations = _unpack_plain[body[:1]](body)
+        if _seal(_pack(operations)) == payload:
+            parts = iter(operations)
+            updates = zip(map(_word_of, parts), parts, parts)  # noqa: B905 (they were counted)
+            return Raw(_to_json(list(updates)))
+    except (LookupError, ValueError, RecursionError):
+        pass  # more operations, other values, or not our payload
+    return None
+
+
+def _render(operations: list[Any], whole: bool) -> Rendered:
+    codes, names, values = operations[::3], operations[1::3], operations[2::3]
+    if whole and not any(codes):
+        state = dict(zip(names, values, strict=True))
+        if len(state) == len(codes):
+            return Raw(_to_json(state)), UNSET, UNSET
+    updates = list(zip(map(_word_of, codes), names, values, strict=True))
+    return UNSET, Raw(_to_json(updates)), UNSET
+
+
+def restore(state: Raw | UnsetType, updates: Raw | UnsetType, payload: str | UnsetType) -> bytes:
+    """The original payload; ``ValueError`` if it is not one."""
+    operations: list[Any]
+    if updates is not UNSET:
+        operations = list(chain.from_iterable(_as_updates(updates)))
+        operations[::3] = map(_code_of, operations[::3])
+    elif state is not UNSET:
+        operations = []
+        for name, value in _as_state(state).items():
+            operations += (0, name, value)
+    elif payload is not UNSET:
+        return a2b_base64(payload, strict_mode=True)
+    else:
+        raise ValueError("`state`, `updates` and `payload` are all missing")
+    return _seal(_pack(operations))
+
+
+def _seal(body: bytes) -> bytes:
+    return _SEAL + crc32(body, _SEALED).to_bytes(4) + body
+
+
+FORMAT: Final = 3
 
 KindWord = Literal["delta", "rollup", "snapshot"]
 
@@ -58,10 +197,10 @@ class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, gc=
 
 
 class HeaderShape(_Shape):
-    """The first line. ``log`` tells a thread from one of the same name that was deleted.
+    """The first line. ``log`` distinguishes a thread from a deleted one of the same name.
 
-    ``first_seq`` is where the log begins now; ``generation`` goes up and ``deleted_at`` is set
-    when the thread is deleted.
+    ``first_seq`` is the first seq of the log now; ``generation`` is incremented and ``deleted_at``
+    is set when the thread is deleted.
     """
 
     format: int
@@ -94,7 +233,7 @@ class CheckpointShape(_Shape):
     payload: str | UnsetType = UNSET
 
 
-class RecordShape(_Shape):
+class EntryShape(_Shape):
     """An entry."""
 
     seq: int
@@ -102,7 +241,7 @@ class RecordShape(_Shape):
     checkpoint: CheckpointShape
 
     @classmethod
-    def of(cls, entry: Entry) -> RecordShape:
+    def of(cls, entry: Entry) -> EntryShape:
         """The shape of an entry."""
         return cls(entry.seq, to_moment(entry.created_at), checkpoint_of(entry))
 
@@ -122,6 +261,15 @@ class ResultShape(_Shape):
         return cls(result.seq, result.task, updates, payload)
 
 
+class OwnerShape(_Shape):
+    """The process that drives a run."""
+
+    host: str
+    boot_id: str
+    pid: int
+    started: str
+
+
 class RunShape(_Shape):
     """The record of a run; the thread is that of the file."""
 
@@ -137,41 +285,71 @@ class RunShape(_Shape):
     input_digest: str = ""
     metadata: dict[str, str] = {}
     wake_at: Moment | None = None
+    owner: OwnerShape | None = None
 
     @classmethod
     def of(cls, run: RunRecord) -> RunShape:
         """The shape of a record."""
-        return cls(
-            run_id=run.run_id,
-            graph=run.graph,
-            fingerprint=run.fingerprint,
-            mode=run.mode,
-            status=run.status,
-            retry_count=run.retry_count,
-            previous_run_id=run.previous_run_id,
+        return copied(
+            cls,
+            run,
             started_at=to_moment(run.started_at),
-            ended_at=None if run.ended_at is None else to_moment(run.ended_at),
-            input_digest=run.input_digest,
+            ended_at=_moment(run.ended_at),
             metadata=dict(run.metadata),
-            wake_at=None if run.wake_at is None else to_moment(run.wake_at),
+            wake_at=_moment(run.wake_at),
+            owner=None if run.owner is None else copied(OwnerShape, run.owner),
         )
 
     def record(self, key: ThreadKey) -> RunRecord:
         """The record, of a run on ``key``."""
-        return RunRecord(
-            run_id=self.run_id,
+        return copied(
+            RunRecord,
+            self,
             key=key,
-            graph=self.graph,
-            fingerprint=self.fingerprint,
-            mode=self.mode,
-            status=self.status,
-            retry_count=self.retry_count,
-            previous_run_id=self.previous_run_id,
             started_at=to_microseconds(self.started_at),
-            ended_at=None if self.ended_at is None else to_microseconds(self.ended_at),
-            input_digest=self.input_digest,
-            metadata=self.metadata,
-            wake_at=None if self.wake_at is None else to_microseconds(self.wake_at),
+            ended_at=_microseconds(self.ended_at),
+            wake_at=_microseconds(self.wake_at),
+            owner=None if self.owner is None else copied(Owner, self.owner),
+        )
+
+
+class ThreadShape(_Shape):
+    """The thread's line in a list of threads."""
+
+    status: RunStatus
+    run_id: str
+    graph: str
+    started_at: Moment
+    ended_at: Moment | None
+    wake_at: Moment | None = None
+    questions: int = 0
+    lane: str = ""
+    due_at: Moment | None = None
+    worker: str = ""
+    priority: int = 0
+
+    @classmethod
+    def of(cls, info: ThreadInfo) -> ThreadShape:
+        """The shape of a line."""
+        return copied(
+            cls,
+            info,
+            started_at=to_moment(info.started_at),
+            ended_at=_moment(info.ended_at),
+            wake_at=_moment(info.wake_at),
+            due_at=_moment(info.due_at),
+        )
+
+    def info(self, key: ThreadKey) -> ThreadInfo:
+        """The line of ``key``."""
+        return copied(
+            ThreadInfo,
+            self,
+            key=key,
+            started_at=to_microseconds(self.started_at),
+            ended_at=_microseconds(self.ended_at),
+            wake_at=_microseconds(self.wake_at),
+            due_at=_microseconds(self.due_at),
         )
 
 
@@ -192,33 +370,11 @@ class FailureShape(_Shape):
     @classmethod
     def of(cls, failure: Failure) -> FailureShape:
         """The shape of a failure."""
-        return cls(
-            run_id=failure.run_id,
-            failure_class=failure.failure_class,
-            resumable=failure.resumable,
-            node=failure.node,
-            error_type=failure.error_type,
-            message=failure.message,
-            traceback=failure.traceback,
-            causes=failure.causes,
-            attempt=failure.attempt,
-            time=to_moment(failure.time),
-        )
+        return copied(cls, failure, time=to_moment(failure.time))
 
     def failure(self) -> Failure:
         """The failure."""
-        return Failure(
-            run_id=self.run_id,
-            failure_class=self.failure_class,
-            resumable=self.resumable,
-            node=self.node,
-            error_type=self.error_type,
-            message=self.message,
-            traceback=self.traceback,
-            causes=self.causes,
-            attempt=self.attempt,
-            time=to_microseconds(self.time),
-        )
+        return copied(Failure, self, time=to_microseconds(self.time))
 
 
 class CommitShape(_Shape):
@@ -228,30 +384,40 @@ class CommitShape(_Shape):
     seq: int | UnsetType = UNSET
     created_at: Moment | UnsetType = UNSET
     checkpoint: CheckpointShape | UnsetType = UNSET
-    also: tuple[RecordShape, ...] = ()
+    also: tuple[EntryShape, ...] = ()
     results: tuple[ResultShape, ...] = ()
     runs: tuple[RunShape, ...] = ()
     failures: tuple[FailureShape, ...] = ()
     manifests: dict[str, Raw] = {}
+    thread: ThreadShape | None = None
+    thread_at: int = 0
     runs_at: int = 0
 
-    def records(self) -> tuple[RecordShape, ...]:
+    def records(self) -> tuple[EntryShape, ...]:
         """Its entries, in order."""
         if self.checkpoint is UNSET:
             return self.also
         if self.seq is UNSET or self.created_at is UNSET:
             raise ValueError("a checkpoint has no `seq` or no `created_at`")
-        return (RecordShape(self.seq, self.created_at, self.checkpoint), *self.also)
+        return (EntryShape(self.seq, self.created_at, self.checkpoint), *self.also)
 
 
-class _Format(msgspec.Struct):
+def _moment(microseconds: int | None) -> Moment | None:
+    return None if microseconds is None else to_moment(microseconds)
+
+
+def _microseconds(moment: Moment | None) -> int | None:
+    return None if moment is None else to_microseconds(moment)
+
+
+class _LogFormat(msgspec.Struct):
     format: int
 
 
 encode: Final = msgspec.json.Encoder().encode
 read_commit: Final = msgspec.json.Decoder(CommitShape).decode
 read_header: Final = msgspec.json.Decoder(HeaderShape).decode
-read_format: Final = msgspec.json.Decoder(_Format).decode
+read_format: Final = msgspec.json.Decoder(_LogFormat).decode
 _read_text: Final = msgspec.json.Decoder(str).decode
 _check_json: Final = msgspec.json.Decoder().decode
 
@@ -279,8 +445,8 @@ def checkpoint_of(entry: Entry) -> CheckpointShape:
     )
 
 
-def entry_of(record: RecordShape, *, with_payload: bool = True) -> Entry:
-    """The entry that a record was made of."""
+def entry_of(record: EntryShape, *, with_payload: bool = True) -> Entry:
+    """The entry of a record."""
     shape = record.checkpoint
     payload = restore(shape.state, shape.updates, shape.payload) if with_payload else b""
     return Entry(
@@ -304,13 +470,13 @@ def entry_of(record: RecordShape, *, with_payload: bool = True) -> Entry:
 
 
 def result_of(shape: ResultShape) -> TaskResult:
-    """The result that a shape was made of."""
+    """The result of a shape."""
     payload = restore(UNSET, shape.updates, shape.payload)
     return TaskResult(seq=shape.seq, task=shape.task, payload=payload)
 
 
 def manifest_shape(manifest: bytes) -> Raw:
-    """The manifest as it stands in a line: itself if it is a JSON object, else base64."""
+    """The manifest as stored in a line: itself if it is a JSON object, else base64."""
     try:
         if manifest[:1] == b"{" and manifest[-1:] == b"}" and b"\n" not in manifest:
             _check_json(manifest)
@@ -321,6 +487,6 @@ def manifest_shape(manifest: bytes) -> Raw:
 
 
 def manifest_of(raw: Raw) -> bytes:
-    """The manifest that stands in a line."""
+    """The manifest stored in a line."""
     data = bytes(raw)
     return data if data[:1] == b"{" else a2b_base64(_read_text(data), strict_mode=True)

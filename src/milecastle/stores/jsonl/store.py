@@ -2,67 +2,81 @@
 
 ::
 
-    threads/<tenant>/<thread>.jsonl   the logs; everything that a store keeps is in them
-    runs/<run-id>/run.json            the same facts once more, for people: see ``runs``
+    threads/<tenant>/<thread>.jsonl   the logs; they contain everything in the store
+    runs/<run-id>/run.json            the same data for people: see ``runs``
     runs/<run-id>/failure.json
 
 Rules:
 
 - One line is one commit (``shapes``), chained to the line before (``lines``). It is written by
   one write, and synced, under the file's lock (``log``), before ``commit`` returns.
-- Payloads are readable JSON wherever the very same bytes can be made of it again (``payloads``).
-- A torn last line and damage are told apart, and both are ``Corrupted``; ``repair`` mends the
+- Payloads are readable JSON wherever the same bytes can be restored from it (``payloads``).
+- A torn last line and damage are distinguished, and both are ``Corrupted``; ``repair`` fixes the
   first. A list of threads warns of either (``listing``).
-- File names follow ``names``, and whose file it is stands in its first line.
-- Deleting leaves the header of an empty log, and puts it there last: as long as anything else
-  is left of a thread, its log says so. Pruning puts a shorter file in place of the log.
-- At most ``open_files`` logs are open; the one that was not used for longest is closed.
+- File names follow ``names``, and the first line names the thread.
+- Deleting leaves the header of an empty log, written last: as long as anything else of a thread is
+  left, its log exists. Pruning replaces the log with a shorter file.
+- At most ``open_files`` logs are open; the least recently used one is closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from time import time_ns
 from typing import Final
 
-from milecastle.errors import InvalidRequest
-from milecastle.model.checkpoint import Entry
-from milecastle.model.failure import Failure
-from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.disk import files
+from milecastle.disk.names import file_name
+from milecastle.errors import CodecError, Corrupted, FormatTooNew, InvalidRequest
+from milecastle.model.checkpoint import Entry, TaskResult
+from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.claims import dated, system_time
+from milecastle.ports.fencing import check_cut, conflict
+from milecastle.ports.maintenance import Check, Inspected, Repaired, finding_of
+from milecastle.ports.pages import Page, PageKey, page_of
 from milecastle.ports.store import Batch, Chain
-from milecastle.stores.jsonl import files, reading
-from milecastle.stores.jsonl.batches import check_fence, conflict, shape_of
+from milecastle.stores.jsonl import reading
 from milecastle.stores.jsonl.index import Index
-from milecastle.stores.jsonl.listing import SUFFIX, info_of, keys_in
-from milecastle.stores.jsonl.log import Log
-from milecastle.stores.jsonl.names import file_name
+from milecastle.stores.jsonl.listing import SUFFIX, Found, found_in, info_of, keys_in
+from milecastle.stores.jsonl.log import LogFile
 from milecastle.stores.jsonl.pool import LogPool, unavailable
 from milecastle.stores.jsonl.repair import copies_of, repair_file
-from milecastle.stores.jsonl.rewriting import drop_all, drop_below
 from milecastle.stores.jsonl.runs import RunFolder
 from milecastle.stores.jsonl.shapes import entry_of
-
-__all__ = ["JsonlStore"]
+from milecastle.stores.jsonl.writing import (
+    check_fence,
+    drop_all,
+    drop_below,
+    shape_of,
+    upgrade,
+)
 
 _PAGE: Final = 128
 
 
+@checks_keys
 class JsonlStore:
-    """Keeps logs as files in ``root``, which is made by the first write.
+    """Stores logs as files in ``root``, which the first write creates.
 
-    ``open_files`` bounds how many logs are open at once; ``lock_timeout`` is how many seconds a
-    call waits for another process.
+    ``open_files`` is the maximum number of open logs; ``lock_timeout`` is how many seconds a call
+    waits for another process. ``now`` is its clock, in microseconds, for lines that are due at
+    once. Workers do not share its threads: it has no claims.
     """
 
     blocking = True
     rollup_after = 128
 
     def __init__(
-        self, root: str | Path, *, open_files: int = 128, lock_timeout: float = 10.0
+        self,
+        root: str | Path,
+        *,
+        open_files: int = 128,
+        lock_timeout: float = 10.0,
+        now: Callable[[], int] = system_time,
     ) -> None:
+        self._now = now
         self._root = Path(root).absolute()
         self._timeout = lock_timeout
         self._runs = RunFolder(self._root)
@@ -74,7 +88,7 @@ class JsonlStore:
         return self._root
 
     def path_of(self, key: ThreadKey) -> Path:
-        """The file of a thread, whether it is there or not."""
+        """The path of a thread's file, whether it exists or not."""
         folder = self._root / "threads" / file_name(key.tenant)
         return folder / (file_name(key.thread) + SUFFIX)
 
@@ -82,38 +96,56 @@ class JsonlStore:
 
     def commit(self, batch: Batch) -> None:
         """Append the batch, durably, or raise ``Conflict`` and change nothing."""
-        log = self._pool.enter(batch.key)
+        while True:
+            log = self._pool.find(batch.key)
+            with log.guard:
+                if log.closed:
+                    continue
+                try:
+                    return self._commit(log, batch)
+                except BaseException:
+                    log.give_back()  # again: a signal may have interrupted the first time
+                    raise
+
+    def _commit(self, log: LogFile, batch: Batch) -> None:
         try:
             if log.poisoned:
                 log.refuse_if_poisoned()
             if not log.take():
                 self._begin(log, batch)
-            try:
-                check_fence(batch, log.index)
-                commit = shape_of(batch, log.index)
-                if commit is not None:
-                    log.append(commit)
-                    if commit.runs or commit.failures:
-                        self._project(batch)
-            finally:
-                log.give_back()
+            elif log.index.is_old:
+                self._upgrade(log)
+            check_fence(batch, log.index)
+            if batch.thread is not None:
+                batch = dated(batch, self._now())
+            commit = shape_of(batch, log.index)
+            if commit is not None:
+                log.append(commit)
+                if commit.runs or commit.failures:
+                    self._project(batch)
         except OSError as error:
             unavailable(log.path, error)
         except UnicodeEncodeError:
             raise InvalidRequest("text with lone surrogates cannot be stored") from None
         finally:
-            log.guard.release()
+            log.give_back()
 
-    def _begin(self, log: Log, batch: Batch) -> None:
-        """Make the thread's file, unless the batch cannot be a thread's first."""
+    def _begin(self, log: LogFile, batch: Batch) -> None:
+        """Create the thread's file, unless the batch cannot be a thread's first."""
         check_fence(batch, Index())
         files.make_root(self._root)
         for folder in (log.path.parent.parent, log.path.parent):
             files.make_folder(folder)
         log.take(create=True)
 
+    def _upgrade(self, log: LogFile) -> None:
+        """Turn a file of an older format, whose lock is held, into one of the newest."""
+        while log.index.is_old and log.index.header is not None:
+            upgrade(log, log.index.header)
+            log.take(create=True)
+
     def _project(self, batch: Batch) -> None:
-        with suppress(OSError):  # the commit stands; `write_runs` makes these anew
+        with suppress(OSError):  # the commit is done; `write_runs` can recreate these
             for run in batch.runs:
                 self._runs.write(run)
             if batch.failure is not None:
@@ -130,6 +162,16 @@ class JsonlStore:
                 return None
             results = reading.results_of(log) if entry.seq == head else ()
             return Chain(reading.chain_of(log, entry), results)
+
+    def head(self, key: ThreadKey) -> Entry | None:
+        """The newest entry without its payload, or ``None``."""
+        with self._pool.reading(key) as log:
+            return reading.entry_at(log, log.index.head, with_payload=False)
+
+    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
+        """The results that go with the head."""
+        with self._pool.reading(key) as log:
+            return reading.results_of(log) if log.index.head else ()
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``."""
@@ -172,7 +214,8 @@ class JsonlStore:
         """The thread's runs, newest first."""
         with self._pool.reading(key) as log:
             count = None if limit is None else max(0, limit)
-            found = (reading.run_of(log, run_id) for run_id in log.index.newest_runs()[:count])
+            newest_first = list(log.index.runs)[::-1][:count]
+            found = (reading.run_of(log, run_id) for run_id in newest_first)
             return [run for run in found if run is not None]
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
@@ -193,7 +236,7 @@ class JsonlStore:
         limit: int | None = None,
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads by thread id. Logs are not read for it, only their ends."""
+        """The tenant's threads by thread id. Only the ends of logs are read."""
         self._pool.check_open()
         folder = self._root / "threads" / file_name(tenant)
         found: list[ThreadInfo] = []
@@ -209,6 +252,78 @@ class JsonlStore:
             unavailable(folder, error)
         return found
 
+    def recent_threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads, the one whose log was last written to first.
+
+        By the clock of the file system: nothing else says in which order files were written.
+        """
+        found = self._placed(tenant)
+        lines = ((place, info) for place, info in found if status in (None, info.status))
+        return page_of(lines, limit, after, down=True)
+
+    def waking_threads(
+        self,
+        tenant: str,
+        *,
+        until: int | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads that sleep, the one that wakes first first."""
+        found = [
+            ((info.wake_at, info.key.thread, 0), info)
+            for _, info in self._placed(tenant)
+            if info.wake_at is not None and (until is None or info.wake_at <= until)
+        ]
+        return page_of(found, limit, after, down=False)
+
+    def recent_runs(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[RunRecord]:
+        """The tenant's runs, newest first: those of one thread in their order.
+
+        Those of several are put between each other by their start: nothing else is stored of it.
+        """
+        found: list[tuple[PageKey, RunRecord]] = []
+        for _, info in self._placed(tenant):
+            began = 0
+            for number, run in enumerate(reversed(self.runs(info.key))):
+                began = max(began, run.started_at)
+                if status in (None, run.status):
+                    found.append(((began, info.key.thread, number), run))
+        return page_of(found, limit, after, down=True)
+
+    def _placed(self, tenant: str) -> list[tuple[PageKey, ThreadInfo]]:
+        """The lines of a tenant's threads, each with when its log was last written to."""
+        self._pool.check_open()
+        folder = self._root / "threads" / file_name(tenant)
+        found: list[tuple[PageKey, ThreadInfo]] = []
+        try:
+            for key, path in keys_in(folder, tenant, timeout=self._timeout):
+                info = info_of(key, path, timeout=self._timeout)
+                if info is not None:
+                    found.append(((path.stat().st_mtime_ns, key.thread, 0), info))
+        except OSError as error:
+            unavailable(folder, error)
+        return found
+
+    def thread(self, key: ThreadKey) -> ThreadInfo | None:
+        """The line of one thread in the list of threads, or ``None``."""
+        with self._pool.reading(key) as log:
+            return reading.thread_of(log)
+
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
         """A manifest that was committed to this thread, or ``None``."""
         with self._pool.reading(key) as log:
@@ -216,23 +331,27 @@ class JsonlStore:
 
     # -- removing
 
-    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
         """Remove the thread, with ``head`` only if that is still its head; a tombstone stays.
 
-        Copies that repairs kept go too. Who was interrupted calls it again.
+        Copies saved by repairs are removed too. If interrupted, call it again.
         """
         with self._pool.writing(key) as log:
             index = log.index
             if head is not None and head != index.head:
                 raise conflict(key, head, index.head)
+            if head_id is not None and not (index.head and index.is_head(head_id)):
+                raise conflict(key, index.head + 1, index.head)
             self._sweep(log)
             if index.header is None or index.count == 1:
                 return False
-            drop_all(log, index.header, now=time_ns() // 1000)
+            drop_all(log, index.header, now=self._now())
             return index.holds_thread
 
-    def _sweep(self, log: Log) -> None:
-        """Remove, durably, what there is of a thread beside its log, whose lock is held.
+    def _sweep(self, log: LogFile) -> None:
+        """Remove, durably, everything of a thread except its log, whose lock is held.
 
         A log that is empty or was repaired does not name every run that it had: they are
         searched for, and so the copies, which say that it was repaired, go last.
@@ -253,12 +372,7 @@ class JsonlStore:
             if index.head != head:
                 raise conflict(key, head, index.head)
             newest = reading.entry_at(log, head, with_payload=False)
-            limit = newest.roll_seq if newest else 0
-            if max([cut, *(entry.seq for entry in rewritten)]) > limit:
-                raise InvalidRequest(
-                    f"thread '{key.thread}' cannot be pruned above seq {limit}: "
-                    "its writer may still roll up what is there"
-                )
+            check_cut(key, newest.roll_seq if newest else 0, cut, rewritten)
             first = max(cut, index.first)
             changed = {entry.seq: entry for entry in rewritten if entry.seq >= first}
             if index.header is not None and (first > index.first or changed):
@@ -269,13 +383,59 @@ class JsonlStore:
         """Close every file; every later call raises ``Unavailable``."""
         self._pool.close()
 
-    # -- caring for files
+    # -- maintenance
 
-    def verify(self, key: ThreadKey) -> int:
-        """Read all of a thread's file anew, payloads too; how many lines it has.
+    def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
+        """Each thread's file, read from its start; also those whose first line is damaged."""
+        for log in self._logs(tenant, threads):
+            try:
+                if log.error is not None:
+                    raise log.error
+                if log.key is not None:
+                    self.verify_thread(log.key)
+            except (Corrupted, FormatTooNew, CodecError) as error:
+                yield log.inspected(error)
+            else:
+                yield log.inspected()
 
-        Raises:
-            Corrupted: one of them is not what was written.
+    def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
+        """Remove torn last lines, and write the files of their runs again."""
+        for log in self._logs(tenant, threads):
+            thread = log.key.thread if log.key else None
+            try:
+                kept = self.repair_thread(log.key) if log.key else repair_file(log.path)
+            except (Corrupted, FormatTooNew) as error:
+                yield Repaired(thread=thread, findings=(finding_of(error, str(log.path)),))
+                continue
+            if kept is None:
+                yield Repaired(thread=thread)
+                continue
+            if log.key:
+                self.write_runs(log.key)
+            yield Repaired(thread=thread, file=str(log.path), kept=str(kept))
+
+    def pending_migrations(self) -> None:
+        """None: a file of an older format becomes one of the newest when it is next written to."""
+
+    def migrate(self) -> str:
+        """Nothing is missing."""
+        return ""
+
+    def examine(self) -> tuple[Check, ...]:
+        """Nothing beyond what is checked of every folder."""
+        return ()
+
+    def _logs(self, tenant: str, threads: Sequence[str]) -> Iterator[Found]:
+        if not threads:
+            folder = self._root / "threads" / file_name(tenant)
+            return found_in(folder, tenant, timeout=self._timeout)
+        keys = [ThreadKey(tenant, name) for name in threads]
+        return (Found(key, self.path_of(key)) for key in keys)
+
+    def verify_thread(self, key: ThreadKey) -> int:
+        """Read all of a thread's file again, including payloads; return the number of lines.
+
+        Raises: Corrupted: one of them is damaged.
         """
         with self._pool.holding(key) as log:
             log.release()
@@ -285,11 +445,11 @@ class JsonlStore:
             reading.results_of(log)
             return index.count
 
-    def repair(self, key: ThreadKey) -> Path | None:
-        """Cut off a torn last line; the copy that was kept, or ``None`` if all was well.
+    def repair_thread(self, key: ThreadKey) -> Path | None:
+        """Remove a torn last line; return the saved copy, or ``None`` if nothing was torn.
 
         Raises:
-            Corrupted: the file is damaged, which nothing mends.
+            Corrupted: the file is damaged, which cannot be repaired.
         """
         with self._pool.holding(key) as log:
             log.refuse_if_poisoned()
@@ -297,7 +457,7 @@ class JsonlStore:
             return repair_file(log.path, key, timeout=self._timeout)
 
     def write_runs(self, key: ThreadKey) -> int:
-        """Make the files of the thread's runs anew from its log; how many runs it has."""
+        """Recreate the files of the thread's runs from its log; return the number of runs."""
         with self._pool.writing(key) as log:  # or they could outlive a deletion
             for run_id in log.index.runs:
                 run, failure = reading.run_of(log, run_id), reading.failure_of(log, run_id)

@@ -1,40 +1,61 @@
-"""A store that keeps everything in this process. Thread-safe; gone when the process ends.
+"""A store in memory. Thread-safe; lost when the process ends.
 
-A fork waits until no call is under way, so that the child finds its copy whole and its lock free.
+A fork waits until no call is in progress, so that the child has a consistent copy and a free lock.
 """
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
 from threading import Lock
-from weakref import WeakSet
 
 import msgspec.structs
 
-from milecastle.errors import Conflict, InvalidRequest, Unavailable
-from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry, TaskResult
-from milecastle.model.failure import Failure
-from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.errors import Unavailable
+from milecastle.model.checkpoint import DELTA, HOLDING, Entry, TaskResult
+from milecastle.model.forking import PATIENCE, watch_forks
+from milecastle.model.keys import ThreadKey, checks_keys, require_key
+from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.claims import (
+    LaneDepth,
+    WaitingInput,
+    WorkerInfo,
+    dated,
+    next_is_due,
+    refuse_no_lane,
+    system_time,
+)
+from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot
+from milecastle.ports.limits import Limit
+from milecastle.ports.pages import Page, page_of
 from milecastle.ports.store import Batch, Chain
+from milecastle.stores.memory.claims import Claims
 
 __all__ = ["MemoryStore"]
 
-_PATIENCE = 10.0
-"""How many seconds a fork waits for a call that is under way."""
-
-_locks: WeakSet[Lock] = WeakSet()
-_held: list[Lock] = []
-_forking = Lock()
-"""One fork at a time: what is held is held for that one."""
+_numbers = count(1)
+"""In the order of commits, which the lock of a store puts into a row."""
 
 
 class _Log:
-    """One thread. ``cuts`` are the seqs of its rollups and snapshots."""
+    """One thread. ``cuts`` are the seqs of its rollups and snapshots.
 
-    __slots__ = ("cuts", "entries", "failures", "results", "runs")
+    ``told_at`` and ``places`` are numbers in the order of commits: of the line, and of each run.
+    """
+
+    __slots__ = (
+        "cuts",
+        "entries",
+        "failures",
+        "info",
+        "inputs",
+        "places",
+        "results",
+        "runs",
+        "told_at",
+    )
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -42,6 +63,10 @@ class _Log:
         self.results: dict[str, TaskResult] = {}
         self.runs: dict[str, RunRecord] = {}
         self.failures: dict[str, Failure] = {}
+        self.info: ThreadInfo | None = None
+        self.inputs: dict[str, WaitingInput] = {}
+        self.told_at = 0
+        self.places: dict[str, int] = {}
 
     @property
     def head(self) -> int:
@@ -55,55 +80,87 @@ class _Log:
         offset = self.entries[0].seq
         return self.entries[max(0, first - offset) : last - offset + 1]
 
-    def append(self, entry: Entry) -> None:
-        self.entries.append(entry)
-        if entry.kind != DELTA:
-            self.cuts.append(entry.seq)
-        if self.results and entry.source not in HOLDING:
-            self.results = {}
+    def absorb(self, batch: Batch) -> None:
+        """Apply a batch. After an interruption the same call completes it."""
+        entries, cuts = self.entries, self.cuts
+        for entry in batch.entries:
+            if not entries or entries[-1].seq < entry.seq:
+                entries.append(entry)
+            if entry.kind != DELTA and (not cuts or cuts[-1] < entry.seq):
+                cuts.append(entry.seq)
+            if self.results and entry.source not in HOLDING:
+                self.results = {}
+        for result in batch.results:
+            self.results[result.task] = result
+        for run in batch.runs:
+            self.runs[run.run_id] = _own(run)
+            if run.run_id not in self.places:
+                self.places[run.run_id] = next(_numbers)
+        if batch.thread is not None:
+            self.info, self.told_at = batch.thread, next(_numbers)
+        elif self.info is None and batch.runs:
+            self.info, self.told_at = ThreadInfo.of(batch.runs[-1]), next(_numbers)
+        if batch.failure is not None:
+            self.failures[batch.failure.run_id] = batch.failure
+        if batch.dequeues is not None:
+            kept = self.inputs.values()
+            self.inputs = {one.mark: one for one in kept if one.run_id != batch.dequeues}
 
 
+@checks_keys
 class MemoryStore:
-    """Keeps logs in dicts and lists, under one lock."""
+    """Stores logs in dicts and lists, under one lock.
+
+    ``now`` is its clock, in microseconds: of claims and of lines that are due at once.
+    ``_pending`` is the batch that is being written. If a signal interrupts that, the next call
+    completes it before it does anything else.
+    """
 
     blocking = False
     rollup_after = None
 
-    def __init__(self) -> None:
+    def __init__(self, *, now: Callable[[], int] = system_time) -> None:
         self._lock = Lock()
         self._logs: dict[ThreadKey, _Log] = {}
+        self._claims = Claims(now, partial(_set_line, self._logs))
         self._manifests: dict[tuple[str, str], bytes] = {}
+        self._pending: Batch | None = None
         self._closed = False
-        _locks.add(self._lock)
+        self._is_paused = False
+        watch_forks(self)
 
     def commit(self, batch: Batch) -> None:
         """Append the batch, or raise ``Conflict`` and change nothing."""
         with self._lock:
-            if self._closed:
+            if self._closed or self._pending is not None:
                 self._check_open()
             log = self._logs.get(batch.key)
+            if log is None:
+                require_key(batch.key)
             head = log.entries[-1].seq if log and log.entries else 0
             if batch.head != head:
-                raise _conflict(batch.key, batch.head + 1, head)
+                raise conflict(batch.key, batch.head + 1, head)
             if log and head and batch.head_id not in (None, log.entries[-1].id):
-                raise _conflict(batch.key, head + 1, head)
+                raise conflict(batch.key, head + 1, head)
             for entry in batch.entries:
                 head += 1
                 if entry.seq != head:
-                    raise _conflict(batch.key, entry.seq, batch.head)
-            if log is None:
-                log = self._logs[batch.key] = _Log()
-            for entry in batch.entries:
-                log.append(entry)
-            for result in batch.results:
-                log.results[result.task] = result
-            for run in batch.runs:
-                log.runs[run.run_id] = _own(run)
-            if batch.failure is not None:
-                log.failures[batch.failure.run_id] = batch.failure
-            if batch.manifest is not None:
-                fingerprint, manifest = batch.manifest
-                self._manifests.setdefault((batch.key.tenant, fingerprint), manifest)
+                    raise conflict(batch.key, entry.seq, batch.head)
+            if batch.thread is not None:
+                batch = dated(_with_next_input(batch, log), self._claims.now())
+            self._pending = batch
+            self._write(batch, log)
+
+    def _write(self, batch: Batch, log: _Log | None) -> None:
+        if log is None:
+            log = self._logs[batch.key] = _Log()
+        log.absorb(batch)
+        if batch.thread is not None:
+            self._claims.note(batch.key, batch.thread)
+        if batch.manifest is not None:
+            fingerprint, manifest = batch.manifest
+            self._manifests.setdefault((batch.key.tenant, fingerprint), manifest)
+        self._pending = None
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, or ``None``."""
@@ -118,7 +175,19 @@ class MemoryStore:
             kept = [found for cut in cuts if (found := log.at(cut)) is not None]
             tail = log.between(entry.roll_seq + 1, entry.seq)
             results = tuple(log.results.values()) if entry.seq == log.head else ()
-            return Chain(_from_newest_snapshot([*kept, *tail]), results)
+            return Chain(from_newest_snapshot([*kept, *tail]), results)
+
+    def head(self, key: ThreadKey) -> Entry | None:
+        """The newest entry without its payload, or ``None``."""
+        with self._lock:
+            log = self._log(key)
+            return _bare(log.entries[-1]) if log and log.entries else None
+
+    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
+        """The results that go with the head."""
+        with self._lock:
+            log = self._log(key)
+            return list(log.results.values()) if log and log.entries else []
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``."""
@@ -138,7 +207,7 @@ class MemoryStore:
             last = max(0, min(last, len(entries)))
             first = 0 if limit is None else max(0, last - limit)
             listed = entries[first:last]
-        return (msgspec.structs.replace(entry, payload=b"") for entry in reversed(listed))
+        return (_bare(entry) for entry in reversed(listed))
 
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
@@ -155,7 +224,8 @@ class MemoryStore:
         """The thread's runs, newest first."""
         with self._lock:
             log = self._log(key)
-            return [_own(run) for run in _newest_first(log)[: _count(limit)]] if log else []
+            newest_first = list(log.runs.values())[::-1] if log else []
+            return [_own(run) for run in newest_first[: _count(limit)]]
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
         """One run, or ``None``."""
@@ -186,9 +256,71 @@ class MemoryStore:
                 for key in self._logs
                 if key.tenant == tenant and (after is None or key.thread > after)
             )
-            logs = [self._logs[key] for key in keys if self._logs[key].runs]
-            found = [ThreadInfo.of(_newest_first(log)[0]) for log in logs]
-        return [info for info in found if status in (None, info.status)][: _count(limit)]
+            lines = [self._logs[key].info for key in keys]
+        found = [info for info in lines if info is not None and status in (None, info.status)]
+        return found[: _count(limit)]
+
+    def thread(self, key: ThreadKey) -> ThreadInfo | None:
+        """The line of one thread in the index, or ``None``."""
+        with self._lock:
+            log = self._log(key)
+            return log.info if log else None
+
+    def recent_threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads, the one whose line was committed last first."""
+        found = [
+            ((log.told_at, key.thread, 0), log.info)
+            for key, log in self._logs_of(tenant)
+            if log.info is not None and status in (None, log.info.status)
+        ]
+        return page_of(found, limit, after, down=True)
+
+    def waking_threads(
+        self,
+        tenant: str,
+        *,
+        until: int | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads that sleep, the one that wakes first first."""
+        found = [
+            ((log.info.wake_at, key.thread, 0), log.info)
+            for key, log in self._logs_of(tenant)
+            if log.info is not None
+            and log.info.wake_at is not None
+            and (until is None or log.info.wake_at <= until)
+        ]
+        return page_of(found, limit, after, down=False)
+
+    def recent_runs(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[RunRecord]:
+        """The tenant's runs, the one that was first committed last first."""
+        found = [
+            ((log.places.get(run.run_id, 0), key.thread, 0), _own(run))
+            for key, log in self._logs_of(tenant)
+            for run in log.runs.values()
+            if status in (None, run.status)
+        ]
+        return page_of(found, limit, after, down=True)
+
+    def _logs_of(self, tenant: str) -> list[tuple[ThreadKey, _Log]]:
+        with self._lock:
+            self._check_open()
+            return [(key, log) for key, log in self._logs.items() if key.tenant == tenant]
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
         """A stored manifest, or ``None``."""
@@ -196,13 +328,18 @@ class MemoryStore:
             self._check_open()
             return self._manifests.get((key.tenant, fingerprint))
 
-    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
         """Remove the thread; with ``head``, only if that is still its head."""
         with self._lock:
             log = self._log(key) or _Log()
             if head is not None and head != log.head:
-                raise _conflict(key, head, log.head)
+                raise conflict(key, head, log.head)
+            if head_id is not None and not (log.entries and log.entries[-1].id == head_id):
+                raise conflict(key, log.head + 1, log.head)
             self._logs.pop(key, None)
+            self._claims.note(key, None)
             return bool(log.entries or log.runs)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
@@ -210,76 +347,182 @@ class MemoryStore:
         with self._lock:
             log = self._log(key) or _Log()
             if log.head != head:
-                raise _conflict(key, head, log.head)
+                raise conflict(key, head, log.head)
             newest = log.at(head)
-            limit = newest.roll_seq if newest else 0
-            if max([cut, *(entry.seq for entry in rewritten)]) > limit:
-                raise InvalidRequest(
-                    f"thread '{key.thread}' cannot be pruned above seq {limit}: "
-                    "its writer may still roll up what is there"
-                )
+            check_cut(key, newest.roll_seq if newest else 0, cut, rewritten)
             changed = {entry.seq: entry for entry in rewritten}
             kept = [changed.get(entry.seq, entry) for entry in log.entries if entry.seq >= cut]
             dropped = len(log.entries) - len(kept)
-            log.entries = kept
-            log.cuts = [entry.seq for entry in kept if entry.kind != DELTA]
+            pruned = _Log()
+            pruned.entries = kept
+            pruned.cuts = [entry.seq for entry in kept if entry.kind != DELTA]
+            pruned.results, pruned.runs = log.results, log.runs
+            pruned.failures, pruned.info, pruned.inputs = log.failures, log.info, log.inputs
+            pruned.told_at, pruned.places = log.told_at, log.places
+            if log.entries or log.runs:
+                self._logs[key] = pruned
             return dropped
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """Record that a worker is alive now, and what it serves."""
+        with self._lock:
+            self._check_open()
+            self._claims.beat(worker)
+
+    def retire(self, worker: str) -> int:
+        """Forget a worker, and give all its threads back."""
+        with self._lock:
+            self._check_open()
+            return self._claims.retire(worker)
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """All workers that were not forgotten, by id."""
+        with self._lock:
+            self._check_open()
+            return self._claims.workers()
+
+    def claim(
+        self,
+        worker: str,
+        lanes: Sequence[str],
+        *,
+        limit: int,
+        keys: Sequence[ThreadKey] | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Give due threads of these lanes to a worker."""
+        with self._lock:
+            self._check_open()
+            return self._claims.claim(worker, lanes, limit, keys)
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        """Make a thread due again after ``delay`` seconds."""
+        with self._lock:
+            log = self._log(key)
+            if log is None or log.info is None or not worker or log.info.worker != worker:
+                return False
+            self._claims.give_back(key, self._claims.now() + round(delay * 1_000_000))
+            return True
+
+    def reclaim(self, timeout: float) -> int:
+        """Take the threads of all workers that were silent for longer, or that nobody knows."""
+        with self._lock:
+            self._check_open()
+            return self._claims.reclaim(timeout)
+
+    def claimed(self, worker: str) -> Sequence[ThreadKey]:
+        """The threads that this worker has."""
+        with self._lock:
+            self._check_open()
+            return self._claims.claimed(worker)
+
+    def due_in(self, lanes: Sequence[str]) -> float | None:
+        """In how many seconds a thread of these lanes is due."""
+        with self._lock:
+            self._check_open()
+            return self._claims.due_in(lanes)
+
+    def now(self) -> int:
+        """The time on the clock of the store."""
+        with self._lock:
+            self._check_open()
+            return self._claims.now()
+
+    def depths(self) -> Sequence[LaneDepth]:
+        """How much is in each lane, by lane and tenant."""
+        with self._lock:
+            self._check_open()
+            return self._claims.depths()
+
+    def overdue(self, age: float) -> Sequence[str]:
+        """The lanes that have a thread which has been due for longer than so many seconds."""
+        with self._lock:
+            self._check_open()
+            return self._claims.overdue(age)
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Let an input wait until its thread is free; the id of the run that it starts."""
+        key = record.key
+        with self._lock:
+            log = self._log(key)
+            if log is None or log.info is None or not log.info.lane:
+                refuse_no_lane(key)
+            if mark not in log.inputs:
+                log.inputs[mark] = WaitingInput(run_id=record.run_id, mark=mark, payload=payload)
+                line = next_is_due(log.info, log.info.lane)
+                head = log.entries[-1].seq if log.entries else 0
+                batch = Batch(key=key, head=head, runs=(record,), thread=line)
+                self._pending = dated(batch, self._claims.now())
+                self._write(self._pending, log)
+            return log.inputs[mark].run_id
+
+    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+        """The inputs that wait, in their order."""
+        with self._lock:
+            log = self._log(key)
+            return list(log.inputs.values())[: _count(limit)] if log else []
+
+    def limits(self) -> Sequence[Limit]:
+        """What claims must not exceed, by graph and tenant."""
+        with self._lock:
+            self._check_open()
+            return self._claims.limits()
+
+    def set_limit(self, limit: Limit) -> None:
+        """Set the limit of a graph and a tenant, or remove it if it limits nothing."""
+        with self._lock:
+            self._check_open()
+            self._claims.set_limit(limit)
 
     def close(self) -> None:
         """Forget everything; every later call raises ``Unavailable``."""
         with self._lock:
             self._closed = True
-            self._logs = {}
+            self._logs.clear()
             self._manifests = {}
 
     def _log(self, key: ThreadKey) -> _Log | None:
         self._check_open()
         return self._logs.get(key)
 
+    def before_fork(self) -> None:
+        """Wait until no call is in progress: the child finds its copy whole and its lock free."""
+        self._is_paused = self._lock.acquire(timeout=PATIENCE)
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Let calls begin again: the thread that held the lock is in parent and child."""
+        if self._is_paused:
+            self._is_paused = False
+            self._lock.release()
+
     def _check_open(self) -> None:
         if self._closed:
             raise Unavailable("the memory store was closed")
+        if self._pending is not None:
+            self._write(self._pending, self._logs.get(self._pending.key))
+
+
+def _with_next_input(batch: Batch, log: _Log | None) -> Batch:
+    """The batch, with a line that is due if it leaves the thread free for a waiting input."""
+    if log is None or log.info is None or batch.thread is None:
+        return batch
+    if not any(one.run_id != batch.dequeues for one in log.inputs.values()):
+        return batch
+    line = next_is_due(batch.thread, log.info.lane)
+    return msgspec.structs.replace(batch, thread=line)
+
+
+def _set_line(logs: dict[ThreadKey, _Log], line: ThreadInfo) -> None:
+    logs[line.key].info = line
 
 
 def _count(limit: int | None) -> int | None:
     return None if limit is None else max(0, limit)
 
 
-def _conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
-    return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
+def _bare(entry: Entry) -> Entry:
+    return msgspec.structs.replace(entry, payload=b"")
 
 
 def _own(run: RunRecord) -> RunRecord:
-    """The record with a dict of its own, so that no reader or writer changes what is kept."""
+    """The record with its own dict, so that no reader or writer changes the stored one."""
     return msgspec.structs.replace(run, metadata=dict(run.metadata))
-
-
-def _from_newest_snapshot(entries: list[Entry]) -> tuple[Entry, ...]:
-    """Drop what a snapshot repeats: pruning may have put one into the middle of a chain."""
-    first = len(entries) - 1
-    while first > 0 and entries[first].kind != SNAPSHOT:
-        first -= 1
-    return tuple(entries[first:])
-
-
-def _newest_first(log: _Log) -> list[RunRecord]:
-    return sorted(log.runs.values(), key=lambda run: (run.started_at, run.run_id), reverse=True)
-
-
-def _before_fork() -> None:
-    _forking.acquire()
-    _held[:] = [lock for lock in list(_locks) if lock.acquire(timeout=_PATIENCE)]
-
-
-def _after_fork() -> None:
-    """In the parent and in the child: who held the locks is in both."""
-    for lock in _held:
-        lock.release()
-    _held.clear()
-    _forking.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
-    )

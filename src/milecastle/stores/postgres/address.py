@@ -1,8 +1,8 @@
-"""Where a store is and how it is to be used: a PostgreSQL URL with options of ours.
+"""The address of a store: a PostgreSQL URL with our own options.
 
-``postgresql://user@host/db?schema=milecastle&prepare=off``. Whatever is not ours is PostgreSQL's:
-several hosts, TLS, timeouts. Unless the URL says otherwise, connections go to a server that takes
-writes, and notice a server that is gone.
+``postgresql://user@host/db?schema=milecastle&prepare=off``. All other options are PostgreSQL's:
+several hosts, TLS, timeouts. Unless the URL says otherwise, connections go to a server that accepts
+writes, and detect a dead server.
 
 No error repeats a URL or a part of one: where it is malformed, any part may be the password.
 """
@@ -18,12 +18,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from milecastle.errors import InvalidRequest
 
-__all__ = ["Address", "parse"]
-
 _LONGEST_NAME = 63
 _TOLD = ("host", "port", "user", "dbname")
 _FORM = (
-    "write postgresql://user:password@host:port/database?option=value, and within a part of it "
+    "write postgresql://user:password@host:port/database?option=value, and escape "
     "% as %25, @ as %40, : as %3A, / as %2F, ? as %3F, [ as %5B"
 )
 _DEFAULTS: dict[str, Any] = {
@@ -38,14 +36,15 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed URL. ``connect`` is what psycopg connects with.
 
     ``schema``: where the tables are. ``prepare``: whether statements are prepared on the server;
-    off for a pooler that cannot follow them. ``rls``: whether row-level security parts tenants.
-    ``migrate``: whether opening brings the schema up to date. ``min_size`` and ``max_size``: how
-    many connections are kept. ``timeout``: how many seconds a call waits for a server to be back.
-    ``synchronous_commit``: ``off`` accepts a server that loses commits when it crashes.
+    off for a pooler without support for them. ``rls``: whether row-level security isolates tenants.
+    ``migrate``: whether opening migrates the schema. ``min_size`` and ``max_size``: the number of
+    connections; ``ctx.transaction`` needs two. ``timeout``: how many seconds a call waits for a
+    server to be back. ``synchronous_commit``: ``off`` accepts a server that loses commits when it
+    crashes.
     """
 
     connect: dict[str, Any]
@@ -59,15 +58,15 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     synchronous_commit: bool = True
 
     def masked(self, said: str) -> str:
-        """What libpq said, without what it may quote of the URL beyond the names of places."""
+        """The message of libpq, without what it may quote of the URL except host names."""
         for name, value in self.connect.items():
             if isinstance(value, str) and name not in _TOLD:
                 said = said.replace(f'"{value}"', '"..."').replace(repr(value), "'...'")
         return said
 
 
-def parse(url: str) -> Address:
-    """Take a URL apart; ``InvalidRequest`` says what is wrong with it."""
+def parse(url: str) -> ServerAddress:
+    """Parse a URL; raises ``InvalidRequest`` if it is malformed."""
     start, _, query = url.partition("?")
     options: dict[str, str] = {}
     rest: list[tuple[str, str]] = []
@@ -79,18 +78,18 @@ def parse(url: str) -> Address:
     given = _given(start, rest)
     if given is None:
         raise InvalidRequest(
-            "this is not a PostgreSQL URL, or it has an option that neither PostgreSQL nor "
-            f"milecastle ({', '.join(_READERS)}) knows: {_FORM}"
+            "this is not a PostgreSQL URL, or it has an option unknown to PostgreSQL and "
+            f"milecastle ({', '.join(_READERS)}): {_FORM}"
         )
     read = {name: _READERS[name](name, value) for name, value in options.items()}
-    address = Address(connect={**_DEFAULTS, **given}, **read)
+    address = ServerAddress(connect={**_DEFAULTS, **given}, **read)
     if not 1 <= address.min_size <= address.max_size:
         raise InvalidRequest("min_size must be at least 1 and at most max_size")
     return address
 
 
 def _given(start: str, options: list[tuple[str, str]]) -> dict[str, Any] | None:
-    """What libpq makes of a URL; ``None`` if that is nothing, or hardly what was meant."""
+    """What libpq parses from a URL; ``None`` if that fails, or is clearly not intended."""
     authority, _, path = start.partition("://")[2].partition("/")
     if "\0" in start or "@" in path or authority.count("@") > 1:
         return None

@@ -1,8 +1,8 @@
 """Columns as PostgreSQL's arrays, in its binary form.
 
-A group of batches is written by columns. psycopg would look at each value to find out what it is;
-here that is known, and the work is done by iterators of the standard library. In many columns all
-values are the same: these are packed once.
+A group of batches is written by columns. psycopg would inspect the type of each value; here it is
+known, and the work is done by iterators of the standard library. In many columns all values are the
+same: these are packed once.
 """
 
 from __future__ import annotations
@@ -10,29 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from struct import Struct
-
-__all__ = [
-    "BOOL",
-    "BOOLS",
-    "BYTEA",
-    "BYTEAS",
-    "INT2",
-    "INT2S",
-    "INT4",
-    "INT4S",
-    "INT8",
-    "INT8S",
-    "JSONB",
-    "TEXT",
-    "TEXTS",
-    "bools",
-    "byteas",
-    "fixed",
-    "int2s",
-    "int4s",
-    "int8s",
-    "texts",
-]
 
 BOOL, BYTEA, INT8, INT2, INT4, TEXT, JSONB = 16, 17, 20, 21, 23, 25, 3802
 BOOLS, BYTEAS, INT8S, INT2S, INT4S, TEXTS = 1000, 1001, 1016, 1005, 1007, 1009

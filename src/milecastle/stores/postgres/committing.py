@@ -1,14 +1,18 @@
-"""Committing batches, one or many, and finding out what became of them.
+"""Committing batches, one or many, and determining their outcome.
 
 Rules:
 
 - A step is one INSERT and one round trip; so is any other batch. The primary key is the fence.
 - A group is one transaction and one round trip. It goes in waves: in each, a thread has one batch;
   all steps of a wave are one statement, and so are all other batches.
-- The head is looked at by the statement that writes, so a gap is refused; and whoever took the
-  place meanwhile is found by the key.
-- If two groups meet so that one has to be undone, or the answer is lost, each batch of it is
-  looked for, and sent alone if it is not there.
+- The writing statement reads the head, so a gap is refused; and a concurrent writer is detected by
+  the primary key.
+- If two groups collide so that one has to be undone, or the answer is lost, each batch of it is
+  looked up, and sent alone if it is missing.
+- A server that ends while it commits has, more often than not, committed. So nothing is guessed
+  about a commit without an answer: the entry with the writer's own id is there, or it is not. If it
+  is not, the batch is sent again. The first one may still arrive; the key lets only one of them in,
+  and it does not matter which.
 """
 
 from __future__ import annotations
@@ -22,29 +26,49 @@ import msgspec
 from psycopg.pq.abc import PGresult
 
 from milecastle.errors import Conflict, StoreError, Unavailable
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import ThreadKey, require_key
+from milecastle.ports.fencing import conflict
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import writing
 from milecastle.stores.postgres.direct import Write
-from milecastle.stores.postgres.ids import is_uuid
-from milecastle.stores.postgres.outcome import resolve
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements
 from milecastle.stores.postgres.translating import Lost, Taken
+from milecastle.stores.postgres.values import is_uuid
 
-__all__ = ["Commits", "conflict"]
+
+def resolve(
+    attempts: Iterable[None], *, is_there: Callable[[], bool], send: Callable[[], bool]
+) -> bool:
+    """Whether a batch of unknown outcome is written in the end; ``False`` if it was refused.
+
+    ``is_there`` reads whether it is written, ``send`` writes it and returns whether it was
+    accepted. Both may raise ``Lost``. ``Unavailable`` if nothing was learned while there were
+    attempts.
+    """
+    lost: Lost | None = None
+    for _ in attempts:
+        try:
+            return is_there() or send() or is_there()
+        except Lost as again:
+            lost = again
+    raise Unavailable(
+        "the connection to PostgreSQL was lost during a commit, and its outcome is not known "
+        f"yet: {lost}; read the thread before continuing"
+    ) from lost
+
 
 _HIGHEST = 2**31 - 1
 """The highest seq that a thread may have."""
 
 _REMEMBERED = 10_000
-"""Of how many threads the last entry is kept in mind."""
+"""The number of threads whose last entry is remembered."""
 
 _by_thread = attrgetter("key.thread")
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """Batches that one statement writes, and how its answer names those that were written."""
+    """Batches that one statement writes, and how its result identifies those that were written."""
 
     write: Write
     batches: Sequence[Batch]
@@ -52,7 +76,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class Commits:
-    """Writes to one schema. ``head`` reads a head, ``is_there`` whether a batch is kept."""
+    """Writes to one schema. ``head`` reads a head, ``is_there`` whether a batch is stored."""
 
     def __init__(
         self,
@@ -81,7 +105,7 @@ class Commits:
         self._remember(batch)
 
     def many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
-        """Append the batches in one transaction; what became of each."""
+        """Append the batches in one transaction; return the outcome of each."""
         refused: dict[int, StoreError] = {}
         sound: list[Batch] = []
         for place, batch in enumerate(batches):
@@ -126,12 +150,12 @@ class Commits:
         except Lost as lost:
             if made and has_results(made[0]):
                 return
-            raise Unavailable(f"PostgreSQL did not answer: {lost}; nothing was written") from lost
+            raise Unavailable(f"PostgreSQL did not respond: {lost}; nothing was written") from lost
         if not written:
             raise conflict(key, made[0].head + 1, self._head(key))
 
     def _remember(self, batch: Batch) -> None:
-        """Keep in mind what was written last, so that the next entry need not repeat it."""
+        """Remember what was written last, so that the next entry need not repeat it."""
         if not batch.entries:
             return
         entry = batch.entries[-1]
@@ -148,6 +172,7 @@ class Commits:
 
     def _check(self, batch: Batch) -> None:
         """Refuse entries that do not follow on the head."""
+        require_key(batch.key)
         head = batch.head
         wrong: int | None = None
         for place, entry in enumerate(batch.entries, 1):
@@ -171,14 +196,14 @@ class Commits:
             raise _too_large(error) from error
 
     def _send(self, write: Write, tenant: str) -> bool:
-        """Whether a batch was let in."""
+        """Whether a batch was accepted."""
         try:
             return bool(self._pool.write(*write, tenant).command_tuples)
         except Taken:
             return False
 
     def _resolve(self, batch: Batch, write: Write) -> bool:
-        """What became of a batch that got no answer."""
+        """The outcome of a batch without an answer."""
         return resolve(
             self._pool.attempts(),
             is_there=lambda: self._is_there(batch) and self._pool.settle(),
@@ -186,13 +211,13 @@ class Commits:
         )
 
     def _alone(self, batch: Batch) -> StoreError | None:
-        """What became of a batch whose group got no answer, or was undone."""
+        """The outcome of a batch whose group got no answer, or was undone."""
         if self._resolve(batch, self._write_of(batch)):
             return None
         return conflict(batch.key, batch.head + 1, self._head(batch.key))
 
     def _send_group(self, batches: Sequence[Batch]) -> dict[int, Batch]:
-        """Write batches in one transaction; those that were let in, by identity."""
+        """Write batches in one transaction; return the accepted ones, by identity."""
         try:
             parts = [(tenant, list(self._parts(own))) for tenant, own in self._waves(batches)]
         except (struct.error, OverflowError) as error:
@@ -212,9 +237,9 @@ class Commits:
         }
 
     def _waves(self, batches: Sequence[Batch]) -> Iterator[tuple[str, list[Batch]]]:
-        """Batches in turns, each thread once; with row-level security each tenant by itself.
+        """Batches in turns, each thread once; with row-level security each tenant separately.
 
-        Whoever writes groups takes threads in the same order, lest two wait for each other.
+        All groups take threads in the same order, so that no two wait for each other.
         """
         apart = self._pool.address.rls
         if not apart and len({batch.key for batch in batches}) == len(batches):
@@ -251,11 +276,6 @@ class Commits:
             yield _Part((self._sql.commit, writing.commit_values(others)), others, _numbered)
 
 
-def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
-    """The refusal of who wanted ``expected`` and met ``head``."""
-    return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
-
-
 def _named(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
     """Those whose tenant and thread ``append_many.sql`` returned."""
     if result.ntuples == len(batches):
@@ -280,4 +300,4 @@ def _counted(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:
 
 
 def _too_large(error: Exception) -> StoreError:
-    return StoreError(f"a number of this batch is larger than PostgreSQL can keep: {error}")
+    return StoreError(f"a number in this batch is too large for PostgreSQL: {error}")

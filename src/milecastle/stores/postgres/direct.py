@@ -1,13 +1,13 @@
-"""Writes that go to libpq as they are: known types, binary values, nothing to look up.
+"""Writes that go directly to libpq: known types, binary values, no lookups.
 
-psycopg's cursors find out the type of each value, which costs as much as a write does. Here a
+psycopg's cursors determine the type of each value, which costs as much as a write. Here a
 statement has its types with it. It is prepared on a connection when it is first used there, unless
 a pooler forbids that; then its text goes along each time. While it waits for the server, libpq does
 not look at signals: Ctrl-C takes effect when the answer is there, or the connection times out.
 
-Other threads go on meanwhile. For a single statement psycopg sees to that. It does not for the
-results of a pipeline: whoever asked for one too early would stop the process, and for ever if the
-server in turn waits for a transaction of another thread. So they are waited for here.
+Other threads continue meanwhile. For a single statement psycopg ensures that, but not for the
+results of a pipeline: a caller that asked for one too early would stop the process, and forever if
+the server in turn waits for a transaction of another thread. So they are waited for here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
-__all__ = ["Direct", "Lease", "Line", "Values", "Write"]
-
 Values = Sequence[bytes]
 """The parameters of a statement, each in PostgreSQL's binary form."""
 
@@ -35,7 +33,7 @@ _ROWS: Final = int(ExecStatus.TUPLES_OK)
 _SYNCED: Final = int(ExecStatus.PIPELINE_SYNC)
 _SKIPPED: Final = int(ExecStatus.PIPELINE_ABORTED)
 _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
-"""For one socket and one wait: the one that needs no file of its own, where there is one."""
+"""A selector for one socket: one that needs no file descriptor, if available."""
 
 
 class Direct(msgspec.Struct, frozen=True, eq=False):
@@ -58,7 +56,7 @@ class Direct(msgspec.Struct, frozen=True, eq=False):
 Write = tuple[Direct, Values]
 
 
-class Line(psycopg.Connection[tuple[Any, ...]]):
+class TrackedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that knows which statements were prepared on it."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -67,19 +65,29 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
 
 
 class Lease:
-    """A connection out of the pool, for one thread at a time."""
+    """A connection out of the pool, for one thread at a time.
 
-    __slots__ = ("_prepared", "_prepares", "connection", "pgconn", "uses")
+    If it is dropped before it is returned, because a signal interrupted its user, its connection is
+    added to ``lost``: no lock is taken, because this may happen at any moment.
+    """
 
-    def __init__(self, connection: Line, *, prepares: bool) -> None:
+    __slots__ = ("_prepared", "_prepares", "connection", "lost", "pgconn", "uses")
+
+    def __init__(self, connection: TrackedConnection, *, prepares: bool) -> None:
         self.connection = connection
         self.pgconn: PGconn = connection.pgconn
         self.uses = 0
         self._prepares = prepares
         self._prepared = connection.prepared
+        self.lost: list[TrackedConnection] | None = None
+
+    def __del__(self) -> None:
+        lost = getattr(self, "lost", None)
+        if lost is not None:
+            lost.append(self.connection)
 
     def write(self, statement: Direct, values: Values) -> PGresult:
-        """Run a statement in a transaction of its own, in one round trip."""
+        """Run a statement in its own transaction, in one round trip."""
         if self._prepares:
             if statement.name not in self._prepared:
                 self._prepare(statement)
@@ -123,7 +131,7 @@ class Lease:
             self.pgconn.send_query_params(statement.text, values, statement.types, formats, _BINARY)
 
     def _results(self) -> list[PGresult]:
-        """What the statements of a pipeline came to; those after one that failed are left out."""
+        """The results of the statements of a pipeline, up to the first that failed."""
         results: list[PGresult] = []
         ended = 0
         while ended < 2:  # two in a row without a result: the connection is gone

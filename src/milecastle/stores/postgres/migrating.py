@@ -1,15 +1,34 @@
-"""Numbered migrations, applied once each, by one process at a time."""
+"""Numbered migrations, applied once each, by one process at a time.
+
+``PostgresServer`` is for callers that must not open the store, which would migrate it.
+"""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import psycopg
 
 from milecastle.errors import FormatTooNew, StoreError, Unavailable
-from milecastle.stores.postgres.address import Address, parse
+from milecastle.ports.maintenance import Check, Pending
+from milecastle.stores.postgres.address import ServerAddress, parse
 from milecastle.stores.postgres.statements import compose, file_text, migrations
 from milecastle.stores.postgres.translating import translate
 
-__all__ = ["LATEST", "check_server", "connect", "migrate", "script", "update", "version_of"]
+__all__ = [
+    "LATEST",
+    "PostgresServer",
+    "check_server",
+    "connect",
+    "migrate",
+    "script",
+    "update",
+    "version_of",
+]
+
+_SECONDS_APART = 5.0
 
 LATEST = migrations()[-1][0]
 """The version that this library reads and writes."""
@@ -18,16 +37,72 @@ Connection = psycopg.Connection
 
 
 def migrate(url: str, *, print_only: bool = False) -> str:
-    """Bring the schema of a URL up to date and return the SQL that did; "" if nothing was missing.
+    """Migrate the schema of a URL and return the SQL; "" if nothing was missing.
 
-    With ``print_only`` nothing is changed: the SQL is for somebody else to run.
+    With ``print_only`` nothing is changed: run the SQL yourself.
     """
-    address = parse(url)
-    with connect(address) as connection:
-        if print_only:
-            version = version_of(connection, address.schema)
-            return script(address.schema, above=version) if version < LATEST else ""
-        return update(connection, address.schema)
+    server = PostgresServer(url)
+    return server.pending_migrations().sql if print_only else server.migrate()
+
+
+class PostgresServer:
+    """The server and the schema of a URL: a store that need not be open."""
+
+    def __init__(self, url: str) -> None:
+        self._address = parse(url)
+
+    def pending_migrations(self) -> Pending:
+        """The version of the schema, and the SQL that is missing."""
+        schema = self._address.schema
+        with connect(self._address) as connection:
+            version = version_of(connection, schema)
+        sql = script(schema, above=version) if version < LATEST else ""
+        return Pending(version=version, latest=LATEST, sql=sql)
+
+    def migrate(self) -> str:
+        """Apply the missing migrations; return their SQL."""
+        with connect(self._address) as connection:
+            return update(connection, self._address.schema)
+
+    def examine(self) -> tuple[Check, ...]:
+        """The server's version and clock, and whether this role may use the tables."""
+        address = self._address
+        with connect(address) as connection:
+            check_server(connection, address)
+            before = time.time()
+            now = connection.execute(file_text("clock").encode()).fetchone()
+            middle = (before + time.time()) / 2
+            closed = connection.execute(
+                file_text("closed_tables").encode(), {"name": address.schema}
+            ).fetchone()
+            release = connection.info.parameter_status("server_version")
+        return (
+            _permissions(address.schema, int(closed[0]) if closed else 0),
+            Check("disk", "ok", "it is on the server: monitor it there"),
+            Check("store", "ok", f"PostgreSQL {release}"),
+            _clock(abs(float(now[0]) - middle) if now else 0.0),
+        )
+
+
+def _clock(apart: float) -> Check:
+    found = f"the clocks of the server and this machine differ by {apart:.1f} s"
+    if apart < _SECONDS_APART:
+        return Check("clock", "ok", found)
+    return Check(
+        "clock",
+        "warning",
+        found,
+        "synchronize both with a time server: ages are computed from them",
+    )
+
+
+def _permissions(schema: str, closed: int) -> Check:
+    if not closed:
+        return Check("permissions", "ok", f"this role may use schema {schema}")
+    advice = "GRANT SELECT, INSERT, UPDATE, DELETE on them, or open the store as their owner"
+    return Check(
+        "permissions", "failed", f"{closed} tables are not accessible to this role", advice
+    )
 
 
 def script(schema: str, *, above: int = 0) -> str:
@@ -37,15 +112,12 @@ def script(schema: str, *, above: int = 0) -> str:
 
 def update(connection: Connection, schema: str) -> str:
     """Apply what is missing, in one transaction under a lock; what was applied."""
-    try:
-        with connection.transaction():
-            connection.execute(compose(file_text("begin_migrating"), schema=schema))
-            version = version_of(connection, schema)
-            if version == LATEST:
-                return ""
-            connection.execute(_steps(schema, version).encode())
-    except psycopg.Error as error:
-        raise translate(error) from error
+    with connection.transaction():
+        connection.execute(compose(file_text("begin_migrating"), schema=schema))
+        version = version_of(connection, schema)
+        if version == LATEST:
+            return ""
+        connection.execute(_steps(schema, version).encode())
     return script(schema, above=version)
 
 
@@ -61,8 +133,8 @@ def version_of(connection: Connection, schema: str) -> int:
     return version
 
 
-def check_server(connection: Connection, address: Address) -> None:
-    """Refuse a server that cannot keep what is written."""
+def check_server(connection: Connection, address: ServerAddress) -> None:
+    """Refuse a server that would not store commits durably."""
     found = connection.execute(file_text("server").encode(), {"name": address.schema}).fetchone()
     encoding, synchronous, fsync, _ = found or ("", "", "", False)
     if encoding != "UTF8":
@@ -78,13 +150,22 @@ def check_server(connection: Connection, address: Address) -> None:
             )
 
 
-def connect(address: Address) -> Connection:
-    """One connection outside the pool, to look at the server and to migrate."""
+@contextmanager
+def connect(address: ServerAddress) -> Generator[Connection, None, None]:
+    """One connection outside the pool, to inspect the server and to migrate."""
+    try:
+        with _connection(address) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise translate(error) from error
+
+
+def _connection(address: ServerAddress) -> Connection:
     try:
         return psycopg.connect(**address.connect, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         said = address.masked(str(error)).partition("\n")[0]
-    # Raised out here, it does not carry along the driver's error, which may quote the URL.
+    # Raised here, it does not include the driver's error, which may quote the URL.
     raise Unavailable(f"PostgreSQL could not be reached: {said}")
 
 

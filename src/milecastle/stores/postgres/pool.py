@@ -2,14 +2,18 @@
 
 Rules:
 
-- A connection is lent in autocommit and comes back without any state: what one transaction needs
-  is said within it, in the same round trip. So a pooler may stand between.
-- A call that got no answer raises ``Lost``; who called knows what to do about it.
-- What a signal interrupted, nobody knows how far it came: its connection is closed.
-- A process that was forked opens connections of its own, once, whichever thread comes first.
+- A connection is lent in autocommit and comes back without any state: what a transaction needs is
+  set within it, in the same round trip. So a pooler may be in between.
+- A call without an answer raises ``Lost``; the caller decides what to do.
+- After a call was interrupted by a signal, its progress is unknown: its connection is closed. If it
+  was interrupted while it borrowed or returned the connection, that is dropped, and replaced when
+  the next one is needed.
+- Transactions that call a user's function never have all connections: the function may use the
+  store, and so may the run that it belongs to. If ``max_size`` is 1, a second one is opened.
+- A forked process opens its own connections, once, in whichever thread comes first.
 
 ``psycopg_pool`` opens connections, with backoff, and replaces broken ones. What it has handed out
-stays here on a stack between two calls: lending from that costs next to nothing.
+stays here on a stack between two calls: lending from that costs almost nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +23,8 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from threading import Condition, Lock
+from threading import BoundedSemaphore, Condition, Lock
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -29,49 +32,58 @@ from psycopg.pq.abc import PGresult
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from milecastle.errors import Unavailable
-from milecastle.stores.postgres.address import Address
+from milecastle.model.forking import watch_forks
+from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import TEXT
-from milecastle.stores.postgres.direct import Direct, Lease, Line, Values, Write
+from milecastle.stores.postgres.direct import Direct, Lease, TrackedConnection, Values, Write
 from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.translating import judge
 
-__all__ = ["Pool"]
-
 Statement = tuple[bytes, Parameters]
+Query = Callable[[bytes, Parameters], list[Row]]
 T = TypeVar("T")
 
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 2.0
+_LOOKS = 0.5
+"""How often a waiting thread looks for connections whose users were interrupted, in seconds."""
 _USES = 10_000
 """After so many calls a connection goes back to the pool, which ends those that are too old."""
 _IDLE = int(TransactionStatus.IDLE)
 _SETTLE = b"SELECT pg_logical_emit_message(true, 'milecastle', '')"
-"""A commit that changes nothing: it waits for whatever a commit has to wait for."""
+"""A commit that changes nothing: it waits for everything that a commit waits for."""
 _SET_TENANT = b"SELECT set_config('milecastle.tenant', %(tenant)s, true)"
 _NAME_TENANT = Direct.of("tenant", b"SELECT set_config('milecastle.tenant', $1, true)", [TEXT])
 
-_pools: WeakSet[Pool] = WeakSet()
-_left_behind: list[tuple[ConnectionPool[Line], list[Lease]]] = []
-"""Connections of a parent process. Letting go of one would end what is not ours."""
+_left_behind: list[
+    tuple[ConnectionPool[TrackedConnection], list[Lease], list[TrackedConnection]]
+] = []
+"""Connections of a parent process. Closing one would break the parent's session."""
 
 
 class Pool:
     """Runs statements. Thread-safe. ``idle`` are the connections at hand."""
 
-    def __init__(self, address: Address) -> None:
+    _count: int
+
+    def __init__(self, address: ServerAddress) -> None:
         self.address = address
         self._rls = address.rls
         self._closed = False
-        self.renew_lock()
-        self._open()
-        _pools.add(self)
-
-    def renew_lock(self) -> None:
-        """In a forked child: who held the lock of opening and closing may be gone."""
         self._lock = Lock()
+        self._open()
+        watch_forks(self)
+
+    def before_fork(self) -> None:
+        """Nothing has to wait."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """In a child, the thread that held the lock of opening and closing may be gone."""
+        if in_child:
+            self._lock = Lock()
 
     def run(self, query: bytes, parameters: Parameters, tenant: str) -> list[Row]:
-        """Run one statement in a transaction of its own, in one round trip; its rows."""
+        """Run one statement in its own transaction, in one round trip; return its rows."""
         if self._rls:
             return self.run_together([(query, parameters)], tenant)[0]
         return self._lend(
@@ -96,7 +108,7 @@ class Pool:
         return self._lend(work)
 
     def write(self, statement: Direct, values: Values, tenant: str) -> PGresult:
-        """Write with one statement, in a transaction of its own and one round trip."""
+        """Write with one statement, in its own transaction and one round trip."""
         if self._rls:
             return self.write_together([(tenant, [(statement, values)])])[0]
         lease = self.take()
@@ -125,7 +137,7 @@ class Pool:
     def write_within(self, work: Callable[[Any], Write], tenant: str) -> PGresult:
         """Call ``work`` in a transaction, and write what it returns before the commit.
 
-        If the write finds its place taken, or was let in nowhere, everything is undone.
+        If the write conflicts or is not accepted, everything is undone.
         """
         foreign: list[BaseException] = []
 
@@ -144,17 +156,35 @@ class Pool:
                     raise psycopg.Rollback
             return result
 
+        if not self._transactions.acquire(timeout=self.address.timeout):
+            raise self._no_connection()
         try:
+            if self.address.max_size < 2:
+                self._most = 2
+                self._pool.resize(self.address.min_size, 2)
             return self._lend(within, foreign)
         except BaseException:
             if foreign:
                 raise foreign[0] from None
             raise
+        finally:
+            self._transactions.release()
+
+    def transact(self, work: Callable[[Query], T]) -> T:
+        """Call ``work`` in a transaction, with what runs a statement in it."""
+
+        def within(lease: Lease) -> T:
+            execute = lease.connection.execute
+            with lease.connection.transaction():
+                return work(lambda query, given: execute(query, given, binary=True).fetchall())
+
+        return self._lend(within)
 
     def settle(self) -> bool:
-        """Return, with ``True``, when all that can be read now is as safe as commits are.
+        """Return, with ``True``, when everything readable now is as durable as a commit.
 
-        What was ended while it waited for a replica can be read before the replica has it.
+        A commit that was interrupted while it waited for a replica can be read before the replica
+        has it.
         """
         self.run(_SETTLE, {}, "")
         return True
@@ -189,10 +219,15 @@ class Pool:
         """Hand over all that is idle to be closed; others may take or give back meanwhile."""
         with suppress(IndexError):
             while True:
-                self._pool.putconn(self.idle.pop().connection)
+                lease = self.idle.pop()
+                lease.lost = None
+                self._pool.putconn(lease.connection)
+        with suppress(IndexError):
+            while True:
+                self._pool.putconn(self._lost.pop())
 
     def _lend(self, work: Callable[[Lease], T], foreign: Sequence[BaseException] = ()) -> T:
-        """Lend a connection for ``work``; errors in ``foreign`` do it no harm."""
+        """Lend a connection for ``work``; errors in ``foreign`` do not affect it."""
         lease = self.take()
         try:
             return work(lease)
@@ -217,45 +252,73 @@ class Pool:
             return self._wait_for_lease()
 
     def _wait_for_lease(self) -> Lease:
-        """A connection that was given back, or a new one as long as there may be more."""
+        """A returned connection, or a new one while the limit allows."""
         until = time.monotonic() + self.address.timeout
-        with self._freed:
-            self._waiting += 1
-            try:
-                while True:
-                    self.check_open()
-                    with suppress(IndexError):
-                        return self.idle.pop()
-                    if self._count < self.address.max_size:
-                        self._count += 1
-                        break
-                    if not self._freed.wait(until - time.monotonic()):
-                        raise self._no_connection()
-            finally:
-                self._waiting -= 1
-        return self._new_lease()
+        counted = False
+        try:
+            with self._freed:
+                self._waiting += 1
+                try:
+                    while True:
+                        self.check_open()
+                        self._replace_lost()
+                        with suppress(IndexError):
+                            return self.idle.pop()
+                        if self._count < self._most:
+                            self._count, counted = self._count + 1, True
+                            break
+                        left = until - time.monotonic()
+                        if not self._freed.wait(min(left, _LOOKS)) and left <= 0:
+                            raise self._no_connection()
+                finally:
+                    self._waiting -= 1
+            lease, counted = self._new_lease(), False
+            return lease
+        finally:
+            if counted:
+                self._forget_one()
+
+    def _replace_lost(self) -> None:
+        """Close connections whose users were interrupted, and hand them over to be replaced."""
+        put: Callable[[TrackedConnection], object] = self._pool.putconn
+        while self._lost:
+            connection = self._lost[0]
+            connection.close()
+            _, self._count, self._lost[:1] = put(connection), self._count - 1, []
 
     def _new_lease(self) -> Lease:
+        connection: TrackedConnection | None = None
+        lease: Lease | None = None
         try:
-            return Lease(self._pool.getconn(), prepares=self.address.prepare)
+            connection = self._pool.getconn()
+            lease = Lease(connection, prepares=self.address.prepare)
+            lease.lost = self._lost
         except BaseException as error:
-            self._forget_one()
+            if connection is not None:
+                connection.close()
+                self._pool.putconn(connection)
+            if lease is not None:
+                lease.lost = None
             if isinstance(error, PoolClosed):
                 raise Unavailable("the PostgreSQL store was closed") from None
             if isinstance(error, PoolTimeout):
                 raise self._no_connection() from None
             raise
+        return lease
 
     def give_back(self, lease: Lease) -> None:
-        """Return what was borrowed. What is not fit to be lent again goes back to be replaced."""
+        """Return what was borrowed. A connection that cannot be reused goes back to be replaced."""
         lease.uses += 1
         is_idle = lease.pgconn.transaction_status == _IDLE
         is_piping = lease.pgconn.pipeline_status  # an empty pipeline is idle, too
         if not is_idle or is_piping or lease.uses > _USES:
             if is_piping:
                 lease.connection.close()
-            self._pool.putconn(lease.connection)
-            self._forget_one()
+            put: Callable[[TrackedConnection], object] = self._pool.putconn
+            with self._freed:
+                # One line: no signal is handled in between.
+                _, lease.lost, self._count = put(lease.connection), None, self._count - 1
+                self._freed.notify()
             return
         self.idle.append(lease)
         if self._closed:  # who closed may have looked before
@@ -271,8 +334,8 @@ class Pool:
 
     def _no_connection(self) -> Unavailable:
         return Unavailable(
-            f"PostgreSQL gave no connection within {self.address.timeout:g} s; "
-            "the server is down, or max_size is too small for the work"
+            f"no PostgreSQL connection became available within {self.address.timeout:g} s; "
+            "the server is down, or max_size is too small for the load"
         )
 
     def _open(self) -> None:
@@ -285,29 +348,23 @@ class Pool:
         self._freed = Condition()
         self._waiting = 0
         self._count = 0
+        self._most = address.max_size
+        self._transactions: BoundedSemaphore = BoundedSemaphore(max(1, address.max_size - 1))
         self.idle: list[Lease] = []
-        self._pool: ConnectionPool[Line] = ConnectionPool(
-            connection_class=Line,
+        self._lost: list[TrackedConnection] = []
+        self._pool: ConnectionPool[TrackedConnection] = ConnectionPool(
+            connection_class=TrackedConnection,
             kwargs=settings,
             min_size=address.min_size,
             max_size=address.max_size,
             timeout=address.timeout,
             open=True,
         )
-        self._process = os.getpid()  # last: whoever sees it takes what is above for its own
+        self._process = os.getpid()  # last: a reader of this relies on what is set above
 
     def _leave_behind(self) -> None:
         with self._lock:
             self.check_open()
             if os.getpid() != self._process:
-                _left_behind.append((self._pool, self.idle))
+                _left_behind.append((self._pool, self.idle, self._lost))
                 self._open()
-
-
-def _renew_locks() -> None:
-    for pool in list(_pools):
-        pool.renew_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)

@@ -14,36 +14,29 @@ import msgspec
 from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import Entry, Kind, Source, TaskResult
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import Mode, RunRecord, RunStatus, ThreadInfo
-from milecastle.stores.postgres.ids import NO_ID, id_from, origin_from
-from milecastle.stores.postgres.sources import SOURCES
-from milecastle.stores.postgres.text import names_from, unescape
-
-__all__ = [
-    "ORIGIN",
-    "RESULT",
-    "Parameters",
-    "Row",
-    "entries_from",
-    "info_from",
-    "key_parameters",
-    "result_from",
-    "rewritten_parameters",
-    "run_from",
-]
+from milecastle.model.run import Mode, Owner, RunRecord, RunStatus, ThreadInfo
+from milecastle.stores.postgres.values import (
+    NO_ID,
+    SOURCES,
+    id_from,
+    names_from,
+    origin_from,
+    unescape,
+)
 
 Parameters = dict[str, Any]
 Row = tuple[Any, ...]
 
 RESULT = -1
 ORIGIN = -2
-"""The kinds that statements give to rows that are no entries."""
+"""The kinds of rows in results that are not entries."""
 
 _KINDS = frozenset(get_args(Kind))
 _SOURCES: dict[int, Source] = {code: source for source, code in SOURCES.items()}
 _MODES = frozenset(get_args(Mode))
 _STATUSES = frozenset(get_args(RunStatus))
 _METADATA = msgspec.json.Decoder(dict[str, str])
+_OWNER = msgspec.json.Decoder(Owner)
 
 
 def key_parameters(key: ThreadKey, **more: Any) -> Parameters:
@@ -98,7 +91,7 @@ def result_from(row: Row) -> TaskResult:
 
 
 def run_from(key: ThreadKey, row: Row) -> RunRecord:
-    """A record as it was committed, with a dict of its own."""
+    """A record as it was committed, with its own dict."""
     if None in (*row[:6], row[7], *row[9:11]):
         raise _damaged("runs")
     try:
@@ -119,6 +112,21 @@ def run_from(key: ThreadKey, row: Row) -> RunRecord:
         input_digest=unescape(row[9]),
         metadata={unescape(name): unescape(value) for name, value in metadata.items()},
         wake_at=row[11],
+        owner=None if row[12] is None else owner_from(row[12], "runs.owner"),
+    )
+
+
+def owner_from(text: str, place: str) -> Owner:
+    """A process out of its JSON."""
+    try:
+        owner = _OWNER.decode(text)
+    except msgspec.DecodeError:
+        raise _damaged(place) from None
+    return Owner(
+        host=unescape(owner.host),
+        boot_id=unescape(owner.boot_id),
+        pid=owner.pid,
+        started=unescape(owner.started),
     )
 
 
@@ -131,6 +139,12 @@ def info_from(tenant: str, row: Row) -> ThreadInfo:
         graph=unescape(row[3]),
         started_at=row[4],
         ended_at=row[5],
+        wake_at=row[6],
+        questions=row[7],
+        lane=unescape(row[8]),
+        due_at=row[9],
+        worker=unescape(row[10]),
+        priority=-row[11],
     )
 
 
@@ -141,4 +155,4 @@ def _known(value: Any, known: frozenset[Any], place: str) -> Any:
 
 
 def _damaged(place: str) -> Corrupted:
-    return Corrupted("a value that was never written", place=place)
+    return Corrupted("a value that milecastle never writes", place=place)

@@ -1,24 +1,19 @@
-"""Row-level security: the database itself keeps tenants apart.
+"""Row-level security: the database itself isolates tenants.
 
 It is done by the owner once (``secure``), and used by another role, which is neither the owner nor
-exempt. Each transaction names its tenant; the name ends with the transaction, so that a connection
-that goes from tenant to tenant carries nothing along. A store that asks for it does not open
-unless every part of it is in place.
+exempt. Each transaction sets its tenant; the setting ends with the transaction, so that a
+connection shared by tenants carries nothing over. A store with ``rls=on`` does not open unless
+every part is in place.
 """
 
 from __future__ import annotations
-
-import psycopg
 
 from milecastle.errors import StoreError
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.migrating import Connection, connect
 from milecastle.stores.postgres.statements import compose, file_text
-from milecastle.stores.postgres.translating import translate
 
-__all__ = ["check_protection", "secure"]
-
-_WHAT_TO_DO = "open the store as another role, or revoke that one from it"
+_WHAT_TO_DO = "use another role, or revoke that one"
 
 
 def secure(url: str, *, role: str) -> None:
@@ -27,16 +22,12 @@ def secure(url: str, *, role: str) -> None:
     Run it as the owner, after every migration. It may be run again.
     """
     address = parse(url)
-    with connect(address) as connection:
-        try:
-            with connection.transaction():
-                connection.execute(compose(file_text("secure"), schema=address.schema, role=role))
-        except psycopg.Error as error:
-            raise translate(error) from error
+    with connect(address) as connection, connection.transaction():
+        connection.execute(compose(file_text("secure"), schema=address.schema, role=role))
 
 
 def check_protection(connection: Connection, schema: str, *, wanted: bool) -> None:
-    """Refuse a role that row-level security does not hold, or that it holds unawares."""
+    """Refuse a role that bypasses row-level security, or is subject to it without ``rls``."""
     with connection.transaction():
         connection.execute(file_text("plain_names").encode())
         tables = connection.execute(file_text("protection").encode(), {"name": schema}).fetchall()
@@ -53,17 +44,18 @@ def _check_table(table: str, exempt: str | None, owner: str | None, *, complete:
     """``exempt`` and ``owner`` are roles that this session is, or may become."""
     if exempt is not None:
         raise StoreError(
-            f"role '{exempt}' bypasses row-level security (superuser or BYPASSRLS), and who opens "
-            f"this store is that role or may become it: {_WHAT_TO_DO}"
+            f"role '{exempt}' bypasses row-level security (superuser or BYPASSRLS), and this "
+            f"store's user is or can become that role: {_WHAT_TO_DO}"
         )
     if owner is not None:
         raise StoreError(
-            f"role '{owner}' owns table '{table}' and could turn row-level security off, and who "
-            f"opens this store is that role or may become it: {_WHAT_TO_DO}"
+            f"role '{owner}' owns table '{table}' and could turn row-level security off, and this "
+            f"store's user is or can become that role: {_WHAT_TO_DO}"
         )
     if not complete:
         raise StoreError(
-            f"row-level security is not complete on table '{table}', or has policies that are not "
-            "milecastle's: run milecastle.stores.postgres.secure(url, role=...) as the owner, and "
+            f"row-level security is incomplete on table '{table}', or has policies that are not "
+            "from milecastle: run milecastle.stores.postgres.secure(url, role=...) as the owner, "
+            "and "
             "drop all policies but 'tenants'"
         )

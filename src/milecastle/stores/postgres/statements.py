@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 
 from psycopg import sql
 
 from milecastle.stores.postgres import writing
 from milecastle.stores.postgres.direct import Direct
-
-__all__ = ["Statements", "compose", "file_text", "migrations"]
 
 _HERE = Path(__file__).parent
 
@@ -20,20 +18,14 @@ class Statements:
     """The statements for one schema, as bytes that psycopg sends."""
 
     def __init__(self, schema: str) -> None:
-        doubled = schema.replace("%", "%%")  # psycopg takes a single one for a parameter
-
-        def load(name: str) -> bytes:
-            return compose(file_text(name), schema=doubled)
-
-        def direct(name: str, types: Sequence[int]) -> Direct:
-            return Direct.of(name, compose(file_text(name), schema=schema), types)
-
+        load, direct = partial(_load, schema), partial(_direct, schema)
         self.append = direct("append", writing.APPEND)
         self.append_many = direct("append_many", writing.APPEND_MANY)
         self.commit = direct("commit", writing.COMMIT)
         self.keep_results = direct("keep_results", writing.KEEP_RESULTS)
         self.head = load("head")
         self.read = load("read")
+        self.results = load("results")
         self.entry_at = load("entry_at")
         self.locate = load("locate")
         self.locate_anywhere = load("locate_anywhere")
@@ -43,14 +35,55 @@ class Statements:
         self.run = load("run")
         self.failure = load("failure")
         self.manifest = load("manifest")
+        self.thread = load("thread")
         self.threads = load("threads")
         self.threads_by_status = load("threads_by_status")
+        self.recent_threads = load("recent_threads")
+        self.recent_threads_by_status = load("recent_threads_by_status")
+        self.waking_threads = load("waking_threads")
+        self.recent_runs = load("recent_runs")
+        self.recent_runs_by_status = load("recent_runs_by_status")
         self.bury = load("bury")
         self.sweep_records = load("sweep_records")
         self.sweep_entries = load("sweep_entries")
         self.sweep_results = load("sweep_results")
         self.prune = load("prune")
         self.prune_on = load("prune_on")
+        self.beat = load("beat")
+        self.forget = load("forget")
+        self.workers = load("workers")
+        self.look = load("look")
+        self.take = load("take")
+        self.claim_keys = load("claim_keys")
+        self.claimed = load("claimed")
+        self.give_back = load("give_back")
+        self.take_from = load("take_from")
+        self.reclaim = load("reclaim")
+        self.due_in = load("due_in")
+        self.clock = load("clock")
+        self.depths = load("depths")
+        self.overdue = load("overdue")
+        self.enqueue = load("enqueue")
+        self.inputs = load("inputs")
+        self._load_limits(load)
+
+    def _load_limits(self, load: Callable[[str], bytes]) -> None:
+        self.limits = load("limits")
+        self.put_limit = load("put_limit")
+        self.drop_limit = load("drop_limit")
+        self.lock_limits = load("lock_limits")
+        self.charge_limit = load("charge_limit")
+        self.running = load("running")
+        self.unclaim = load("unclaim")
+
+
+def _load(schema: str, name: str) -> bytes:
+    doubled = schema.replace("%", "%%")  # psycopg treats a single one as a parameter
+    return compose(file_text(name), schema=doubled)
+
+
+def _direct(schema: str, name: str, types: Sequence[int]) -> Direct:
+    return Direct.of(name, compose(file_text(name), schema=schema), types)
 
 
 def compose(text: str, **identifiers: str) -> bytes:

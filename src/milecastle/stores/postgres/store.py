@@ -3,53 +3,88 @@
 Rules:
 
 - A commit is one round trip, and so is a group of them: see committing.py.
-- Nothing is kept in a session: a transaction-mode pooler may stand between.
-- Reads are tried again when the server was lost; a commit of unknown outcome is resolved.
+- No session state is used: a transaction-mode pooler may be in between.
+- Reads are retried when the server was lost; a commit of unknown outcome is resolved.
 - A deletion is a tombstone in the log, and then small batches. A seq in the table is never used
-  twice, so that no late writer meets a thread that was begun anew.
-- A run's ``started_at`` never changes: the thread index keeps the newest run by it.
+  twice, so that no late writer meets a thread that was created again.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from milecastle.errors import InvalidRequest, StoreError, Unavailable
-from milecastle.model.checkpoint import SNAPSHOT, Entry
-from milecastle.model.failure import Failure
-from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
+from milecastle.model.checkpoint import Entry, TaskResult
+from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.model.printable import printable, quoted
+from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.claims import LaneDepth, Listening, WaitingInput, WorkerInfo, is_due
+from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot
+from milecastle.ports.limits import Limit
+from milecastle.ports.maintenance import (
+    Finding,
+    Inspected,
+    Repaired,
+    finding_of,
+    inspect_listed,
+    inspect_pages,
+)
+from milecastle.ports.pages import Page, place_after
 from milecastle.ports.store import Batch, Chain
 from milecastle.stores.postgres import rows
-from milecastle.stores.postgres.address import Address, parse
-from milecastle.stores.postgres.committing import Commits, conflict
-from milecastle.stores.postgres.failures import failure_from
-from milecastle.stores.postgres.ids import id_to, time_of
-from milecastle.stores.postgres.migrating import LATEST, check_server, connect, update, version_of
+from milecastle.stores.postgres.address import ServerAddress
+from milecastle.stores.postgres.bell import DueBell, Listener
+from milecastle.stores.postgres.claiming import Claims
+from milecastle.stores.postgres.committing import Commits
+from milecastle.stores.postgres.feed import PostgresFeed
+from milecastle.stores.postgres.migrating import (
+    LATEST,
+    PostgresServer,
+    check_server,
+    connect,
+    update,
+    version_of,
+)
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.security import check_protection
 from milecastle.stores.postgres.statements import Statements
-from milecastle.stores.postgres.text import escape, is_plain, thread_bounds
 from milecastle.stores.postgres.translating import Lost, Taken
-
-__all__ = ["PostgresStore"]
+from milecastle.stores.postgres.values import (
+    escape,
+    failure_from,
+    id_to,
+    is_plain,
+    thread_bounds,
+    time_of,
+    unescape,
+)
 
 _PAGE = 200
 _BATCH = 1000
 _FURTHEST = 2**32 - 1
-"""Above any seq, and still within a thread's life."""
+"""Above any seq that a thread can have."""
+_FURTHEST_PLACE = 2**62
+"""Beyond any number of a list."""
 _SIDE_BY_SIDE = 4
-"""So many commits on as many connections are as fast as a group of them, or faster."""
+_IMPOSSIBLE = (Corrupted, InvalidRequest, LookupError, TypeError, ValueError)
+"""What reading a row with an impossible value raises."""
+
+_Tell = Callable[[Corrupted], None]
+"""Gets the damage of a row that is omitted from a list."""
+
+"""Up to this many commits on separate connections are at least as fast as a group commit."""
 
 
-class PostgresStore:
-    """Keeps logs in a schema of a PostgreSQL database, version 15 or later.
+@checks_keys
+class PostgresStore(PostgresServer):
+    """Stores logs in a schema of a PostgreSQL database, version 15 or later.
 
-    ``url`` is ``postgresql://user@host/database``, with several hosts if need be, and with these
-    options of ours beside PostgreSQL's own: ``schema`` (milecastle), ``prepare`` (on), ``rls``
-    (off), ``migrate`` (on), ``min_size`` (1), ``max_size`` (10), ``timeout`` in seconds (30) and
+    ``url`` is ``postgresql://user@host/database``, with several hosts if needed, and with these
+    options besides PostgreSQL's own: ``schema`` (milecastle), ``prepare`` (on), ``rls`` (off),
+    ``migrate`` (on), ``min_size`` (1), ``max_size`` (10), ``timeout`` in seconds (30) and
     ``synchronous_commit`` (on; ``off`` accepts a server that may lose commits).
     """
 
@@ -57,7 +92,8 @@ class PostgresStore:
     rollup_after = 512
 
     def __init__(self, url: str) -> None:
-        address = parse(url)
+        super().__init__(url)
+        address = self._address
         self.writers = min(_SIDE_BY_SIDE, address.max_size)
         _prepare(address)
         self._sql = Statements(address.schema)
@@ -65,15 +101,27 @@ class PostgresStore:
         self._commits = Commits(
             self._pool, self._sql, head=lambda key: self._head(key)[0], is_there=self._is_there
         )
+        self._claims = Claims(self._pool, self._sql, self._retry)
+        self._bell = DueBell(self._pool, address.schema)
+        self.feed = PostgresFeed(self._pool)
 
     def commit(self, batch: Batch) -> None:
         """Append the batch, or raise ``Conflict`` and change nothing."""
         self._commits.one(batch)
+        if is_due(batch):
+            self._bell.ring()
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
-        """Append the batches in one transaction; what became of each."""
+        """Append the batches in one transaction; return the outcome of each."""
         self._pool.check_open()
-        return self._commits.many(batches)
+        outcomes = self._commits.many(batches)
+        if any(map(is_due, batches)):
+            self._bell.ring()
+        return outcomes
+
+    def listen(self, heard: Callable[[], None]) -> Listening:
+        """Call ``heard`` whenever a thread may have become due."""
+        return Listener(self._address, heard)
 
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
         """Let ``work`` write in the transaction that commits the results that it returns."""
@@ -81,8 +129,7 @@ class PostgresStore:
         self._commits.within(key, work, self._has_results)
 
     def _has_results(self, batch: Batch) -> bool:
-        chain = self.read(batch.key)
-        kept = {result.task: result.payload for result in chain.results} if chain else {}
+        kept = {result.task: result.payload for result in self.results(batch.key)}
         return all(kept.get(result.task) == result.payload for result in batch.results)
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
@@ -92,12 +139,21 @@ class PostgresStore:
         if not entries:
             return None
         results = tuple(rows.result_from(row) for row in found if row[0] == rows.RESULT)
-        return Chain(_from_newest_snapshot(entries), results)
+        return Chain(from_newest_snapshot(entries), results)
+
+    def head(self, key: ThreadKey) -> Entry | None:
+        """The newest entry without its payload, or ``None``."""
+        return next(self.history(key, limit=1), None)
+
+    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
+        """The results that go with the head."""
+        found = self._read(self._sql.results, key)
+        return [TaskResult(seq=row[0], task=unescape(row[1]), payload=row[2]) for row in found]
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``.
 
-        An id that tells its time is found at once; for any other the thread is looked through.
+        A UUIDv7 is found directly by its time; for any other id the thread is scanned.
         """
         identifier = id_to(checkpoint_id)
         time = time_of(identifier)
@@ -164,37 +220,120 @@ class PostgresStore:
         self._pool.check_open()
         if not is_plain(tenant) or not is_plain(status or ""):
             return []
+        return self._list(tenant, status, limit, after, _warn)
+
+    def _list(
+        self,
+        tenant: str,
+        status: RunStatus | None,
+        limit: int | None,
+        after: str | None,
+        tell: _Tell,
+    ) -> Sequence[ThreadInfo]:
         lowest, skipped = thread_bounds(after)
         query = self._sql.threads if status is None else self._sql.threads_by_status
-        parameters: Parameters = {
-            "tenant": tenant,
-            "status": status,
-            "from": lowest,
-            "after": skipped,
-            "limit": _count(limit),
-        }
-        found = self._retry(query, parameters, tenant)
-        return [rows.info_from(tenant, row) for row in found]
+        place: Parameters = {"status": status, "from": lowest, "after": skipped}
+
+        def fetch(limit: int | None) -> Sequence[Row]:
+            return self._retry(query, {"tenant": tenant, **place, "limit": _count(limit)}, tenant)
+
+        return [line for line, _ in _lines(tenant, limit, fetch, tell)]
+
+    def recent_threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads, the one whose line was committed last first."""
+        changed, thread, _ = (_FURTHEST_PLACE, "", 0) if after is None else place_after(after)
+        query = self._sql.recent_threads if status is None else self._sql.recent_threads_by_status
+        place: Parameters = {"status": status, "changed": _number(changed), "thread": thread}
+        return self._page_of_threads(query, tenant, limit, place, 12)
+
+    def waking_threads(
+        self,
+        tenant: str,
+        *,
+        until: int | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads that sleep, the one that wakes first first."""
+        wake_at, thread, _ = (-_FURTHEST_PLACE, "", 0) if after is None else place_after(after)
+        last = _FURTHEST_PLACE if until is None else _number(until)
+        place: Parameters = {"until": last, "wake_at": _number(wake_at), "thread": thread}
+        return self._page_of_threads(self._sql.waking_threads, tenant, limit, place, 6)
+
+    def _page_of_threads(
+        self, query: bytes, tenant: str, limit: int | None, place: Parameters, column: int
+    ) -> Page[ThreadInfo]:
+        """A page of threads, ordered by a column and the name."""
+        found = _lines(tenant, limit, lambda limit: self._page(query, tenant, limit, place), _warn)
+        lines = [line for line, _ in found]
+        return Page[ThreadInfo].cut(
+            lines, limit, lambda: (found[-1][1][column], found[-1][1][0], 0)
+        )
+
+    def recent_runs(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[RunRecord]:
+        """The tenant's runs, the one that was first committed last first."""
+        place, thread, number = (_FURTHEST_PLACE, "", 0) if after is None else place_after(after)
+        query = self._sql.recent_runs if status is None else self._sql.recent_runs_by_status
+        start: Parameters = {"place": _number(place), "thread": thread, "number": _number(number)}
+        found = self._page(query, tenant, limit, {"status": status, **start})
+        runs = [rows.run_from(ThreadKey(tenant, row[14]), row[:13]) for row in found]
+        return Page[RunRecord].cut(runs, limit, lambda: found[-1][13:16])
+
+    def _page(
+        self, query: bytes, tenant: str, limit: int | None, parameters: Parameters
+    ) -> list[Row]:
+        """What a list of a tenant has behind a place; nothing has a name that cannot be stored."""
+        self._pool.check_open()
+        names = (tenant, parameters.get("status"), parameters["thread"])
+        if not all(is_plain(name) for name in names if name is not None):
+            return []
+        asked = {"tenant": tenant, "limit": _count(limit), **parameters}
+        return self._retry(query, asked, tenant)
+
+    def thread(self, key: ThreadKey) -> ThreadInfo | None:
+        """The line of one thread in the index, or ``None``."""
+        found = self._read(self._sql.thread, key)
+        return rows.info_from(key.tenant, found[0]) if found else None
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
         """A stored manifest, or ``None``."""
         found = self._read(self._sql.manifest, key, fingerprint=escape(fingerprint))
         return found[0][0] if found else None
 
-    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
-        """Remove the thread. What nobody can read any more goes in small batches."""
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
+        """Remove the thread. Unreachable rows are deleted in small batches."""
         was_there = self._head(key)[0] > 0 or bool(self.runs(key, limit=1))
-        found = self._bury(key, head, was_there)
+        found = self._bury(key, head, head_id, was_there)
         while self._read(self._sql.sweep_entries, key, limit=_BATCH)[0][0] == _BATCH:
             pass
         self._read(self._sql.sweep_results, key)
         return found
 
-    def _bury(self, key: ThreadKey, head: int | None, was_there: bool) -> bool:
-        """Put the tombstone up; whether there was anything. Again, if somebody appended first."""
+    def _bury(self, key: ThreadKey, head: int | None, head_id: str | None, was_there: bool) -> bool:
+        """Write the tombstone; return whether there was anything.
+
+        Retried if another writer appended first.
+        """
         in_doubt = False
         for number, _ in enumerate(self._pool.attempts()):
-            place = {"gap": 1 if number < 3 else _BATCH, "head": head}
+            id = None if head_id is None else id_to(head_id)
+            place = {"gap": 1 if number < 3 else _BATCH, "head": head, "head_id": id}
             parameters = rows.key_parameters(key, **place)
             statements = [(self._sql.bury, parameters), (self._sql.sweep_records, parameters)]
             try:
@@ -209,7 +348,8 @@ class PostgresStore:
             found = self._head(key)[0]
             if in_doubt and was_there and not found:
                 return True
-            raise conflict(key, head or 0, found)
+            expected = found + 1 if head in (None, found) else head
+            raise conflict(key, expected or 0, found)
         raise Unavailable(f"thread '{key.thread}' could not be deleted in time: try again")
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
@@ -218,11 +358,7 @@ class PostgresStore:
         if found != head:
             raise conflict(key, head, found)
         highest = max([cut, *(entry.seq for entry in rewritten)])
-        if highest > limit:
-            raise InvalidRequest(
-                f"thread '{key.thread}' cannot be pruned above seq {limit}: "
-                "its writer may still roll up what is there"
-            )
+        check_cut(key, limit, cut, rewritten)
         kept = [entry for entry in rewritten if entry.seq >= cut]
         page: Parameters = {"cut": _within(cut), "limit": _BATCH}
         parameters = {"head": head, "highest": highest, **rows.rewritten_parameters(kept), **page}
@@ -231,7 +367,9 @@ class PostgresStore:
                 self._sql.prune, rows.key_parameters(key, **parameters), key.tenant
             )
         except Lost as lost:
-            raise Unavailable(f"PostgreSQL was lost while pruning: {lost}; prune again") from lost
+            raise Unavailable(
+                f"the connection to PostgreSQL was lost while pruning: {lost}; prune again"
+            ) from lost
         if not passed and head:
             raise conflict(key, head, self._head(key)[0])
         if not passed:
@@ -246,8 +384,101 @@ class PostgresStore:
             dropped += last
         return dropped
 
+    def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
+        """Every thread, and rows that are not a thread's: the server checks its own pages."""
+        if threads:
+            yield from inspect_listed(self, tenant, threads)
+            return
+        omitted: dict[Finding, None] = {}
+
+        def tell(error: Corrupted) -> None:
+            omitted[finding_of(error, "the index of threads")] = None
+
+        yield from inspect_pages(lambda last: self._list(tenant, None, _PAGE, last, tell))
+        if omitted:
+            yield Inspected(findings=tuple(omitted), is_thread=False)
+
+    def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
+        """Nothing: the server repairs itself when it starts."""
+        return iter(())
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """Record that a worker is alive now, and what it serves."""
+        self._claims.beat(worker)
+
+    def retire(self, worker: str) -> int:
+        """Forget a worker, and give all its threads back."""
+        given_back = self._claims.retire(worker)
+        if given_back:
+            self._bell.ring()
+        return given_back
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """All workers that were not forgotten, by id."""
+        return self._claims.workers()
+
+    def claim(
+        self,
+        worker: str,
+        lanes: Sequence[str],
+        *,
+        limit: int,
+        keys: Sequence[ThreadKey] | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Give due threads of these lanes to a worker."""
+        return self._claims.claim(worker, lanes, limit, keys)
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        """Make a thread due again after ``delay`` seconds."""
+        return self._claims.give_back(worker, key, delay)
+
+    def reclaim(self, timeout: float) -> int:
+        """Take the threads of all workers that were silent for longer, or that nobody knows."""
+        return self._claims.reclaim(timeout)
+
+    def claimed(self, worker: str) -> Sequence[ThreadKey]:
+        """The threads that this worker has."""
+        return self._claims.claimed(worker)
+
+    def due_in(self, lanes: Sequence[str]) -> float | None:
+        """In how many seconds a thread of these lanes is due."""
+        return self._claims.due_in(lanes)
+
+    def now(self) -> int:
+        """The time on the clock of the server."""
+        return self._claims.now()
+
+    def depths(self) -> Sequence[LaneDepth]:
+        """How much is in each lane, by lane and tenant."""
+        return self._claims.depths()
+
+    def overdue(self, age: float) -> Sequence[str]:
+        """The lanes that have a thread which has been due for longer than so many seconds."""
+        return self._claims.overdue(age)
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Let an input wait until its thread is free; the id of the run that it starts."""
+        run_id = self._claims.enqueue(record, mark, payload)
+        self._bell.ring()
+        return run_id
+
+    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+        """The inputs that wait, in their order."""
+        return self._claims.inputs(key, limit)
+
+    def limits(self) -> Sequence[Limit]:
+        """What claims must not exceed, by graph and tenant."""
+        return self._claims.limits()
+
+    def set_limit(self, limit: Limit) -> None:
+        """Set the limit of a graph and a tenant, or remove it if it limits nothing."""
+        self._claims.set_limit(limit)
+        self._bell.ring()
+
     def close(self) -> None:
         """Close every connection; every later call raises ``Unavailable``."""
+        self._bell.close()
+        self.feed.close()
         self._pool.close()
 
     def _is_there(self, batch: Batch) -> bool:
@@ -278,11 +509,13 @@ class PostgresStore:
                 return self._pool.run(query, parameters, tenant)
             except Lost as again:
                 lost = again
-        raise Unavailable(f"PostgreSQL was lost and did not come back in time: {lost}") from lost
+        raise Unavailable(
+            f"the connection to PostgreSQL was lost and could not be restored in time: {lost}"
+        ) from lost
 
 
-def _prepare(address: Address) -> None:
-    """Look at the server, bring the schema up to date if that is asked for, and check the rest."""
+def _prepare(address: ServerAddress) -> None:
+    """Inspect the server, migrate the schema if requested, and check the rest."""
     with connect(address) as connection:
         check_server(connection, address)
         if version_of(connection, address.schema) < LATEST:
@@ -299,14 +532,33 @@ def _within(seq: int) -> int:
     return max(0, min(seq, _FURTHEST))
 
 
+def _number(place: int) -> int:
+    """A number that the database can take."""
+    return max(-_FURTHEST_PLACE, min(place, _FURTHEST_PLACE))
+
+
 def _count(limit: int | None) -> int | None:
     """A limit that the database can take."""
     return None if limit is None else _within(limit)
 
 
-def _from_newest_snapshot(entries: list[Entry]) -> tuple[Entry, ...]:
-    """Drop what a snapshot repeats: pruning may have put one into the middle of a chain."""
-    first = len(entries) - 1
-    while first > 0 and entries[first].kind != SNAPSHOT:
-        first -= 1
-    return tuple(entries[first:])
+def _lines(
+    tenant: str, limit: int | None, fetch: Callable[[int | None], Sequence[Row]], tell: _Tell
+) -> list[tuple[ThreadInfo, Row]]:
+    """The lines of a list with their rows; what is not a thread's is told, and omitted."""
+    try:
+        return [(rows.info_from(tenant, row[:12]), row) for row in fetch(limit)]
+    except _IMPOSSIBLE:
+        found: list[tuple[ThreadInfo, Row]] = []
+        for row in fetch(None):
+            try:
+                found.append((rows.info_from(tenant, row[:12]), row))
+            except _IMPOSSIBLE:
+                place = f"table threads, tenant {quoted(tenant)}, thread {quoted(row[0])}"
+                tell(Corrupted("a row has a value that milecastle never writes", place=place))
+        return found[:limit]
+
+
+def _warn(error: Corrupted) -> None:
+    message = f"a row is omitted from a list: {error}"
+    warnings.warn(printable(message), RuntimeWarning, stacklevel=5)

@@ -1,4 +1,4 @@
-"""psycopg's errors, sorted by what they mean for who asked."""
+"""psycopg's errors, translated by what they mean for the caller."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import psycopg
 from psycopg import errors
 
 from milecastle.errors import MilecastleError, StoreError, Unavailable
-
-__all__ = ["Lost", "Taken", "judge"]
 
 
 class Lost(Exception):
@@ -21,7 +19,7 @@ class Taken(Exception):
 _AGAIN = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
-    errors.ReadOnlySqlTransaction,  # a primary that became a replica: another host takes writes
+    errors.ReadOnlySqlTransaction,  # a primary that became a replica: another host accepts writes
 )
 _FORGOTTEN = (
     # A session that is not the one we prepared our statements in: nothing was run.
@@ -35,7 +33,10 @@ def judge(error: psycopg.Error, connection: psycopg.Connection) -> Exception:
     """What to raise in place of ``error``. A connection that is no longer of use is closed."""
     if isinstance(error, errors.UniqueViolation):
         return Taken(_said(error))
-    if _gone(error, connection) or isinstance(error, (errors.ReadOnlySqlTransaction, *_FORGOTTEN)):
+    if isinstance(error, _FORGOTTEN):
+        connection.close()
+        return Lost(f"{_said(error)}; with a pooler in between, add prepare=off to the URL")
+    if _gone(error, connection) or isinstance(error, errors.ReadOnlySqlTransaction):
         connection.close()
         return Lost(_said(error))
     if isinstance(error, _AGAIN):
@@ -44,11 +45,16 @@ def judge(error: psycopg.Error, connection: psycopg.Connection) -> Exception:
 
 
 def translate(error: psycopg.Error) -> MilecastleError:
-    """The error of ours that says the same."""
+    """The matching Milecastle error."""
     if isinstance(error, _MISSING):
         return StoreError(
             f"the schema is not what this version of milecastle expects ({_said(error)}); "
-            "milecastle.stores.postgres.migrate(url) brings it up to date"
+            "milecastle.stores.postgres.migrate(url) updates it"
+        )
+    if isinstance(error, errors.QueryCanceled):
+        return Unavailable(
+            f"PostgreSQL ended a statement: {_said(error)}; try again, or raise statement_timeout "
+            "for this role"
         )
     if isinstance(error, psycopg.OperationalError):
         return Unavailable(f"PostgreSQL could not be used: {_said(error)}")
@@ -61,6 +67,6 @@ def _gone(error: psycopg.Error, connection: psycopg.Connection) -> bool:
 
 
 def _said(error: psycopg.Error) -> str:
-    """The first line of what the server or the driver said, with its code: never a detail."""
+    """The first line of the server's or driver's message, with its code, never its details."""
     said = error.diag.message_primary or str(error).partition("\n")[0] or type(error).__name__
     return f"{said} [{error.sqlstate}]" if error.sqlstate else said

@@ -13,31 +13,25 @@ from struct import Struct
 from typing import Any
 
 import msgspec
+import msgspec.structs
 
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord
+from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import arrays
 from milecastle.stores.postgres.arrays import bools, byteas, int2s, int4s, int8s, texts
 from milecastle.stores.postgres.direct import Values
-from milecastle.stores.postgres.failures import failure_to
-from milecastle.stores.postgres.ids import NO_ID, id_to, origin_to
-from milecastle.stores.postgres.sources import HELD, SOURCES
-from milecastle.stores.postgres.text import escape, names_to
-
-__all__ = [
-    "APPEND",
-    "APPEND_MANY",
-    "COMMIT",
-    "KEEP_RESULTS",
-    "append_many_values",
-    "append_values",
-    "commit_values",
-    "is_results",
-    "is_step",
-    "keep_results_values",
-]
+from milecastle.stores.postgres.values import (
+    HELD,
+    NO_ID,
+    SOURCES,
+    escape,
+    failure_to,
+    id_to,
+    names_to,
+    origin_to,
+)
 
 _KEY = (arrays.INT2, arrays.TEXT, arrays.TEXT, arrays.INT8)
 _KEYS = (arrays.INT2S, arrays.TEXTS, arrays.TEXTS, arrays.INT8S)
@@ -63,6 +57,7 @@ COMMIT = (
     *(arrays.INT4S, arrays.TEXTS, arrays.BYTEAS),
     *(arrays.INT4S, *_RESULTS),
     arrays.BYTEAS,
+    arrays.JSONB,
 )
 """The types of the parameters of the statements of these names."""
 
@@ -79,14 +74,14 @@ def is_step(batch: Batch) -> bool:
     return (
         len(batch.entries) == 1
         and batch.head > 0
-        and not (batch.runs or batch.results or batch.failure or batch.manifest)
+        and not (batch.runs or batch.results or batch.failure or batch.manifest or batch.thread)
     )
 
 
 def is_results(batch: Batch) -> bool:
     """Whether a batch is results under the head and nothing else."""
     return bool(batch.results) and not (
-        batch.entries or batch.runs or batch.failure or batch.manifest
+        batch.entries or batch.runs or batch.failure or batch.manifest or batch.thread
     )
 
 
@@ -166,6 +161,7 @@ def commit_values(batches: Sequence[Batch]) -> Values:
         int4s([number for number, _ in results]),
         *_results([result for _, result in results]),
         byteas([_head_id(batch) for batch in batches]),
+        _json([_line(number, batch) for number, batch in numbered if batch.thread or batch.runs]),
     ]
 
 
@@ -271,9 +267,8 @@ def _names(names: tuple[str, ...]) -> bytes:
 def _runs(number: int, batch: Batch) -> Iterable[dict[str, Any]]:
     """The newest record of each run of a batch, and the failure beside its run."""
     records = {run.run_id: _run_to(run) for run in batch.runs}
-    if batch.runs:
-        newest = max(batch.runs, key=lambda run: (run.started_at, escape(run.run_id)))
-        records[newest.run_id]["newest"] = True
+    for place, record in enumerate(records.values(), 1):
+        record["place"] = place
     if batch.failure is not None:
         run_id = batch.failure.run_id
         record = records.setdefault(run_id, {"run_id": escape(run_id)})
@@ -281,6 +276,11 @@ def _runs(number: int, batch: Batch) -> Iterable[dict[str, Any]]:
     for record in records.values():
         record["batch"] = number
     return records.values()
+
+
+def record_to(run: RunRecord) -> str:
+    """A record, as JSON."""
+    return msgspec.json.encode(_run_to(run)).decode()
 
 
 def _run_to(run: RunRecord) -> dict[str, Any]:
@@ -298,6 +298,38 @@ def _run_to(run: RunRecord) -> dict[str, Any]:
         "input_digest": escape(run.input_digest),
         "metadata": msgspec.json.encode(metadata).decode(),
         "wake_at": run.wake_at,
+        "owner": None if run.owner is None else owner_to(run.owner),
+    }
+
+
+def owner_to(owner: Owner) -> str:
+    """A process, as JSON."""
+    escaped = {
+        name: escape(value) if isinstance(value, str) else value
+        for name, value in msgspec.structs.asdict(owner).items()
+    }
+    return msgspec.json.encode(escaped).decode()
+
+
+def _line(number: int, batch: Batch) -> dict[str, Any]:
+    """The thread's line in the index; if the writer does not give it, that of the last run."""
+    info = batch.thread or ThreadInfo.of(batch.runs[-1])
+    return {
+        "batch": number,
+        "told": batch.thread is not None,
+        "runs": len(batch.runs),
+        "run_id": escape(info.run_id),
+        "status": info.status,
+        "graph": escape(info.graph),
+        "started_at": info.started_at,
+        "ended_at": info.ended_at,
+        "wake_at": info.wake_at,
+        "questions": info.questions,
+        "lane": escape(info.lane),
+        "due_at": info.due_at,
+        "worker": escape(info.worker),
+        "rank": -info.priority,
+        "dequeues": _optional(batch.dequeues),
     }
 
 

@@ -2,43 +2,135 @@
 
 Rules:
 
-- A reader is borrowed for one read and given back. None is held while a caller iterates, so that
-  nobody waits for a reader, and the write-ahead log can always be wound up.
+- A reader is borrowed for one read and given back. None is held while a caller iterates, so that no
+  call waits for a reader, and the write-ahead log can always be checkpointed.
 - After a failed write or fsync the writer is poisoned: every later write fails until the store
-  is opened anew.
-- No connection crosses a fork. A fork waits until no call is under way, because SQLite has locks
-  of its own that a child would find taken for ever. The child leaves the connections of its
+  is reopened.
+- No connection crosses a fork. A fork waits until no call is in progress, because SQLite has its
+  own locks, which would stay taken forever in a child. The child leaves the connections of its
   parent untouched, also unclosed, and opens its own.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, Literal
-from weakref import WeakSet
 
-from milecastle.errors import Unavailable
-from milecastle.stores.sqlite.ahead import Ahead
-from milecastle.stores.sqlite.trouble import DRIVER_ERRORS, poisons, translate
+from milecastle.errors import Corrupted, StoreError, Unavailable
+from milecastle.model.forking import PATIENCE, watch_forks
+from milecastle.stores.sqlite.queries import SQL
 
-__all__ = ["Connections", "Synchronous", "connect"]
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_DAMAGED = (
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_CONSTRAINT,
+)
+
+_UNREADABLE = (sqlite3.OperationalError, UnicodeDecodeError)
+"""What the driver itself raises for invalid text."""
+
+DRIVER_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What a call of the driver may raise; the second if even its message is invalid text."""
+
+
+def _code(error: BaseException) -> int | None:
+    """The primary result code; ``None`` for errors of the driver itself."""
+    extended = getattr(error, "sqlite_errorcode", None)
+    return None if extended is None else extended & 0xFF
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether another process held a lock for too long."""
+    return _code(error) in _BUSY
+
+
+def poisons(error: BaseException) -> bool:
+    """Whether the connection must not be used for writing any more.
+
+    After a failed write or fsync the state of the disk is unknown; trying again may succeed
+    without anything having been saved.
+    """
+    return _code(error) == sqlite3.SQLITE_IOERR
+
+
+def translate(error: Exception, path: str, timeout: float) -> StoreError:
+    """The error to raise instead of one of ``DRIVER_ERRORS``.
+
+    A constraint that fails here is damage: callers that expect a conflict check for it before.
+    """
+    if is_busy(error):
+        return Unavailable(
+            f"'{path}' was locked by another writer for more than {timeout:g} s; try again"
+        )
+    code = _code(error)
+    if code in _DAMAGED or (code is None and isinstance(error, _UNREADABLE)):
+        return Corrupted(f"the database is damaged ({error})", place=path)
+    return Unavailable(f"'{path}' cannot be used: {error}")
+
+
+_OFTEN = 8
+_LEAST = 1 << 18
+_MOST = 4_000_000
+"""SQLite checkpoints the log at a thousand pages of four kilobytes."""
+
+
+class Ahead:
+    """Room in one write-ahead log before it is needed.
+
+    A sync of a file that has grown writes the file's new length too, and takes about twice as long
+    as one of a file that was only overwritten. SQLite overwrites its log from the start after each
+    checkpoint; until then each commit makes it longer. So a writer makes it longer in larger
+    pieces: it begins a transaction that is larger than the cache, so that its pages go to the log,
+    and rolls it back. What is laid out belongs to no transaction, and the next commits take its
+    place. Room is made only after a commit has succeeded, failing to make it fails nothing, and the
+    log is never made longer than it would become before SQLite's own checkpoint.
+
+    ``until`` is how many commits may still be made before ``make_room`` is to be called.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = Path(f"{path}-wal")
+        self._length = 0
+        self.until = _OFTEN
+
+    def make_room(self, cursor: sqlite3.Cursor) -> None:
+        """Extend the log again if it grew since the last check."""
+        self.until = _OFTEN
+        length = self._file.stat().st_size
+        if self._length < length < _MOST:
+            _lay_out(cursor, min(max(length, _LEAST), _MOST - length))
+            length = self._file.stat().st_size
+        self._length = length
+
+
+def _lay_out(cursor: sqlite3.Cursor, size: int) -> None:
+    cursor.execute("PRAGMA cache_size = 10")
+    try:
+        cursor.execute("BEGIN IMMEDIATE")
+        cursor.execute(SQL["lay_out"], (size,))
+    finally:
+        if cursor.connection.in_transaction:
+            cursor.execute("ROLLBACK")
+        cursor.execute("PRAGMA cache_size = -2000")
+
 
 Synchronous = Literal["full", "normal"]
 
 _IDLE_READERS = 4
-_PATIENCE = 10.0
-"""How many seconds a fork waits for a call that is under way."""
 
-_pools: WeakSet[Connections] = WeakSet()
 _left_behind: list[object] = []
 
 
 def connect(path: str, timeout: float) -> sqlite3.Connection:
-    """A connection that begins no transaction by itself and looks twice at what it reads."""
+    """A connection that starts no implicit transactions and verifies what it reads."""
     connection = sqlite3.connect(
         path, timeout=timeout, isolation_level=None, check_same_thread=False
     )
@@ -58,7 +150,7 @@ class Connections:
         self._ahead = Ahead(path) if synchronous == "full" else None
         self._closed = False
         self._begin(self._set_up(first))
-        _pools.add(self)
+        watch_forks(self)
 
     def _begin(self, writer: sqlite3.Cursor | None) -> None:
         self._poison: str | None = None
@@ -70,22 +162,21 @@ class Connections:
         self._ready = writer
         self._readers: list[sqlite3.Connection] = []
 
-    def pause(self) -> None:
-        """Wait until no call is under way, and let none begin."""
-        self._is_paused = self._writing.acquire(timeout=_PATIENCE)
+    def before_fork(self) -> None:
+        """Wait until no call is in progress, and let none begin."""
+        self._is_paused = self._writing.acquire(timeout=PATIENCE)
         self._lending.acquire()
-        self._lending.wait_for(lambda: self._lent == 0, _PATIENCE)
+        self._lending.wait_for(lambda: self._lent == 0, PATIENCE)
 
-    def go_on(self) -> None:
-        """Let calls begin again."""
+    def after_fork(self, *, in_child: bool) -> None:
+        """Let calls begin again; a child leaves every connection and lock behind, untouched."""
+        if in_child:
+            _left_behind.append((self._writer, self._readers))
+            self._begin(None)
+            return
         self._lending.release()
         if self._is_paused:
             self._writing.release()
-
-    def leave_behind(self) -> None:
-        """Forget every connection and lock without touching it: this is a child after a fork."""
-        _left_behind.append((self._writer, self._readers))
-        self._begin(None)
 
     def check_open(self) -> None:
         """Raise ``Unavailable`` once the store was closed."""
@@ -94,7 +185,7 @@ class Connections:
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Cursor, None, None]:
-        """A transaction that nobody else writes beside; it ends with the block, or not at all."""
+        """An exclusive write transaction; it is committed with the block, or rolled back."""
         with self._writing:
             cursor = self._ready or self._open_writer()
             try:
@@ -110,7 +201,7 @@ class Connections:
                 self._look_ahead(self._ahead, cursor)
 
     def write_alone(self, statement: str, row: Sequence[Any]) -> bool:
-        """Run one statement as a transaction of its own; ``False`` if a constraint refused it."""
+        """Run one statement as its own transaction; ``False`` if a constraint refused it."""
         with self._writing:
             cursor = self._ready or self._open_writer()
             try:
@@ -146,8 +237,8 @@ class Connections:
         if self._closed or self._poison:
             self.check_open()
             raise Unavailable(
-                f"'{self.path}' is not written to any more, because writing failed before "
-                f"({self._poison}): open the store anew and read what was kept"
+                f"'{self.path}' accepts no more writes because an earlier write failed "
+                f"({self._poison}): reopen the store and read what was saved"
             )
         if self._writer is None:
             try:
@@ -174,7 +265,7 @@ class Connections:
             self._readers, self._writer, self._ready = [], None, None
 
     def __del__(self) -> None:
-        """Close what nobody closed: newer Pythons warn about connections that are left open."""
+        """Close leftover connections: newer Pythons warn about open ones."""
         for connection in getattr(self, "_readers", ()):
             connection.close()
         writer: sqlite3.Cursor | None = getattr(self, "_writer", None)
@@ -182,7 +273,7 @@ class Connections:
             writer.connection.close()
 
     def _borrow(self) -> sqlite3.Connection | None:
-        """An idle reader, if there is one. Whatever comes of it, it must be given back."""
+        """An idle reader, if there is one. It must always be given back."""
         with self._lending:
             self.check_open()
             self._lent += 1
@@ -205,7 +296,7 @@ class Connections:
                 connection.close()
 
     def _look_ahead(self, ahead: Ahead, cursor: sqlite3.Cursor) -> None:
-        """Once in a while, make room for the next commits. What was committed stays so."""
+        """Occasionally extend the log for the next commits. Commits are not affected."""
         ahead.until -= 1
         if ahead.until:
             return
@@ -232,7 +323,7 @@ class Connections:
         self._poison, self._ready = self._poison or str(error), None
 
 
-# A drive may keep what it was told to write in a cache of its own; `fullfsync` asks it not to,
+# A drive may hold writes in its own cache; `fullfsync` asks it not to,
 # on the one system where that is a separate question.
 _DURABLE = (
     "PRAGMA synchronous = FULL",
@@ -240,38 +331,3 @@ _DURABLE = (
     "PRAGMA checkpoint_fullfsync = ON",
 )
 _QUICK = ("PRAGMA synchronous = NORMAL",)
-
-
-class _Forks:
-    """Keeps calls and forks apart. One fork at a time: what is paused is paused for that one."""
-
-    def __init__(self) -> None:
-        self._one = Lock()
-        self._paused: list[Connections] = []
-
-    def before(self) -> None:
-        self._one.acquire()
-        self._paused = list(_pools)
-        for pool in self._paused:
-            pool.pause()
-
-    def after_in_parent(self) -> None:
-        for pool in self._paused:
-            pool.go_on()
-        self._paused = []
-        self._one.release()
-
-    def after_in_child(self) -> None:
-        for pool in self._paused:
-            pool.leave_behind()
-        self._paused = []
-        self._one = Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    _forks = _Forks()
-    os.register_at_fork(
-        before=_forks.before,
-        after_in_parent=_forks.after_in_parent,
-        after_in_child=_forks.after_in_child,
-    )

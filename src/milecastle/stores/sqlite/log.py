@@ -1,7 +1,7 @@
 """A thread's log: its head, its chains, its history, and the results that came with the head.
 
-Results are a log of their own, numbered from 1, and all are of one step: whoever adds some clears
-away those of a step that ended. So one look at the newest tells whether they count.
+Results are a separate log, numbered from 1, and all belong to one step: adding results removes
+those of a step that has ended. So the newest one shows whether they are current.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry, TaskRes
 from milecastle.stores.sqlite.rows import (
     SPAN,
     Damaged,
-    Origin,
     Row,
+    RunAndGraph,
     ThreadRow,
     checked,
     entry_of,
@@ -24,39 +24,37 @@ from milecastle.stores.sqlite.rows import (
 )
 from milecastle.stores.sqlite.view import DAMAGE, View
 
-__all__ = ["Known", "Last", "Log"]
-
 _ID, _CHECKPOINT, _ORIGIN, _KIND, _ROLL, _PRIOR = 0, 1, 7, 9, 11, 12
 _LOOK = 16
 
-Last = tuple[str, str | bytes, int]
-"""An entry that was the head: its id, the same packed, and what a rollup on top of it rests on."""
+LastEntry = tuple[str, str | bytes, int]
+"""An entry that was the head: its id, the same packed, and the base of a rollup on top of it."""
 
 
 class Known(msgspec.Struct):
     """What a store remembers of a thread between two calls; none of it ever changes on disk.
 
-    ``has_results`` says that there may be results to clear away; nothing is wrong if it errs.
+    ``has_results`` says that there may be results to remove; a wrong value is harmless.
     ``last`` is the newest entry that this store wrote; others may have written since.
     """
 
     id: int
-    origins: dict[int, Origin] = {}
-    numbers: dict[Origin, int] = {}
+    origins: dict[int, RunAndGraph] = {}
+    numbers: dict[RunAndGraph, int] = {}
     has_results: bool = False
-    last: Last | None = None
+    last: LastEntry | None = None
 
-    def with_last(self, last: Last) -> Known:
-        """The same with another last entry, for who does not know yet whether it will stay."""
+    def with_last(self, last: LastEntry) -> Known:
+        """The same with another last entry, which may not be committed yet."""
         return Known(self.id, self.origins, self.numbers, self.has_results, last)
 
-    def note(self, number: int, origin: Origin) -> None:
+    def note(self, number: int, origin: RunAndGraph) -> None:
         """Remember an origin under its number."""
         self.origins[number] = origin
         self.numbers[origin] = number
 
 
-class Log:
+class ThreadLog:
     """One thread, in one view."""
 
     def __init__(self, view: View, thread: ThreadRow, known: Known) -> None:
@@ -65,7 +63,7 @@ class Log:
         self._known = known
 
     def place(self, seq: int) -> str:
-        """Where an entry stands, for people."""
+        """The location of an entry, for messages."""
         return f"entries, thread '{self._thread.key}', seq {seq}"
 
     def newest(self) -> Entry | None:
@@ -81,11 +79,11 @@ class Log:
         return self._entry(head) if head else None
 
     def entry(self, seq: int) -> Entry:
-        """An entry that must be there."""
+        """An entry that must exist."""
         return self._entry(self._row(seq))
 
     def chain(self, seq: int) -> list[Entry]:
-        """What rebuilds an entry that must be there, oldest first."""
+        """The chain of an entry that must exist, oldest first."""
         row = self._row(seq)
         rows = [row]
         if row[_KIND] == DELTA:
@@ -95,19 +93,19 @@ class Log:
         while rows[-1][_KIND] != SNAPSHOT:
             at, prior = rows[-1][_ID] % SPAN, rows[-1][_PRIOR]
             if prior is None:
-                raise self._view.damage("a chain has no snapshot to rest on", self.place(at))
+                raise self._view.damage("a chain has no snapshot to start from", self.place(at))
             rows.append(self._row(prior, below=at))
         return [self._entry(row) for row in reversed(rows)]
 
     def results(self, head: int) -> list[TaskResult]:
-        """The results that still count, the last of each task."""
+        """The current results, the last of each task."""
         thread, newest = self._thread, self._newest_result(head)
         self._known.has_results = newest is not None
         if newest is None or not self._is_held(newest[1], head):
             return []
         rows: list[Row] = []
         with self._view.reading(f"results, thread '{thread.key}', seq {head}"):
-            # The row after the last is looked at too: a damaged number would put one there.
+            # The row after the last is checked too: a damaged number would put one there.
             for row in self._view.each("results", (thread.origin,)):
                 checked(row)
                 if row[_ID] > thread.last:
@@ -118,7 +116,7 @@ class Log:
         return list({result.task: result for result in map(result_of, rows)}.values())
 
     def drop_dead_results(self, head: int) -> int:
-        """Remove results that no longer count; the number of the newest that is left, or 0."""
+        """Remove outdated results; return the number of the newest one left, or 0."""
         thread, newest = self._thread, self._newest_result(head)
         if newest is None:
             return 0
@@ -129,7 +127,7 @@ class Log:
         return 0
 
     def _newest_result(self, head: int) -> Row | None:
-        """The newest result of this thread, whether it counts or not; verified on both sides."""
+        """The newest result of this thread, current or not; verified on both sides."""
         thread = self._thread
         with self._view.reading(f"results, thread '{thread.key}', seq {head}"):
             self._view.check_first("result_above", (thread.last,))
@@ -163,7 +161,7 @@ class Log:
         return [self._entry(row) for row in rows]
 
     def locate(self, checkpoint_id: str, head: int) -> int | None:
-        """The seq of a checkpoint. Ids mostly come in order, so that is tried first."""
+        """The seq of a checkpoint. Ids are mostly ordered, so that is tried first."""
         wanted = pack_id(checkpoint_id)
         low, high = self._thread.first, head
         while low <= high:
@@ -210,9 +208,9 @@ class Log:
         return row
 
     def _is_held(self, seq: int, head: int) -> bool:
-        """Whether the step that was under way at ``seq`` still is at the head.
+        """Whether the step at ``seq`` is still the current one at the head.
 
-        Pruning drops nothing that would tell otherwise: see ``drop_dead_results``.
+        Pruning keeps what this depends on: see ``drop_dead_results``.
         """
         low, top = max(seq + 1, self._thread.first), head
         while top >= low:
@@ -245,7 +243,7 @@ class Log:
             place = self.place(row[_ID] % SPAN)
             raise self._view.damage("the run of an entry is damaged", place) from error
 
-    def _origin(self, number: int) -> Origin:
+    def _origin(self, number: int) -> RunAndGraph:
         origin = self._known.origins.get(number)
         if origin is None:
             row = self._view.one("origin", (self._thread.origin + number,))

@@ -1,13 +1,14 @@
-"""Opening a file: it is ours, it is not newer than we are, and its tables are there.
+"""Opening a file: checks that it is ours, not too new, and has its tables.
 
 Rules:
 
-- Nothing is changed in a file that is not ours.
-- A migration runs in a transaction that excludes every other writer, and looks at the version
-  again inside of it, so that any number of processes may open a file at once.
-- The tables are those that the migrations make, to the letter: a damaged definition would make
-  rows unreadable, or invisible. More tables and indexes may stand beside them.
+- A file that is not ours is never changed. A new file is accessible only to its owner.
+- A migration runs in a transaction that excludes every other writer, and reads the version again
+  inside it, so that any number of processes may open a file at once.
+- The tables must be exactly those that the migrations create: a damaged definition would make rows
+  unreadable or invisible. Additional tables and indexes are allowed.
 - The format version is the number of the last migration; each writes its own number.
+- ``SqliteFile`` is for callers that must not open the file as a store, which would migrate it.
 """
 
 from __future__ import annotations
@@ -19,21 +20,56 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 
-from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest
-from milecastle.stores.sqlite.connections import connect
+from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest, Unavailable
+from milecastle.ports.maintenance import Check, Pending
+from milecastle.stores.sqlite.connections import DRIVER_ERRORS, connect, is_busy, translate
 from milecastle.stores.sqlite.queries import MIGRATIONS, statements
-from milecastle.stores.sqlite.trouble import DRIVER_ERRORS, is_busy, translate
+from milecastle.stores.sqlite.rows import checksum
 
-__all__ = ["APPLICATION_ID", "FORMAT_VERSION", "prepare"]
+__all__ = ["APPLICATION_ID", "FORMAT_VERSION", "SqliteFile", "prepare"]
 
 APPLICATION_ID = 0x4D696C65
 """Four letters in the file's header, "Mile"; the first migration writes them."""
 FORMAT_VERSION = max(MIGRATIONS)
 
 
+class SqliteFile:
+    """A file of a store that need not be open."""
+
+    def __init__(self, path: str | Path, *, timeout: float = 30.0) -> None:
+        self.path = str(Path(path).absolute())
+        self._timeout = timeout
+
+    def pending_migrations(self) -> Pending:
+        """The version of the file, and the SQL that is missing."""
+        try:
+            place = f"{Path(self.path).as_uri()}?mode=ro"
+            with closing(sqlite3.connect(place, uri=True)) as connection:
+                version = _number(connection, "PRAGMA user_version")
+        except sqlite3.Error as error:
+            raise Unavailable(f"'{self.path}' cannot be read as an SQLite file: {error}") from None
+        if version > FORMAT_VERSION:
+            raise FormatTooNew(found=version, supported=FORMAT_VERSION, place=f"'{self.path}'")
+        scripts = "".join(script for number, script in MIGRATIONS.items() if number > version)
+        sql = f"BEGIN IMMEDIATE;\n{scripts}COMMIT;\n" if scripts else ""
+        return Pending(version=version, latest=FORMAT_VERSION, sql=sql)
+
+    def migrate(self) -> str:
+        """Apply the missing migrations; return their SQL."""
+        missing = self.pending_migrations().sql
+        if missing:
+            prepare(self.path, self._timeout).close()
+        return missing
+
+    def examine(self) -> tuple[Check, ...]:
+        """Nothing beyond what is checked of every file."""
+        return ()
+
+
 def prepare(path: str, timeout: float) -> sqlite3.Connection:
-    """A connection to the file, ready for use; the file is created if it is not there."""
+    """A connection to the file, ready for use; the file is created if it does not exist."""
     try:
+        _make_private(path)
         connection = connect(path, timeout)
         try:
             _make_ready(connection, path, timeout)
@@ -43,6 +79,14 @@ def prepare(path: str, timeout: float) -> sqlite3.Connection:
     except (*DRIVER_ERRORS, OSError) as error:
         raise translate(error, path, timeout) from error
     return connection
+
+
+def _make_private(path: str) -> None:
+    """Create the file, if missing, accessible only to its owner: its side files take its mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return
 
 
 def _make_ready(connection: sqlite3.Connection, path: str, timeout: float) -> None:
@@ -61,29 +105,27 @@ def _make_ready(connection: sqlite3.Connection, path: str, timeout: float) -> No
 def _version(connection: sqlite3.Connection, path: str) -> int:
     """The format version of a file that is ours or empty; anything else is refused.
 
-    To be called in a transaction: somebody may be making the tables at this moment.
+    To be called in a transaction: another process may be creating the tables at this moment.
     """
     application = _number(connection, "PRAGMA application_id")
     version = _number(connection, "PRAGMA user_version")
     tables = _number(connection, "SELECT count(*) FROM sqlite_master")
     if application != APPLICATION_ID and (application or version or tables):
         raise InvalidRequest(
-            f"'{path}' is an SQLite database of another program: give the store a file of its own"
+            f"'{path}' is an SQLite database of another program: use a separate file for the store"
         )
     if version > FORMAT_VERSION:
         raise FormatTooNew(found=version, supported=FORMAT_VERSION, place=f"'{path}'")
     if version < 0 or (version == 0) != (tables == 0):
-        raise Corrupted(f"version {version} does not go with {tables} tables", place=path)
+        raise Corrupted(f"version {version} does not match {tables} tables", place=path)
     return version
 
 
 @cache
 def _expected() -> dict[str, str]:
-    """The tables and indexes that the migrations make."""
+    """The tables and indexes that the migrations create."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for script in MIGRATIONS.values():
-            for statement in statements(script):
-                connection.execute(statement)
+        _apply(connection, above=0)
         return _schema(connection)
 
 
@@ -97,7 +139,7 @@ def _number(connection: sqlite3.Connection, question: str) -> int:
 
 
 def _write_ahead(connection: sqlite3.Connection, timeout: float) -> None:
-    """Turn to write-ahead logging, which lasts. SQLite does not wait for others here: we do."""
+    """Switch to write-ahead logging, permanently. SQLite does not wait for others here: we do."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -114,15 +156,21 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = _version(connection, path)
-        for number, script in MIGRATIONS.items():
-            if number > version:
-                for statement in statements(script):
-                    connection.execute(statement)
+        _apply(connection, above=version)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _apply(connection: sqlite3.Connection, *, above: int) -> None:
+    """Run the migrations above a version. They rewrite rows, and so their checksums."""
+    connection.create_function("checksum", -1, checksum, deterministic=True)
+    for number, script in MIGRATIONS.items():
+        if number > above:
+            for statement in statements(script):
+                connection.execute(statement)
 
 
 def _keep_name(path: str) -> None:

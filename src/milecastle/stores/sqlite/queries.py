@@ -6,8 +6,6 @@ import sqlite3
 from collections.abc import Iterator
 from importlib.resources import files
 
-__all__ = ["MIGRATIONS", "SQL", "statements"]
-
 _HERE = files("milecastle.stores.sqlite")
 
 

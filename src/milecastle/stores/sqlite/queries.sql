@@ -112,19 +112,40 @@ SELECT id, head, seq, task, payload, sum FROM results WHERE id > ? ORDER BY id L
 DELETE FROM results WHERE id BETWEEN ? AND ?;
 
 -- name: put_run
-INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- A run that is there keeps its number and its place.
+INSERT INTO runs (
+    thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
+    ended_at, input_digest, metadata, wake_at, owner, sum, number, tenant, place
+) VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    1 + coalesce((SELECT place FROM runs WHERE tenant = ? ORDER BY place DESC LIMIT 1), 0)
+)
+ON CONFLICT (thread, run_id) DO UPDATE SET
+    started_at = excluded.started_at, graph = excluded.graph, fingerprint = excluded.fingerprint,
+    mode = excluded.mode, status = excluded.status, retry_count = excluded.retry_count,
+    previous_run_id = excluded.previous_run_id, ended_at = excluded.ended_at,
+    input_digest = excluded.input_digest, metadata = excluded.metadata,
+    wake_at = excluded.wake_at, owner = excluded.owner, sum = excluded.sum;
 
 -- name: run
-SELECT * FROM runs WHERE thread = ? AND run_id = ?;
+SELECT thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
+    ended_at, input_digest, metadata, wake_at, owner, sum
+FROM runs WHERE thread = ? AND run_id = ?;
 
 -- name: run_below
-SELECT * FROM runs WHERE (thread, run_id) < (?, ?) ORDER BY thread DESC, run_id DESC LIMIT 1;
+SELECT thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
+    ended_at, input_digest, metadata, wake_at, owner, sum
+FROM runs WHERE (thread, run_id) < (?, ?) ORDER BY thread DESC, run_id DESC LIMIT 1;
 
 -- name: run_above
-SELECT * FROM runs WHERE (thread, run_id) > (?, ?) ORDER BY thread, run_id LIMIT 1;
+SELECT thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
+    ended_at, input_digest, metadata, wake_at, owner, sum
+FROM runs WHERE (thread, run_id) > (?, ?) ORDER BY thread, run_id LIMIT 1;
 
 -- name: runs
-SELECT * FROM runs WHERE thread = ? ORDER BY started_at DESC, run_id DESC LIMIT ?;
+SELECT number, thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
+    ended_at, input_digest, metadata, wake_at, owner, sum
+FROM runs WHERE thread = ? ORDER BY number DESC LIMIT ?;
 
 -- name: count_runs
 SELECT count(sum) FROM runs WHERE thread = ?;
@@ -160,21 +181,27 @@ SELECT * FROM manifests WHERE tenant = ? AND fingerprint = ?;
 SELECT * FROM manifests;
 
 -- name: thread
-SELECT * FROM threads WHERE tenant = ? AND thread = ?;
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum
+FROM threads WHERE tenant = ? AND thread = ?;
 
 -- name: thread_below
-SELECT * FROM threads WHERE (tenant, thread) < (?, ?)
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum
+FROM threads WHERE (tenant, thread) < (?, ?)
 ORDER BY tenant DESC, thread DESC LIMIT 1;
 
 -- name: thread_above
-SELECT * FROM threads WHERE (tenant, thread) > (?, ?)
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum
+FROM threads WHERE (tenant, thread) > (?, ?)
 ORDER BY tenant, thread LIMIT 1;
 
 -- name: thread_by_status
 -- The other way to a thread that has a run.
 SELECT id FROM threads INDEXED BY threads_by_status
 WHERE tenant = ? AND thread = ? AND status IN (
-    'running', 'interrupted', 'sleeping', 'completed', 'failed', 'cancelled', 'superseded'
+    'queued', 'running', 'interrupted', 'sleeping', 'completed', 'failed', 'cancelled', 'superseded'
 );
 
 -- name: new_thread
@@ -182,18 +209,199 @@ INSERT INTO threads (tenant, thread, first, runs, failures, sum) VALUES (?, ?, 1
 
 -- name: put_thread
 UPDATE threads
-SET first = ?, runs = ?, failures = ?, status = ?, started_at = ?, run_id = ?, sum = ?
+SET
+    first = ?, runs = ?, failures = ?, status = ?, started_at = ?, run_id = ?, graph = ?,
+    ended_at = ?, wake_at = ?, questions = ?, lane = ?, due_at = ?, worker = ?, rank = ?, sum = ?
+WHERE id = ?;
+
+-- name: move_thread
+-- To the end of the tenant's threads: its line was written.
+UPDATE threads
+SET changed = 1 + coalesce((
+    SELECT changed FROM threads
+    WHERE tenant = ? AND status IS NOT NULL ORDER BY changed DESC LIMIT 1
+), 0)
 WHERE id = ?;
 
 -- name: drop_thread
 DELETE FROM threads WHERE id = ?;
 
 -- name: threads
-SELECT * FROM threads
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum
+FROM threads
 WHERE tenant = ? AND thread >= ? AND status IS NOT NULL
 ORDER BY thread LIMIT ?;
 
 -- name: threads_of_status
-SELECT * FROM threads
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum
+FROM threads
 WHERE tenant = ? AND status = ? AND status IS NOT NULL AND thread >= ?
 ORDER BY thread LIMIT ?;
+
+-- name: recent_threads
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum, changed
+FROM threads
+WHERE tenant = ? AND status IS NOT NULL AND (changed, thread) < (?, ?)
+ORDER BY changed DESC, thread DESC LIMIT ?;
+
+-- name: recent_threads_of_status
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum, changed
+FROM threads
+WHERE tenant = ? AND status = ? AND status IS NOT NULL AND (changed, thread) < (?, ?)
+ORDER BY changed DESC, thread DESC LIMIT ?;
+
+-- name: waking_threads
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum, wake_at
+FROM threads
+WHERE tenant = ? AND wake_at IS NOT NULL AND wake_at <= ? AND (wake_at, thread) > (?, ?)
+ORDER BY wake_at, thread LIMIT ?;
+
+-- name: recent_runs
+SELECT
+    t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
+    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
+    t.sum,
+    r.thread, r.run_id, r.started_at, r.graph, r.fingerprint, r.mode, r.status, r.retry_count,
+    r.previous_run_id, r.ended_at, r.input_digest, r.metadata, r.wake_at, r.owner, r.sum,
+    r.place, r.number
+FROM runs AS r JOIN threads AS t ON t.id = r.thread
+WHERE r.tenant = ? AND (r.place, r.thread, r.number) < (?, ?, ?)
+ORDER BY r.place DESC, r.thread DESC, r.number DESC LIMIT ?;
+
+-- name: recent_runs_of_status
+SELECT
+    t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
+    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
+    t.sum,
+    r.thread, r.run_id, r.started_at, r.graph, r.fingerprint, r.mode, r.status, r.retry_count,
+    r.previous_run_id, r.ended_at, r.input_digest, r.metadata, r.wake_at, r.owner, r.sum,
+    r.place, r.number
+FROM runs AS r JOIN threads AS t ON t.id = r.thread
+WHERE r.tenant = ? AND r.status = ? AND (r.place, r.thread, r.number) < (?, ?, ?)
+ORDER BY r.place DESC, r.thread DESC, r.number DESC LIMIT ?;
+
+-- name: due_threads
+-- Of one lane, those that are due, in the order in which they became so.
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum
+FROM threads
+WHERE lane = ? AND worker = '' AND due_at IS NOT NULL AND due_at <= ?
+ORDER BY due_at, tenant, thread LIMIT ?;
+
+-- name: next_tenant
+-- Of one lane, the first group behind a tenant, and when its first thread is due.
+SELECT tenant, rank, due_at FROM threads
+WHERE lane = ? AND worker = '' AND due_at IS NOT NULL AND tenant > ?
+ORDER BY tenant, rank, due_at LIMIT 1;
+
+-- name: next_group
+SELECT tenant, rank, due_at FROM threads
+WHERE lane = ? AND worker = '' AND due_at IS NOT NULL AND (tenant, rank) > (?, ?)
+ORDER BY tenant, rank, due_at LIMIT 1;
+
+-- name: count_in_group
+SELECT count(*) FROM (
+    SELECT 1 FROM threads
+    WHERE lane = ? AND tenant = ? AND rank = ? AND worker = '' AND due_at IS NOT NULL
+        AND due_at <= ?
+    LIMIT ?
+);
+
+-- name: due_in_group
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum
+FROM threads
+WHERE lane = ? AND tenant = ? AND rank = ? AND worker = '' AND due_at IS NOT NULL
+    AND due_at <= ?
+ORDER BY due_at, thread LIMIT ?;
+
+-- name: first_due
+SELECT due_at FROM threads
+WHERE lane = ? AND worker = '' AND due_at IS NOT NULL
+ORDER BY due_at LIMIT 1;
+
+-- name: claimed_threads
+SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum
+FROM threads
+WHERE worker = ? AND worker <> ''
+ORDER BY tenant, thread;
+
+-- name: count_claimed
+SELECT count(*) FROM threads WHERE worker = ? AND worker <> '';
+
+-- name: next_claimant
+-- The least name above this one of a worker that has a thread.
+SELECT worker FROM threads WHERE worker > ? AND worker <> '' ORDER BY worker LIMIT 1;
+
+-- name: depths
+SELECT
+    lane, tenant,
+    count(*) FILTER (WHERE worker = '' AND due_at <= ?),
+    count(*) FILTER (WHERE worker = '' AND due_at > ?),
+    count(*) FILTER (WHERE worker <> ''),
+    min(due_at) FILTER (WHERE worker = '' AND due_at <= ?)
+FROM (
+    SELECT lane, tenant, worker, due_at FROM threads WHERE worker = '' AND due_at IS NOT NULL
+    UNION ALL
+    SELECT lane, tenant, worker, due_at FROM threads WHERE worker <> ''
+)
+WHERE lane <> ''
+GROUP BY lane, tenant ORDER BY lane, tenant;
+
+-- name: next_lane
+-- The least lane above this one that has a thread with a time and no worker.
+SELECT lane FROM threads INDEXED BY threads_by_due
+WHERE lane > ? AND worker = '' AND due_at IS NOT NULL
+ORDER BY lane LIMIT 1;
+
+-- name: inputs
+SELECT id, mark, run_id, payload, sum FROM inputs WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?;
+
+-- name: input_beside
+-- Whether a thread has a waiting input other than that of this run.
+SELECT 1 FROM inputs WHERE id BETWEEN ? AND ? AND run_id <> ? LIMIT 1;
+
+-- name: put_input
+INSERT INTO inputs VALUES (?, ?, ?, ?, ?);
+
+-- name: drop_input
+DELETE FROM inputs WHERE id BETWEEN ? AND ? AND run_id = ?;
+
+-- name: drop_inputs
+DELETE FROM inputs WHERE id BETWEEN ? AND ?;
+-- name: limits
+SELECT graph, tenant, concurrency, rate, period, paused, begun, used, sum
+FROM limits ORDER BY graph, tenant;
+
+-- name: put_limit
+INSERT OR REPLACE INTO limits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: drop_limit
+DELETE FROM limits WHERE graph = ? AND tenant = ?;
+
+-- name: count_running
+SELECT lane, tenant, count(*) FROM threads WHERE worker <> '' GROUP BY lane, tenant;
+
+-- name: put_worker
+INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: workers
+SELECT id, beat_at, started_at, capacity, draining, owner, lanes, sum FROM workers ORDER BY id;
+
+-- name: is_silent
+SELECT 1 FROM workers WHERE beat_at < ?;
+
+-- name: is_known
+SELECT 1 FROM workers WHERE id = ? AND beat_at >= ?;
+
+-- name: drop_worker
+DELETE FROM workers WHERE id = ?;
+
+-- name: drop_silent
+DELETE FROM workers WHERE beat_at < ?;

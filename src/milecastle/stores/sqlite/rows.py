@@ -4,9 +4,8 @@ Rules:
 
 - Every row has a checksum over all of its values. An entry has two, one of them over the payload,
   so that a history can be verified without reading any.
-- A checksum covers the row's key: a row that stands where it does not belong is found out.
-- A row that was damaged is never turned into anything: ``Damaged`` is raised, and whoever reads
-  says where that was.
+- A checksum covers the row's key: a misplaced row is detected.
+- A damaged row is never decoded: ``Damaged`` is raised, and the reader adds the location.
 """
 
 from __future__ import annotations
@@ -19,23 +18,27 @@ from zlib import crc32
 import msgspec
 
 from milecastle.model.checkpoint import Entry, Source, TaskResult
-from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord
+from milecastle.model.run import TRANSITIONS, Failure, RunRecord, ThreadInfo
+from milecastle.ports.claims import WorkerInfo
+from milecastle.ports.limits import Limit, Meter
 
 __all__ = [
     "SPAN",
     "Damaged",
-    "Origin",
     "Row",
+    "RunAndGraph",
     "ThreadRow",
     "checked",
+    "checksum",
     "entry_of",
     "entry_row",
     "failure_of",
     "failure_row",
     "is_sound",
     "manifest_of",
+    "meter_of",
+    "meter_row",
     "pack_id",
     "pack_parent",
     "read_text",
@@ -46,15 +49,17 @@ __all__ = [
     "summed",
     "thread_of",
     "thread_values",
+    "worker_of",
+    "worker_row",
     "write_text",
 ]
 
 Row = tuple[Any, ...]
-Origin = tuple[str, str]
+RunAndGraph = tuple[str, str]
 """A run id and the fingerprint of the graph that wrote."""
 
 SPAN = 2**32
-"""How many numbers a thread has for its entries, and for each other table that is kept by it."""
+"""The range of ids of a thread in each table that is keyed by thread."""
 
 _SOURCES: tuple[Source, ...] = (
     "input",
@@ -65,7 +70,7 @@ _SOURCES: tuple[Source, ...] = (
     "takeover",
     "answer",
     "sleep",
-)  # the places are on disk: a new source comes last
+)  # the positions are on disk: a new source comes last
 _SOURCE_CODES = {source: code for code, source in enumerate(_SOURCES)}
 _UUID = b"00000000-0000-0000-0000-000000000000"
 _DIGITS = bytes.maketrans(b"123456789abcdef", b"0" * 15)
@@ -75,13 +80,13 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Damaged(Exception):
-    """A row's checksum does not match, or it holds what no row holds."""
+    """A row's checksum does not match, or it contains an impossible value."""
 
 
 class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread in the index, with how many runs and failures it has, and its newest run.
+    """A thread in the index, with its number of runs and failures and its line.
 
-    ``is_new`` says that there is nothing of it in any other table.
+    ``is_new`` means that it has no rows in any other table.
     """
 
     id: int
@@ -89,14 +94,12 @@ class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
     first: int = 1
     runs: int = 0
     failures: int = 0
-    status: str | None = None
-    started_at: int | None = None
-    run_id: str | None = None
+    info: ThreadInfo | None = None
     is_new: bool = False
 
     @property
     def origin(self) -> int:
-        """The id below the first of this thread, in every table that is kept by thread."""
+        """The id below the first of this thread, in every table that is keyed by thread."""
         return self.id * SPAN
 
     @property
@@ -109,7 +112,7 @@ class ThreadRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_text(text: str) -> str | bytes:
-    """Text as a database takes it: what is not Unicode becomes bytes, of an odd number."""
+    """Text for the database: invalid Unicode becomes an odd number of bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -118,7 +121,7 @@ def write_text(text: str) -> str | bytes:
 
 
 def read_text(value: Any) -> str:
-    """What ``write_text`` was given."""
+    """The inverse of ``write_text``."""
     if isinstance(value, str):
         return value
     if not isinstance(value, bytes):
@@ -159,6 +162,11 @@ def _write_json(value: Any) -> str | bytes:
 
 def _read_json(value: str | bytes) -> Any:
     return msgspec.json.decode(value) if isinstance(value, str) else json.loads(read_text(value))
+
+
+def checksum(*values: Any) -> int:
+    """What a row of these values ends in."""
+    return crc32(_encode(values))
 
 
 def summed(values: Row) -> Row:
@@ -221,7 +229,7 @@ def is_sound(row: Row) -> bool:
     return len(row) == _META + 1 or (isinstance(row[-1], bytes) and crc32(row[-1]) == payload)
 
 
-def entry_of(row: Row, origin: Origin) -> Entry:
+def entry_of(row: Row, origin: RunAndGraph) -> Entry:
     """The entry of a verified row; without payload if the row has none."""
     parent = row[2]
     return Entry(
@@ -258,7 +266,7 @@ def result_of(values: Row) -> TaskResult:
 
 
 def run_row(thread: int, run: RunRecord) -> Row:
-    """A run's record as a row; the thread's key stands in the index."""
+    """A run's record as a row; the thread's key is in the index."""
     return summed(
         (
             thread,
@@ -274,6 +282,7 @@ def run_row(thread: int, run: RunRecord) -> Row:
             write_text(run.input_digest),
             _write_json(run.metadata),
             run.wake_at,
+            None if run.owner is None else _write_json(msgspec.to_builtins(run.owner)),
         )
     )
 
@@ -296,6 +305,7 @@ def run_of(values: Row, thread: ThreadRow) -> RunRecord:
         "input_digest": read_text(values[10]),
         "metadata": _read_json(values[11]),
         "wake_at": values[12],
+        "owner": None if values[13] is None else _read_json(values[13]),
     }
     return msgspec.convert(found, RunRecord)
 
@@ -345,30 +355,121 @@ def manifest_of(values: Row, key: Row) -> bytes:
 
 def thread_values(thread: ThreadRow) -> Row:
     """A thread as a row."""
-    run_id = None if thread.run_id is None else write_text(thread.run_id)
+    key, info = thread.key, thread.info
+    known = thread.id, key.tenant, key.thread, thread.first, thread.runs, thread.failures
+    if info is None:
+        return (*known, *(None,) * 11)
     return (
-        thread.id,
-        thread.key.tenant,
-        thread.key.thread,
-        thread.first,
-        thread.runs,
-        thread.failures,
-        thread.status,
-        thread.started_at,
-        run_id,
+        *known,
+        info.status,
+        info.started_at,
+        write_text(info.run_id),
+        write_text(info.graph),
+        info.ended_at,
+        info.wake_at,
+        info.questions,
+        write_text(info.lane),
+        info.due_at,
+        write_text(info.worker),
+        -info.priority,
     )
 
 
 def thread_of(values: Row) -> ThreadRow:
     """The thread of a checked row."""
-    id, tenant, thread, first, runs, failures, status, started_at, run_id = values
-    return ThreadRow(
-        id=id,
-        key=ThreadKey(tenant, thread),
-        first=first,
-        runs=runs,
-        failures=failures,
+    id, tenant, thread, first, runs, failures, *line = values
+    key = ThreadKey(tenant, thread)
+    info = None if line[0] is None else _info_of(key, *line)
+    return ThreadRow(id=id, key=key, first=first, runs=runs, failures=failures, info=info)
+
+
+def _info_of(
+    key: ThreadKey,
+    status: Any,
+    started_at: int,
+    run_id: Any,
+    graph: Any,
+    ended_at: int | None,
+    wake_at: int | None,
+    questions: int,
+    lane: Any,
+    due_at: int | None,
+    worker: Any,
+    rank: int,
+) -> ThreadInfo:
+    if status not in TRANSITIONS:
+        raise Damaged
+    return ThreadInfo(
+        key=key,
         status=status,
+        run_id=read_text(run_id),
+        graph=read_text(graph),
         started_at=started_at,
-        run_id=None if run_id is None else read_text(run_id),
+        ended_at=ended_at,
+        wake_at=wake_at,
+        questions=questions,
+        lane=read_text(lane),
+        due_at=due_at,
+        worker=read_text(worker),
+        priority=-rank,
     )
+
+
+def meter_row(meter: Meter) -> Row:
+    """A limit as a row."""
+    limit = meter.limit
+    return summed(
+        (
+            write_text(limit.graph),
+            limit.tenant,
+            limit.concurrency,
+            limit.rate,
+            limit.microseconds,
+            int(limit.paused),
+            meter.begun,
+            meter.used,
+        )
+    )
+
+
+def meter_of(values: Row) -> Meter:
+    """The limit of a checked row."""
+    limit = Limit(
+        graph=read_text(values[0]),
+        tenant=values[1],
+        concurrency=values[2],
+        rate=values[3],
+        period=values[4] / 1_000_000,
+        paused=bool(values[5]),
+    )
+    return Meter(limit, *values[6:])
+
+
+def worker_row(worker: WorkerInfo, now: int) -> Row:
+    """A worker that was alive now, as a row."""
+    return summed(
+        (
+            write_text(worker.id),
+            now,
+            worker.started_at,
+            worker.capacity,
+            int(worker.draining),
+            _write_json(msgspec.to_builtins(worker.owner)),
+            _write_json(worker.lanes),
+        )
+    )
+
+
+def worker_of(values: Row, now: int, running: int) -> WorkerInfo:
+    """The worker of a checked row."""
+    found = {
+        "id": read_text(values[0]),
+        "owner": _read_json(values[5]),
+        "lanes": _read_json(values[6]),
+        "started_at": values[2],
+        "capacity": values[3],
+        "draining": bool(values[4]),
+        "running": running,
+        "silent": (now - values[1]) / 1_000_000,
+    }
+    return msgspec.convert(found, WorkerInfo)

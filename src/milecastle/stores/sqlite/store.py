@@ -1,31 +1,56 @@
-"""A store in one SQLite file: durable, for many threads and processes of one machine.
+"""A store in one SQLite file: durable, for many threads and processes on one machine.
 
 Rules:
 
 - A step is one INSERT, which carries its own fence: it is refused unless the head is there, is
-  the entry's parent and has no successor. Everything else goes through ``writing``, which looks
+  the entry's parent and has no successor. Everything else goes through ``writing``, which checks
   before it writes.
 - Every row that is read is verified. Damage is ``Corrupted``, with its place.
-- Each read sees one state of the file. A history is read page by page, and holds nothing between.
+- Each read sees one state of the file. A history is read page by page, and nothing is held between
+  pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
-from milecastle.errors import Conflict, InvalidRequest, StoreError
-from milecastle.model.checkpoint import Entry
-from milecastle.model.failure import Failure
-from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.errors import Conflict, Corrupted, InvalidRequest, StoreError
+from milecastle.model.checkpoint import Entry, TaskResult
+from milecastle.model.keys import ThreadKey, checks_keys, require_key
+from milecastle.model.printable import printable
+from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.claims import (
+    LaneDepth,
+    WaitingInput,
+    WorkerInfo,
+    dated,
+    lost_at,
+    require_worker,
+    system_time,
+)
+from milecastle.ports.limits import Limit
+from milecastle.ports.maintenance import (
+    Finding,
+    Inspected,
+    Repaired,
+    finding_of,
+    inspect_listed,
+    inspect_pages,
+)
+from milecastle.ports.pages import Page, PageKey, place_after
+from milecastle.ports.sharing import Rotation
 from milecastle.ports.store import Batch, Chain
+from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
-from milecastle.stores.sqlite.log import Known, Log
-from milecastle.stores.sqlite.migrating import prepare
+from milecastle.stores.sqlite.log import Known, ThreadLog
+from milecastle.stores.sqlite.migrating import SqliteFile, prepare
 from milecastle.stores.sqlite.queries import SQL
-from milecastle.stores.sqlite.rows import ThreadRow
-from milecastle.stores.sqlite.view import View
+from milecastle.stores.sqlite.rows import Row, ThreadRow, worker_row, write_text
+from milecastle.stores.sqlite.view import Tell, View
 from milecastle.stores.sqlite.writing import (
     delete_thread,
     is_plain,
@@ -35,20 +60,20 @@ from milecastle.stores.sqlite.writing import (
     write_batch,
 )
 
-__all__ = ["SqliteStore"]
-
 _APPEND = SQL["append"]
 _PAGE = 128
 _REMEMBERED = 10_000
-_NO_LIMIT = 2**62
+_NO_LIMIT = claiming.NO_LIMIT
 
 
-class SqliteStore:
-    """Keeps logs in an SQLite file, which is created if it is not there.
+@checks_keys
+class SqliteStore(SqliteFile):
+    """Stores logs in an SQLite file, which is created if it does not exist.
 
-    ``synchronous="normal"`` lets the operating system write when it likes: what was committed
-    survives the death of the process, and a power cut may take the last commits.
-    ``timeout`` is how many seconds a writer waits for another one.
+    ``synchronous="normal"`` lets the operating system delay writes: commits survive the death of
+    the process, but a power cut may lose the last ones. ``timeout`` is how many seconds a writer
+    waits for another one. ``now`` is its clock, in microseconds: of claims and of lines that are
+    due at once.
     """
 
     blocking = True
@@ -56,25 +81,35 @@ class SqliteStore:
     writers = 1
 
     def __init__(
-        self, path: str | Path, *, synchronous: Synchronous = "full", timeout: float = 30.0
+        self,
+        path: str | Path,
+        *,
+        synchronous: Synchronous = "full",
+        timeout: float = 30.0,
+        now: Callable[[], int] = system_time,
     ) -> None:
         if synchronous not in ("full", "normal"):
-            raise InvalidRequest(f"synchronous is 'full' or 'normal', not '{synchronous}'")
-        self.path = str(Path(path).absolute())
+            raise InvalidRequest(f"synchronous must be 'full' or 'normal', not '{synchronous}'")
+        super().__init__(path, timeout=timeout)
         first = prepare(self.path, timeout)
         self._connections = Connections(self.path, synchronous, timeout, first)
         self._known: dict[ThreadKey, Known] = {}
+        self._now = now
+        self._rotation = Rotation()
 
     def commit(self, batch: Batch) -> None:
         """Append the batch, or raise ``Conflict`` and change nothing."""
         known = self._known.get(batch.key)
-        if known is not None and is_plain(batch):
+        if known is None:
+            require_key(batch.key)
+        elif is_plain(batch):
             row = step_row(batch, known)
             if row is not None and self._connections.write_alone(_APPEND, row):
                 known.last = last_of(batch.entries[0], row[1])
                 return
         with self._connections.writing() as cursor:
-            now = write_batch(View(cursor, self.path), batch, known)
+            view = View(cursor, self.path)
+            now = write_batch(view, self._timed(view, batch), known)
         if now is not None:
             self._remember(batch.key, now)
 
@@ -88,13 +123,22 @@ class SqliteStore:
             self._remember(key, known)
         return outcomes
 
+    def _timed(self, view: View, batch: Batch) -> Batch:
+        """The batch with the time at which its thread is due, if that is now."""
+        if batch.thread is None:
+            return batch
+        return dated(claiming.with_next_input(view, batch), self._now())
+
     def _commit_one(
         self, view: View, batch: Batch, learned: dict[ThreadKey, Known]
     ) -> Conflict | None:
         """Write one of many; a batch that conflicts is refused before anything is written."""
         key = batch.key
+        require_key(key)
         try:
-            now = write_batch(view, batch, learned.get(key) or self._known.get(key))
+            now = write_batch(
+                view, self._timed(view, batch), learned.get(key) or self._known.get(key)
+            )
         except Conflict as conflict:
             return conflict
         if now is not None:
@@ -114,6 +158,19 @@ class SqliteStore:
                 return None
             results = log.results(head.seq) if wanted == head.seq else []
             return Chain(tuple(log.chain(wanted)), tuple(results))
+
+    def head(self, key: ThreadKey) -> Entry | None:
+        """The newest entry without its payload, or ``None``."""
+        with self._connections.reading() as cursor:
+            found = self._log(View(cursor, self.path), key)
+            return found[1].newest() if found else None
+
+    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
+        """The results that go with the head."""
+        with self._connections.reading() as cursor:
+            found = self._log(View(cursor, self.path), key)
+            head = found[1].newest() if found else None
+            return found[1].results(head.seq) if found and head else []
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``."""
@@ -190,22 +247,104 @@ class SqliteStore:
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
         """The tenant's threads by thread id."""
-        count = _NO_LIMIT if limit is None else max(0, min(limit, _NO_LIMIT))
+        return self._list(tenant, status, limit, after, _warn)
+
+    def _list(
+        self,
+        tenant: str,
+        status: RunStatus | None,
+        limit: int | None,
+        after: str | None,
+        tell: Tell,
+    ) -> Sequence[ThreadInfo]:
+        wanted = None if status is None else _possible(status)
+        with self._connections.reading() as cursor:
+            view, start = View(cursor, self.path), _least_above(after)
+            found = view.threads(_possible(tenant), wanted, start, _count(limit), tell)
+            return [thread.info for thread in found if thread.info is not None]
+
+    def recent_threads(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads, the one whose line was committed last first."""
+        changed, thread, _ = (_NO_LIMIT, "", 0) if after is None else place_after(after)
+        wanted = () if status is None else (_possible(status),)
+        name = "recent_threads" if status is None else "recent_threads_of_status"
+        values = (*wanted, _bounded(changed), thread)
+        return self._page_of_threads(name, tenant, values, limit)
+
+    def waking_threads(
+        self,
+        tenant: str,
+        *,
+        until: int | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """The tenant's threads that sleep, the one that wakes first first."""
+        wake_at, thread, _ = (-_NO_LIMIT, "", 0) if after is None else place_after(after)
+        last = _NO_LIMIT if until is None else _bounded(until)
+        return self._page_of_threads(
+            "waking_threads", tenant, (last, _bounded(wake_at), thread), limit
+        )
+
+    def _page_of_threads(
+        self, name: str, tenant: str, values: Row, limit: int | None
+    ) -> Page[ThreadInfo]:
+        tenant = _possible(tenant)
         with self._connections.reading() as cursor:
             view = View(cursor, self.path)
-            wanted = None if status is None else _possible(status)
-            found = view.threads(_possible(tenant), wanted, _least_above(after), count)
-            return [_info(view, thread) for thread in found]
+            values = (tenant, *values)
+            found = view.placed_threads(name, tenant, values, _count(limit), _warn)
+        lines = [thread.info for thread, _ in found if thread.info is not None]
+        return Page[ThreadInfo].cut(lines, limit, lambda: (found[-1][1], lines[-1].key.thread, 0))
+
+    def recent_runs(
+        self,
+        tenant: str,
+        *,
+        status: RunStatus | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[RunRecord]:
+        """The tenant's runs, the one that was first committed last first."""
+        place, thread, number = (_NO_LIMIT, "0", 0) if after is None else place_after(after)
+        wanted = () if status is None else (_possible(status),)
+        name = "recent_runs" if status is None else "recent_runs_of_status"
+        tenant = _possible(tenant)
+        values = (tenant, *wanted, _bounded(place), _number(thread), _bounded(number))
+        with self._connections.reading() as cursor:
+            view = View(cursor, self.path)
+            found = view.placed_runs(name, tenant, values, _count(limit), _warn)
+
+        def last() -> PageKey:
+            place, thread, number = found[-1][1]
+            return place, str(thread), number
+
+        return Page[RunRecord].cut([run for run, _ in found], limit, last)
+
+    def thread(self, key: ThreadKey) -> ThreadInfo | None:
+        """The line of one thread in the index, or ``None``."""
+        with self._connections.reading() as cursor:
+            thread = View(cursor, self.path).thread(key)
+            return thread.info if thread else None
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
         """A stored manifest, or ``None``."""
         with self._connections.reading() as cursor:
             return View(cursor, self.path).manifest(key.tenant, fingerprint)
 
-    def delete(self, key: ThreadKey, *, head: int | None = None) -> bool:
-        """Remove the thread. A new one of this name has nothing to do with it."""
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
+        """Remove the thread. A new one of this name is unrelated."""
         with self._connections.writing() as cursor:
-            return delete_thread(View(cursor, self.path), key, head)
+            return delete_thread(View(cursor, self.path), key, head, head_id)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``."""
@@ -213,12 +352,144 @@ class SqliteStore:
             view = View(cursor, self.path)
             return prune_thread(view, key, head=head, cut=cut, rewritten=rewritten)
 
+    def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
+        """Every thread; if all are checked, first the damaged pages that SQLite reports."""
+        if not threads:
+            try:
+                place = f"{Path(self.path).as_uri()}?mode=ro"
+                with closing(sqlite3.connect(place, uri=True)) as connection:
+                    said = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
+            except sqlite3.Error as error:
+                said = [str(error)]
+            found = tuple(Finding(self.path, line) for line in said if line != "ok")
+            if found:
+                yield Inspected(findings=found, is_thread=False)
+        omitted: dict[Finding, None] = {}
+
+        def tell(error: Corrupted, listed: bool) -> None:
+            if not listed:  # or the thread reports it
+                omitted[finding_of(error, self.path)] = None
+
+        if threads:
+            yield from inspect_listed(self, tenant, threads)
+        else:
+            yield from inspect_pages(lambda last: self._list(tenant, None, _PAGE, last, tell))
+        if omitted:
+            yield Inspected(findings=tuple(omitted), is_thread=False)
+
+    def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
+        """Nothing: SQLite repairs itself when the file is opened."""
+        return iter(())
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """Record that a worker is alive now, and what it serves."""
+        require_worker(worker.id)
+        with self._connections.writing() as cursor:
+            View(cursor, self.path).run("put_worker", worker_row(worker, self._now()))
+
+    def retire(self, worker: str) -> int:
+        """Forget a worker, and give all its threads back."""
+        with self._connections.writing() as cursor:
+            view = View(cursor, self.path)
+            view.run("drop_worker", (write_text(worker),))
+            return claiming.take_from(view, worker, self._now())
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """All workers that were not forgotten, by id."""
+        with self._connections.reading() as cursor:
+            return claiming.workers(View(cursor, self.path), self._now())
+
+    def claim(
+        self,
+        worker: str,
+        lanes: Sequence[str],
+        *,
+        limit: int,
+        keys: Sequence[ThreadKey] | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Give due threads of these lanes to a worker."""
+        require_worker(worker)
+        count, named = min(_count(limit), _MOST), [lane for lane in lanes if lane]
+        with self._connections.reading() as cursor:
+            view = View(cursor, self.path)
+            if not claiming.waiting(view, named, self._now(), min(count, 1), keys):
+                return []
+        with self._connections.writing() as cursor:
+            view = View(cursor, self.path)
+            return claiming.claim(view, worker, named, self._now(), count, keys, self._rotation)
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        """Make a thread due again after ``delay`` seconds."""
+        with self._connections.writing() as cursor:
+            due_at = self._now() + round(delay * 1_000_000)
+            return claiming.give_back(View(cursor, self.path), worker, key, due_at)
+
+    def reclaim(self, timeout: float) -> int:
+        """Take the threads of all workers that were silent for longer, or that nobody knows."""
+        least = self._now() - round(timeout * 1_000_000)
+        with self._connections.reading() as cursor:
+            view = View(cursor, self.path)
+            if not claiming.gone(view, least) and view.one("is_silent", (least,)) is None:
+                return 0
+        with self._connections.writing() as cursor:
+            view, due_at = View(cursor, self.path), lost_at(self._now())
+            lost = claiming.gone(view, least)
+            view.run("drop_silent", (least,))
+            return sum(claiming.take_from(view, worker, due_at) for worker in lost)
+
+    def claimed(self, worker: str) -> Sequence[ThreadKey]:
+        """The threads that this worker has."""
+        with self._connections.reading() as cursor:
+            return [thread.key for thread in claiming.claimed(View(cursor, self.path), worker)]
+
+    def due_in(self, lanes: Sequence[str]) -> float | None:
+        """In how many seconds a thread of these lanes is due."""
+        with self._connections.reading() as cursor:
+            return claiming.due_in(View(cursor, self.path), lanes, self._now())
+
+    def now(self) -> int:
+        """The time on the clock of this machine, which all who share the file are on."""
+        with self._connections.reading():
+            return self._now()
+
+    def depths(self) -> Sequence[LaneDepth]:
+        """How much is in each lane, by lane and tenant."""
+        with self._connections.reading() as cursor:
+            return claiming.depths(View(cursor, self.path), self._now())
+
+    def overdue(self, age: float) -> Sequence[str]:
+        """The lanes that have a thread which has been due for longer than so many seconds."""
+        with self._connections.reading() as cursor:
+            view = View(cursor, self.path)
+            return claiming.overdue(view, self._now() - round(age * 1_000_000))
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Let an input wait until its thread is free; the id of the run that it starts."""
+        with self._connections.writing() as cursor:
+            view = View(cursor, self.path)
+            return claiming.enqueue(view, record, mark, payload, self._now())
+
+    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+        """The inputs that wait, in their order."""
+        with self._connections.reading() as cursor:
+            return claiming.inputs(View(cursor, self.path), key, _count(limit))
+
+    def limits(self) -> Sequence[Limit]:
+        """What claims must not exceed, by graph and tenant."""
+        with self._connections.reading() as cursor:
+            return [meter.limit for meter in claiming.limits(View(cursor, self.path))]
+
+    def set_limit(self, limit: Limit) -> None:
+        """Set the limit of a graph and a tenant, or remove it if it limits nothing."""
+        with self._connections.writing() as cursor:
+            claiming.set_limit(View(cursor, self.path), limit)
+
     def close(self) -> None:
         """Close the file; every later call raises ``Unavailable``."""
         self._connections.close()
 
-    def _log(self, view: View, key: ThreadKey) -> tuple[ThreadRow, Log] | None:
-        """The thread and its log, remembering which thread this name means now."""
+    def _log(self, view: View, key: ThreadKey) -> tuple[ThreadRow, ThreadLog] | None:
+        """The thread and its log; remembers which thread this name currently means."""
         thread = view.thread(key)
         if thread is None:
             return None
@@ -226,10 +497,10 @@ class SqliteStore:
         if known is None or known.id != thread.id:
             known = Known(thread.id)
             self._remember(key, known)
-        return thread, Log(view, thread, known)
+        return thread, ThreadLog(view, thread, known)
 
     def _remember(self, key: ThreadKey, known: Known) -> None:
-        """Keep what is known, unless something newer is: numbers of threads only grow."""
+        """Remember what is known, unless something newer is: numbers of threads only grow."""
         older = self._known.get(key)
         if older is not None and older.id > known.id:
             return
@@ -238,8 +509,33 @@ class SqliteStore:
         self._known[key] = known
 
 
+def _warn(error: Corrupted, listed: bool) -> None:
+    how = "listed as it is" if listed else "omitted from a list"
+    warnings.warn(printable(f"a row is {how}: {error}"), RuntimeWarning, stacklevel=5)
+
+
+_MOST = 2**31
+"""More threads than any worker claims."""
+
+
+def _count(limit: int | None) -> int:
+    """A limit that the database can take."""
+    return _NO_LIMIT if limit is None else max(0, min(limit, _NO_LIMIT))
+
+
+def _bounded(number: int) -> int:
+    return max(-_NO_LIMIT, min(number, _NO_LIMIT))
+
+
+def _number(thread: str) -> int:
+    """The number of a thread in the place of a run."""
+    if not thread.isdecimal() or len(thread) > 18:
+        raise InvalidRequest("after= is not the `after` of a page of runs")
+    return int(thread)
+
+
 def _possible(name: str) -> str:
-    """The name, or one that nothing has in place of one that cannot be."""
+    """The name, or an unused one in place of an impossible name."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -248,24 +544,10 @@ def _possible(name: str) -> str:
 
 
 def _least_above(after: str | None) -> str:
-    """The least text above ``after``: a bound that the database can take."""
+    """The least text above ``after``, as a bound that the database accepts."""
     if after is None:
         return ""
     for index, letter in enumerate(after):
         if "\ud800" <= letter <= "\udfff":
             return after[:index] + "\ue000"
     return after + "\0"
-
-
-def _info(view: View, thread: ThreadRow) -> ThreadInfo:
-    run = view.run_record(thread, thread.run_id or "")
-    if run is None:
-        raise view.damage("a run is missing", f"runs, thread '{thread.key}'")
-    return ThreadInfo(
-        key=thread.key,
-        status=run.status,
-        run_id=run.run_id,
-        graph=run.graph,
-        started_at=run.started_at,
-        ended_at=run.ended_at,
-    )

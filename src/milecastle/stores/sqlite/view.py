@@ -3,8 +3,8 @@
 Rules:
 
 - What is found is verified before it is used.
-- That something is *not* there is believed only if the rows on both sides of its place are
-  sound: a damaged key would make a row vanish.
+- A row counts as missing only if the rows on both sides of its place are intact: a damaged key
+  would make a row disappear.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from milecastle.errors import Corrupted
-from milecastle.model.failure import Failure
+from milecastle.errors import Corrupted, InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord
+from milecastle.model.printable import quoted
+from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import (
     Damaged,
@@ -34,12 +34,21 @@ from milecastle.stores.sqlite.rows import (
     write_text,
 )
 
-__all__ = ["DAMAGE", "View"]
+__all__ = ["DAMAGE", "Tell", "View"]
 
 T = TypeVar("T")
 
+_DAMAGED = "a row does not match its checksum"
+_THREAD_COLUMNS = 18
+
+Tell = Callable[[Corrupted, bool], None]
+"""Gets the damage of a row of a list, and whether the row is listed all the same."""
+
 DAMAGE = (Damaged, LookupError, TypeError, ValueError, msgspec.MsgspecError)
-"""What is raised when a row is read that holds what no row holds."""
+"""What reading a row with an impossible value raises."""
+
+IMPOSSIBLE = (*DAMAGE, InvalidRequest)
+"""The same, of a row that was not verified before."""
 
 
 class View:
@@ -50,7 +59,7 @@ class View:
         self.path = path
 
     def run(self, name: str, values: Sequence[Any]) -> int:
-        """Run a statement that changes something; how many rows it changed."""
+        """Run a statement that changes something; return the number of changed rows."""
         return self.cursor.execute(SQL[name], values).rowcount
 
     def insert(self, name: str, row: Row) -> bool:
@@ -80,11 +89,11 @@ class View:
 
     @contextmanager
     def reading(self, place: str) -> Generator[None, None, None]:
-        """Whatever turns out to be damaged in this block was damaged at this place."""
+        """Adds this location to damage that is found in the block."""
         try:
             yield
         except DAMAGE as error:
-            raise self.damage("a row does not match its checksum", place) from error
+            raise self.damage(_DAMAGED, place) from error
         except sqlite3.OperationalError as error:
             if hasattr(error, "sqlite_errorcode"):
                 raise
@@ -95,7 +104,7 @@ class View:
         return Corrupted(what, place=f"{self.path}, table {place}")
 
     def thread(self, key: ThreadKey) -> ThreadRow | None:
-        """A thread in the index. Both ways to it must lead nowhere if there is none."""
+        """A thread in the index. If there is none, neither lookup may find one."""
         name, place = (key.tenant, key.thread), f"thread '{key}'"
         found = self._find("thread", name, place, thread_of)
         if found is None and self.one("thread_by_status", name):
@@ -120,7 +129,7 @@ class View:
         return found
 
     def manifest(self, tenant: str, fingerprint: str) -> bytes | None:
-        """A manifest. Every entry has one: if it is missing, all of them are looked at."""
+        """A manifest. Every entry has one: if it is missing, all of them are checked."""
         with self.reading(f"manifests, tenant '{tenant}', fingerprint {fingerprint}"):
             key = tenant, write_text(fingerprint)
             row = self.one("manifest", key)
@@ -131,7 +140,7 @@ class View:
         return None
 
     def _find(self, table: str, key: Row, place: str, make: Callable[[Row], T]) -> T | None:
-        """What the row with this key holds, or ``None`` if there is no such row indeed."""
+        """The contents of the row with this key, or ``None`` if there is verifiably none."""
         with self.reading(f"{table}s, {place}"):
             row = self.one(table, key)
             if row is not None:
@@ -158,37 +167,131 @@ class View:
         row = self.one(name, (thread.id,))
         return row[0] if row else 0
 
-    def newest_run(self, thread: ThreadRow) -> RunRecord | None:
-        """The run of a thread that was the last to start."""
-        with self.reading(f"runs, thread '{thread.key}'"):
-            row = self.one("runs", (thread.id, 1))
-            return run_of(checked(row), thread) if row else None
-
     def run_records(self, thread: ThreadRow, limit: int | None) -> list[RunRecord]:
         """The runs of a thread, newest first; none is missing."""
         wanted = thread.runs if limit is None else max(0, min(limit, thread.runs))
         place = f"runs, thread '{thread.key}'"
         with self.reading(place):
             rows = self.all("runs", (thread.id, wanted))
-            found = [run_of(checked(row), thread) for row in rows]
-        order = [(run.started_at, run.run_id) for run in found]
-        is_newest = not order or order[0] == (thread.started_at, thread.run_id)
-        if len(found) != wanted or not is_newest or order != sorted(set(order), reverse=True):
+            found = [run_of(checked(row[1:]), thread) for row in rows]
+        if [row[0] for row in rows] != [*range(thread.runs, thread.runs - wanted, -1)]:
             raise self.damage("a run is missing", place)
         return found
 
-    def threads(self, tenant: str, status: str | None, start: str, limit: int) -> list[ThreadRow]:
-        """The tenant's threads that have a run, from ``start`` on."""
-        with self.reading(f"threads, tenant '{tenant}'"):
-            if status is None:
-                rows = self.all("threads", (tenant, start, limit))
-            else:
-                rows = self.all("threads_of_status", (tenant, status, start, limit))
-            found = [thread_of(checked(row)) for row in rows]
-            names = [thread.key.thread for thread in found if thread.key.tenant == tenant]
-            if len(names) != len(found) or names != sorted(set(names)):
-                raise Damaged
-            if len(found) != limit:
-                last = found[-1].key.thread if found else start
-                self.check_beside("thread", (tenant, start), (tenant, last))
+    def placed_threads(
+        self, name: str, tenant: str, values: Row, limit: int, tell: Tell
+    ) -> list[tuple[ThreadRow, int]]:
+        """The threads that a query finds, in its order, each with its number."""
+        try:
+            with self.reading(f"threads, tenant '{tenant}'"):
+                rows = self.all(name, (*values, limit))
+                found = [(thread_of(checked(row[:-1])), int(row[-1])) for row in rows]
+                if any(thread.key.tenant != tenant for thread, _ in found):
+                    raise Damaged
+        except Corrupted:
+            placed = self._listable(name, tenant, values, tell)
+            found = [(thread, row[-1]) for thread, row in placed if type(row[-1]) is int][:limit]
         return found
+
+    def placed_runs(
+        self, name: str, tenant: str, values: Row, limit: int, tell: Tell
+    ) -> list[tuple[RunRecord, tuple[int, int, int]]]:
+        """The runs that a query finds, each with its place, its thread and its number there."""
+        place = f"runs, tenant '{tenant}'"
+        try:
+            with self.reading(place):
+                return [_placed_run(row, tenant) for row in self.all(name, (*values, limit))]
+        except Corrupted:
+            found: list[tuple[RunRecord, tuple[int, int, int]]] = []
+            for row in self._leniently(name, values):
+                try:
+                    found.append(_placed_run(row, tenant))
+                except IMPOSSIBLE:
+                    tell(
+                        self.damage(_DAMAGED, f"{place}, run {quoted(row[_THREAD_COLUMNS + 1])}"),
+                        False,
+                    )
+            return found[:limit]
+
+    def threads(
+        self, tenant: str, status: str | None, start: str, limit: int, tell: Tell
+    ) -> list[ThreadRow]:
+        """The tenant's threads that have a line, from ``start`` on.
+
+        A damaged row does not prevent others from being listed. It is listed too, as it is, if it
+        can be a thread's: a caller gets the error when using the thread. ``tell`` gets the error,
+        and whether the row is listed.
+        """
+        name = "threads" if status is None else "threads_of_status"
+        values = (tenant, start) if status is None else (tenant, status, start)
+        found: list[ThreadRow]
+        try:
+            with self.reading(f"threads, tenant '{tenant}'"):
+                found = [thread_of(checked(row)) for row in self.all(name, (*values, limit))]
+                names = [thread.key.thread for thread in found if thread.key.tenant == tenant]
+                if len(names) != len(found) or names != sorted(set(names)):
+                    raise Damaged
+                if len(found) != limit:
+                    last = found[-1].key.thread if found else start
+                    self.check_beside("thread", (tenant, start), (tenant, last))
+        except Corrupted as error:
+            told: list[Corrupted] = []
+
+            def note(damage: Corrupted, listed: bool) -> None:
+                told.append(damage)
+                tell(damage, listed)
+
+            found, lowest = [], start
+            for thread, _ in self._listable(name, tenant, values, note):
+                if thread.key.thread >= lowest:  # a reader pages by the last name
+                    found.append(thread)
+                    lowest = f"{thread.key.thread}\0"
+            if not told:  # the damage is in a row beside them, which may have been one of them
+                tell(error, False)
+            found = found[:limit]
+        return found
+
+    def _listable(
+        self, name: str, tenant: str, values: Row, tell: Tell
+    ) -> list[tuple[ThreadRow, Row]]:
+        """The rows of a list that can be a thread's, verified or not; all damage is told."""
+        found: list[tuple[ThreadRow, Row]] = []
+        for row in self._leniently(name, values):
+            columns = row[:_THREAD_COLUMNS]
+            try:
+                thread = thread_of(columns[:-1])
+                msgspec.convert(msgspec.to_builtins(thread.info), ThreadInfo)
+                listed = thread.key.tenant == tenant
+            except IMPOSSIBLE:
+                listed = False
+            else:
+                if listed:
+                    found.append((thread, row))
+            try:
+                checked(columns)
+            except DAMAGE:
+                place = f"threads, row {row[0]:d}, thread {quoted(row[2])}"
+                tell(self.damage(_DAMAGED, place), listed)
+        return found
+
+    def _leniently(self, name: str, values: Row) -> list[Row]:
+        """Every row of a query, also if it holds text that is not UTF-8."""
+        connection = self.cursor.connection
+        strict = connection.text_factory
+        connection.text_factory = _text
+        try:
+            return self.all(name, (*values, -1))
+        finally:
+            connection.text_factory = strict
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _placed_run(row: Row, tenant: str) -> tuple[RunRecord, tuple[int, int, int]]:
+    thread = thread_of(checked(row[:_THREAD_COLUMNS]))
+    if thread.key.tenant != tenant:
+        raise Damaged
+    run = run_of(checked(row[_THREAD_COLUMNS:-2]), thread)
+    return run, (int(row[-2]), thread.id, int(row[-1]))

@@ -3,9 +3,9 @@
 Rules:
 
 - Everything is checked before anything is written.
-- A delta or a rollup rests on the head: its parent must be the head's checkpoint. So a writer of
-  a thread that was deleted and begun anew is refused, though the new one has the same head.
-- The newest run stands in the index of threads, which changes on transitions and not on steps.
+- A delta or a rollup builds on the head: its parent must be the head's checkpoint. So a writer of
+  a thread that was deleted and created again is refused, though the new one has the same head.
+- The index of threads changes on transitions and not on steps.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from collections.abc import Sequence
 
 import msgspec.structs
 
-from milecastle.errors import Conflict, InvalidRequest
 from milecastle.model.checkpoint import DELTA, HOLDING, ROLLUP, SNAPSHOT, Entry
-from milecastle.model.failure import Failure
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord
+from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.ports.fencing import check_cut, conflict
 from milecastle.ports.store import Batch
-from milecastle.stores.sqlite.log import Known, Last, Log
+from milecastle.stores.sqlite.log import Known, LastEntry, ThreadLog
 from milecastle.stores.sqlite.rows import (
     SPAN,
-    Origin,
     Row,
+    RunAndGraph,
     ThreadRow,
     checked,
     entry_row,
@@ -45,6 +44,7 @@ __all__ = [
     "is_plain",
     "last_of",
     "prune_thread",
+    "put_thread",
     "step_row",
     "write_batch",
 ]
@@ -53,7 +53,13 @@ __all__ = [
 def is_plain(batch: Batch) -> bool:
     """Whether a batch is nothing but one entry."""
     return not (
-        len(batch.entries) != 1 or batch.runs or batch.results or batch.failure or batch.manifest
+        len(batch.entries) != 1
+        or batch.runs
+        or batch.results
+        or batch.failure
+        or batch.manifest
+        or batch.thread
+        or batch.dequeues
     )
 
 
@@ -91,12 +97,14 @@ def write_batch(view: View, batch: Batch, known: Known | None) -> Known | None:
         return moved
     thread = view.thread(batch.key)
     now = _fresh(known, thread)
-    head = Log(view, thread, now).newest() if thread and now else None
+    head = ThreadLog(view, thread, now).newest() if thread and now else None
     _check_fence(batch, head)
     if known and batch.head and thread and known.id != thread.id:
-        # The thread was begun anew since this store last looked; so the writer has not either.
+        # The thread was created again since this store last read it; so the writer is outdated too.
         raise conflict(batch.key, batch.head + 1, head.seq if head else 0)
-    if thread is None and (batch.entries or batch.results or batch.runs or batch.failure):
+    if thread is None and (
+        batch.entries or batch.results or batch.runs or batch.failure or batch.thread
+    ):
         thread = _begin(view, batch.key)
         now = Known(thread.id)
     if thread and now:
@@ -106,7 +114,7 @@ def write_batch(view: View, batch: Batch, known: Known | None) -> Known | None:
 
 
 def _fresh(known: Known | None, thread: ThreadRow | None) -> Known | None:
-    """What is known of the thread, to be changed; nothing if it is another one now."""
+    """What is known of the thread, to be changed; nothing if it is a different one now."""
     if thread is None:
         return None
     if known is None or known.id != thread.id:
@@ -115,10 +123,10 @@ def _fresh(known: Known | None, thread: ThreadRow | None) -> Known | None:
 
 
 def _write_rest(view: View, thread: ThreadRow | None, known: Known | None, batch: Batch) -> None:
-    """Write what is no entry."""
+    """Write everything except entries."""
     if thread and known:
         _write_results(view, thread, known, batch)
-        _write_runs(view, thread, batch.runs, batch.failure)
+        _write_records(view, thread, batch)
     if batch.manifest is not None:
         fingerprint, manifest = batch.manifest
         values = batch.key.tenant, write_text(fingerprint), manifest
@@ -131,15 +139,10 @@ def prune_thread(
     """Replace some entries by snapshots and drop what is below ``cut``."""
     thread = view.thread(key)
     known = Known(thread.id if thread else 0)
-    newest = Log(view, thread, known).newest() if thread else None
+    newest = ThreadLog(view, thread, known).newest() if thread else None
     if (newest.seq if newest else 0) != head:
         raise conflict(key, head, newest.seq if newest else 0)
-    limit = newest.roll_seq if newest else 0
-    if max([cut, *(entry.seq for entry in rewritten)]) > limit:
-        raise InvalidRequest(
-            f"thread '{key.thread}' cannot be pruned above seq {limit}: "
-            "its writer may still roll up what is there"
-        )
+    check_cut(key, newest.roll_seq if newest else 0, cut, rewritten)
     if thread is None:
         return 0
     for entry in rewritten:
@@ -150,24 +153,27 @@ def prune_thread(
             view.run("replace_entry", (*row, parent))
     if cut <= thread.first:
         return 0
-    Log(view, thread, known).drop_dead_results(head)
+    ThreadLog(view, thread, known).drop_dead_results(head)
     view.run("keep_parent", (thread.origin + cut, thread.origin + cut))
     dropped = view.run("drop_entries", (thread.origin + 1, thread.origin + cut - 1))
-    _put_thread(view, msgspec.structs.replace(thread, first=cut))
+    put_thread(view, msgspec.structs.replace(thread, first=cut))
     return dropped
 
 
-def delete_thread(view: View, key: ThreadKey, head: int | None) -> bool:
-    """Remove a thread and everything of it; with ``head``, only if that is its head."""
+def delete_thread(view: View, key: ThreadKey, head: int | None, head_id: str | None) -> bool:
+    """Remove a thread and all its rows; with a head, only if that is its head."""
     thread = view.thread(key)
-    if head is not None:
-        newest = Log(view, thread, Known(thread.id)).newest() if thread else None
-        if head != (newest.seq if newest else 0):
-            raise conflict(key, head, newest.seq if newest else 0)
+    if head is not None or head_id is not None:
+        newest = ThreadLog(view, thread, Known(thread.id)).newest() if thread else None
+        found = newest.seq if newest else 0
+        if head not in (None, found):
+            raise conflict(key, head or 0, found)
+        if head_id not in (None, newest.id if newest else None):
+            raise conflict(key, found + 1, found)
     if thread is None:
         return False
     found = 0
-    for name in ("drop_results", "drop_origins"):
+    for name in ("drop_results", "drop_origins", "drop_inputs"):
         view.run(name, (thread.origin, thread.last))
     view.run("drop_failures", (thread.id,))
     found += view.run("drop_runs", (thread.id,))
@@ -176,14 +182,9 @@ def delete_thread(view: View, key: ThreadKey, head: int | None) -> bool:
     return found > 0
 
 
-def last_of(entry: Entry, packed: str | bytes) -> Last:
-    """What is remembered of an entry that was written. The chain of a rollup goes on below it."""
+def last_of(entry: Entry, packed: str | bytes) -> LastEntry:
+    """What is remembered of a written entry. The chain of a rollup continues below it."""
     return entry.id, packed, entry.roll_seq if entry.kind == DELTA else entry.seq
-
-
-def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
-    """The refusal of a writer that was overtaken."""
-    return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
 
 
 def _check_fence(batch: Batch, head: Entry | None) -> None:
@@ -200,12 +201,13 @@ def _check_fence(batch: Batch, head: Entry | None) -> None:
 
 
 def _begin(view: View, key: ThreadKey) -> ThreadRow:
-    """A new thread. Its row is not complete before ``_write_runs`` has put it."""
+    """A new thread. Its row is not complete before ``_write_records`` has put it."""
     view.run("new_thread", (key.tenant, key.thread))
     return ThreadRow(id=view.cursor.lastrowid or 0, key=key, is_new=True)
 
 
-def _put_thread(view: View, thread: ThreadRow) -> None:
+def put_thread(view: View, thread: ThreadRow) -> None:
+    """Write a thread's row in the index, with its checksum."""
     values = summed(thread_values(thread))
     view.run("put_thread", (*values[3:], thread.id))
 
@@ -227,7 +229,7 @@ def _write_entries(
         known.has_results = False
 
 
-def _origin(view: View, thread: ThreadRow, known: Known, origin: Origin) -> int:
+def _origin(view: View, thread: ThreadRow, known: Known, origin: RunAndGraph) -> int:
     """The number of an origin; the newest is looked at, any other is written again."""
     number = known.numbers.get(origin)
     if number is not None:
@@ -254,41 +256,34 @@ def _write_results(view: View, thread: ThreadRow, known: Known, batch: Batch) ->
     if not batch.results:
         return
     head = batch.head + len(batch.entries)
-    last = thread.origin + Log(view, thread, known).drop_dead_results(head)
+    last = thread.origin + ThreadLog(view, thread, known).drop_dead_results(head)
     rows = [result_row(id, head, result) for id, result in enumerate(batch.results, last + 1)]
     view.run_each("put_result", rows)
     known.has_results = True
 
 
-def _write_runs(
-    view: View, thread: ThreadRow, runs: Sequence[RunRecord], failure: Failure | None
-) -> None:
-    """Write records, and keep the index of threads in step with them."""
-    changed = thread
+def _write_records(view: View, thread: ThreadRow, batch: Batch) -> None:
+    """Write run records and a failure, and the thread's line in the index if it changes."""
+    changed, runs, failure = thread, batch.runs, batch.failure
     if failure is not None:
         added = not thread.failures or view.failure(thread, failure.run_id) is None
         view.run("put_failure", failure_row(thread.id, failure))
         changed = msgspec.structs.replace(changed, failures=thread.failures + added)
     for run in runs:
         changed = _write_run(view, changed, run)
+    info = batch.thread or changed.info or (ThreadInfo.of(runs[-1]) if runs else None)
+    changed = msgspec.structs.replace(changed, info=info)
     if thread.is_new or changed != thread:
-        _put_thread(view, changed)
+        put_thread(view, changed)
+    if batch.dequeues is not None:
+        view.run("drop_input", (thread.origin, thread.last, write_text(batch.dequeues)))
+    if batch.thread is not None or info is not thread.info:
+        view.run("move_thread", (thread.key.tenant, thread.id))
 
 
 def _write_run(view: View, thread: ThreadRow, run: RunRecord) -> ThreadRow:
-    """Write a record; the index as it has to be now. Mostly it is the newest run's."""
-    is_newest = run.run_id == thread.run_id and run.started_at == thread.started_at
-    added = not is_newest and (not thread.runs or view.run_record(thread, run.run_id) is None)
-    view.run("put_run", run_row(thread.id, run))
-    newest: RunRecord | None = run
-    if not is_newest and thread.runs:
-        newest = view.newest_run(thread)
-    if newest is None:
-        raise view.damage("a run is missing", f"runs, thread '{thread.key}'")
-    return msgspec.structs.replace(
-        thread,
-        runs=thread.runs + added,
-        status=newest.status,
-        started_at=newest.started_at,
-        run_id=newest.run_id,
-    )
+    """Write a record; return the thread with its runs."""
+    added = not thread.runs or view.run_record(thread, run.run_id) is None
+    tenant = thread.key.tenant
+    view.run("put_run", (*run_row(thread.id, run), thread.runs + 1, tenant, tenant))
+    return msgspec.structs.replace(thread, runs=thread.runs + added)

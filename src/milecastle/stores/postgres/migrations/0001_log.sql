@@ -10,7 +10,7 @@
 -- deletion ends. A deletion leaves two rows of kind 3: one in the place that the next writer
 -- would have taken, and one at 0 of the next life, so that the newest row is always the head.
 --
--- id: 16 bytes if it is a UUID, see ids.py. parent: empty if it is the entry before.
+-- id: 16 bytes if it is a UUID, see values.py. parent: empty if it is the entry before.
 -- origin: the run and the fingerprint, empty if they are those of the entry that told them; told is
 -- the seq of that entry, or of the first after it that pruning left.
 -- source: input 0, step 1, update 2, fork 3; those that leave a thread where it was are interrupt

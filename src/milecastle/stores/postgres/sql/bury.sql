@@ -3,15 +3,17 @@
 -- comes later finds a thread that is empty. Against a writer who is always faster, the first one
 -- goes up further ahead (gap). Nothing happens unless the head is where it is asked to be.
 WITH last AS (
-    SELECT seq
+    SELECT seq, id
     FROM {schema}.entries
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
     ORDER BY seq DESC
     LIMIT 1
 ), allowed AS (
     SELECT coalesce((SELECT seq FROM last), 0) AS seq
-    WHERE %(head)s::bigint IS NULL
+    WHERE (
+        %(head)s::bigint IS NULL
         OR coalesce((SELECT seq FROM last), 0) & 4294967295 = %(head)s::bigint
+    ) AND (%(head_id)s::bytea IS NULL OR (SELECT id FROM last) = %(head_id)s::bytea)
 ), living AS (
     SELECT seq FROM allowed WHERE seq & 4294967295 > 0
 ), gate AS (
@@ -20,7 +22,9 @@ WITH last AS (
         fence = greatest(
             known.fence, (SELECT seq - (seq & 4294967295) + 4294967296 FROM living)
         ),
-        run_id = NULL, status = NULL, graph = NULL, started_at = NULL, ended_at = NULL
+        run_id = NULL, status = NULL, graph = NULL, started_at = NULL, ended_at = NULL,
+        wake_at = NULL, questions = 0, lane = '', due_at = NULL, worker = '', rank = 0,
+        inputs = 0
     FROM allowed
     WHERE known.tenant = %(tenant)s AND known.thread = %(thread)s
     RETURNING fence

@@ -11,10 +11,15 @@
 -- many hold in a row up to here 9, told 10; then as in append.sql kind 11, step 12, base_seq 13,
 -- roll_seq 14, created_at 15, source 16, id 17, parent 18, origin 19, nodes 20, next 21, route 22,
 -- note 23, payload 24. Parent and origin are empty where the entry before in the batch has them.
--- Runs 25 as JSON, with their failures; one of which only a failure is given has no status.
+-- Runs 25 as JSON, with their failures and their place in the batch; one of which only a failure is
+-- given has no status.
 -- Of each manifest: batch 26, fingerprint 27, body 28.
 -- Of each result: batch 29, digest 30, seq 31, task 32, payload 33.
 -- Of each batch again: the id of the head 34, empty if the writer does not know it.
+-- Lines of the index 35 as JSON, with how many runs their batch has. One that the writer did not
+-- tell is made of a run, and only for a thread that has none. One that is due at 0 is due now, and so
+-- is one that leaves its thread free for a waiting input. excluded.inputs is how many of these the
+-- batch takes.
 WITH head AS (
     SELECT
         batch.*, coalesce(last.seq, 0) AS seq, last.id, coalesce(last.held, 0) AS held_before
@@ -34,39 +39,79 @@ WITH head AS (
     END
 ), given_run AS (
     SELECT * FROM jsonb_to_recordset($25) AS run (
-        batch bigint, newest boolean, run_id text, graph text, fingerprint text, mode text,
+        batch bigint, place bigint, run_id text, graph text, fingerprint text, mode text,
         status text, retry_count bigint, previous_run_id text, started_at bigint,
-        ended_at bigint, input_digest text, metadata text, wake_at bigint, failure text
+        ended_at bigint, input_digest text, metadata text, wake_at bigint, owner text, failure text
+    )
+), given_line AS (
+    SELECT * FROM jsonb_to_recordset($35) AS line (
+        batch bigint, told boolean, runs bigint, run_id text, status text, graph text,
+        started_at bigint, ended_at bigint, wake_at bigint, questions integer, lane text,
+        due_at bigint, worker text, rank integer, dequeues text
     )
 ), gate AS (
     INSERT INTO {schema}.threads AS known (
-        tenant, thread, fence, run_id, status, graph, started_at, ended_at
+        tenant, thread, fence, runs, told, run_id, status, graph, started_at, ended_at, wake_at,
+        questions, lane, due_at, worker, rank, inputs
     )
     SELECT
-        head.tenant, head.thread, head.seq + head.count,
-        run.run_id, run.status, run.graph, run.started_at, run.ended_at
-    FROM head LEFT JOIN given_run AS run ON run.batch = head.number AND run.newest
+        head.tenant, head.thread, head.seq + head.count, coalesce(line.runs, 0),
+        coalesce(line.told, false), line.run_id, line.status, line.graph, line.started_at,
+        line.ended_at, line.wake_at, coalesce(line.questions, 0), coalesce(line.lane, ''),
+        CASE
+            WHEN line.due_at = 0 THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+            ELSE line.due_at
+        END,
+        coalesce(line.worker, ''), coalesce(line.rank, 0), (line.dequeues IS NOT NULL)::integer
+    FROM head LEFT JOIN given_line AS line ON line.batch = head.number
     ORDER BY head.number
     ON CONFLICT (tenant, thread) DO UPDATE SET
         fence = excluded.fence,
-        (run_id, status, graph, started_at, ended_at) = (
-            SELECT run_id, status, graph, started_at, ended_at
+        runs = known.runs + excluded.runs,
+        inputs = greatest(0, known.inputs - excluded.inputs),
+        (
+            told, run_id, status, graph, started_at, ended_at, wake_at, questions, lane, due_at,
+            worker, rank, changed
+        ) = (
+            SELECT
+                told, run_id, status, graph, started_at, ended_at, wake_at, questions, lane,
+                due_at, worker, rank, changed
             FROM (
                 VALUES
-                (0, known.run_id, known.status, known.graph, known.started_at, known.ended_at),
                 (
-                    1, excluded.run_id, excluded.status, excluded.graph, excluded.started_at,
-                    excluded.ended_at
+                    known.told, known.run_id, known.status, known.graph, known.started_at,
+                    known.ended_at, known.wake_at, known.questions, known.lane, known.due_at,
+                    known.worker, known.rank, known.changed, 1
+                ),
+                (
+                    excluded.told, excluded.run_id, excluded.status, excluded.graph,
+                    excluded.started_at, excluded.ended_at, excluded.wake_at, excluded.questions,
+                    CASE
+                        WHEN excluded.lane = '' AND known.inputs > excluded.inputs THEN known.lane
+                        ELSE excluded.lane
+                    END,
+                    CASE
+                        WHEN excluded.due_at IS NULL AND known.inputs > excluded.inputs
+                            AND excluded.status IN ('completed', 'cancelled')
+                        THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+                        ELSE excluded.due_at
+                    END,
+                    excluded.worker, excluded.rank, excluded.changed,
+                    CASE WHEN excluded.told OR known.run_id IS NULL THEN 0 ELSE 2 END
                 )
-            ) AS either (place, run_id, status, graph, started_at, ended_at)
-            WHERE run_id IS NOT NULL
-            ORDER BY started_at DESC, run_id COLLATE "C" DESC, place DESC
+            ) AS either (
+                told, run_id, status, graph, started_at, ended_at, wake_at, questions, lane,
+                due_at, worker, rank, changed, place
+            )
+            ORDER BY place
             LIMIT 1
         )
     WHERE known.fence <= excluded.fence
-    RETURNING tenant, thread
+    RETURNING tenant, thread, runs
 ), passed AS (
-    SELECT head.* FROM gate JOIN head USING (tenant, thread)
+    SELECT head.*, gate.runs - coalesce(line.runs, 0) AS runs_before
+    FROM gate JOIN head USING (tenant, thread)
+    LEFT JOIN given_line AS line ON line.batch = head.number
 ), kept_entry AS (
     INSERT INTO {schema}.entries (
         shard, tenant, thread, seq, kind, step, base_seq, roll_seq, created_at, source,
@@ -89,13 +134,16 @@ WITH head AS (
 ), kept_run AS (
     INSERT INTO {schema}.runs AS known (
         shard, tenant, thread, run_id, graph, fingerprint, mode, status, retry_count,
-        previous_run_id, started_at, ended_at, input_digest, metadata, wake_at, failure
+        previous_run_id, started_at, ended_at, input_digest, metadata, wake_at, owner, number,
+        failure
     )
     SELECT
         passed.shard, passed.tenant, passed.thread, run.run_id, run.graph, run.fingerprint,
         run.mode, run.status, run.retry_count, run.previous_run_id, run.started_at, run.ended_at,
-        run.input_digest, run.metadata, run.wake_at, run.failure
+        run.input_digest, run.metadata, run.wake_at, run.owner,
+        CASE WHEN run.status IS NOT NULL THEN passed.runs_before + run.place END, run.failure
     FROM given_run AS run JOIN passed ON passed.number = run.batch
+    ORDER BY run.batch, run.place
     ON CONFLICT (shard, tenant, thread, run_id) DO UPDATE SET
         graph = coalesce(excluded.graph, known.graph),
         fingerprint = coalesce(excluded.fingerprint, known.fingerprint),
@@ -112,7 +160,15 @@ WITH head AS (
         input_digest = coalesce(excluded.input_digest, known.input_digest),
         metadata = coalesce(excluded.metadata, known.metadata),
         wake_at = CASE WHEN excluded.status IS NULL THEN known.wake_at ELSE excluded.wake_at END,
+        owner = CASE WHEN excluded.status IS NULL THEN known.owner ELSE excluded.owner END,
+        number = coalesce(known.number, excluded.number),
+        place = CASE WHEN known.status IS NULL THEN excluded.place ELSE known.place END,
         failure = coalesce(excluded.failure, known.failure)
+), spent_input AS (
+    DELETE FROM {schema}.inputs AS input
+    USING passed JOIN given_line AS line ON line.batch = passed.number
+    WHERE input.tenant = passed.tenant AND input.thread = passed.thread
+        AND input.run_id = line.dequeues
 ), kept_manifest AS (
     INSERT INTO {schema}.manifests (tenant, fingerprint, manifest)
     SELECT passed.tenant, given.fingerprint, given.manifest

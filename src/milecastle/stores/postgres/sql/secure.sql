@@ -1,9 +1,10 @@
 -- Row-level security for a role that is not the owner: it sees and writes the rows of the tenant
 -- that its transaction names, and no others. FORCE holds the owner to it as well.
 GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT ON {schema}.migrations TO {role};
+GRANT SELECT ON {schema}.migrations, {schema}.workers TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    {schema}.entries, {schema}.threads, {schema}.runs, {schema}.results, {schema}.manifests
+    {schema}.entries, {schema}.threads, {schema}.runs, {schema}.results, {schema}.manifests,
+    {schema}.inputs
 TO {role};
 
 ALTER TABLE {schema}.entries ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
@@ -11,12 +12,14 @@ ALTER TABLE {schema}.threads ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY
 ALTER TABLE {schema}.runs ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.results ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.manifests ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.inputs ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
 DROP POLICY IF EXISTS tenants ON {schema}.entries;
 DROP POLICY IF EXISTS tenants ON {schema}.threads;
 DROP POLICY IF EXISTS tenants ON {schema}.runs;
 DROP POLICY IF EXISTS tenants ON {schema}.results;
 DROP POLICY IF EXISTS tenants ON {schema}.manifests;
+DROP POLICY IF EXISTS tenants ON {schema}.inputs;
 CREATE POLICY tenants ON {schema}.entries
     USING (tenant = current_setting('milecastle.tenant', true));
 CREATE POLICY tenants ON {schema}.threads
@@ -26,4 +29,6 @@ CREATE POLICY tenants ON {schema}.runs
 CREATE POLICY tenants ON {schema}.results
     USING (tenant = current_setting('milecastle.tenant', true));
 CREATE POLICY tenants ON {schema}.manifests
+    USING (tenant = current_setting('milecastle.tenant', true));
+CREATE POLICY tenants ON {schema}.inputs
     USING (tenant = current_setting('milecastle.tenant', true));

@@ -1,6 +1,6 @@
--- What stood beside the log of a buried thread. A statement of its own, after the burial, so that
+-- What was beside the log of a buried thread. A separate statement, after the burial, so that
 -- it sees what was written until then. A thread that was not buried keeps everything: it has entries,
--- or the index still names its newest run.
+-- or the index still names a run.
 WITH buried AS (
     SELECT
     WHERE 0 = (
@@ -16,6 +16,10 @@ WITH buried AS (
     USING buried
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
     RETURNING 1
+), input AS (
+    DELETE FROM {schema}.inputs
+    USING buried
+    WHERE tenant = %(tenant)s AND thread = %(thread)s
 ), result AS (
     DELETE FROM {schema}.results
     USING buried

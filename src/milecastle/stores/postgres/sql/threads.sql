@@ -1,4 +1,6 @@
-SELECT thread, status, run_id, graph, started_at, ended_at
+SELECT
+    thread, status, run_id, graph, started_at, ended_at, wake_at, questions, lane, due_at, worker,
+    rank
 FROM {schema}.threads
 WHERE tenant = %(tenant)s AND run_id IS NOT NULL
     AND thread >= %(from)s AND thread <> %(after)s

@@ -1,0 +1,297 @@
+"""How fast workers run what was submitted. PostgreSQL, private; peers take turns, best of several.
+
+- ``one_step_vs_bare_queue``: runs of one step a second, to jobs of PgQueuer that do one INSERT.
+- ``ten_step_vs_in_process``: runs of ten steps a second, to the same runs by ``ainvoke`` here.
+- ``submit_vs_commit``: the commit of a submitted run, to the same one that makes nothing due.
+- ``latency_vs_bare_queue``: from submit to the start of the node on an idle worker, to a job of
+  PgQueuer by its asyncpg driver; medians.
+- ``vs_dbos``: runs of one step a second, to workflows of one step in a queue of DBOS.
+
+What was submitted before the clock starts is not in the figures. A peer that is not installed has
+none; ``constraints/bench.in`` names only those that every run needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from importlib import import_module
+from importlib.util import find_spec
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+import msgspec.structs
+
+from benchmarks.alternating import Peer, best_of
+from benchmarks.postgres_server import fresh_schema
+from milecastle import END, START, App, Handle, StateGraph
+from milecastle.fleet.worker import Worker
+from milecastle.ports.store import Batch
+from milecastle.stores.postgres import PostgresStore
+
+if TYPE_CHECKING:
+    from tests.postgres_cluster import Cluster
+
+__all__ = ["NAMES", "Speeds", "speeds"]
+
+NAMES = (
+    "one_step_vs_bare_queue",
+    "ten_step_vs_in_process",
+    "submit_vs_commit",
+    "latency_vs_bare_queue",
+    "vs_dbos",
+)
+
+_AT_ONCE = 100
+
+
+class Speeds(msgspec.Struct, frozen=True):
+    """How much is measured."""
+
+    one_step: int = 1500
+    ten_step: int = 300
+    submits: int = 400
+    pings: int = 40
+    rounds: int = 3
+
+
+class Count(TypedDict):
+    n: int
+
+
+def speeds(cluster: Cluster, scale: Speeds) -> dict[str, float | None]:
+    """The ratios."""
+    found: dict[str, float | None] = dict.fromkeys(NAMES)
+    runs = best_of(scale.rounds, [*_throughput(cluster, scale)])
+    one, ten = scale.one_step / runs["one"], scale.ten_step / runs["ten"]
+    found["ten_step_vs_in_process"] = round(ten * runs["ainvoke"] / scale.ten_step, 3)
+    if "pgqueuer" in runs:
+        found["one_step_vs_bare_queue"] = round(one * runs["pgqueuer"] / scale.one_step, 3)
+    if "dbos" in runs:
+        found["vs_dbos"] = round(one * runs["dbos"] / scale.one_step, 3)
+    found["submit_vs_commit"] = round(_submitting(cluster, scale), 3)
+    if _has_pgqueuer():
+        pings = [_pings(cluster, scale.pings), _bare_pings(cluster, scale.pings)]
+        found["latency_vs_bare_queue"] = round(pings[0] / pings[1], 3)
+    return found
+
+
+def _has_pgqueuer() -> bool:
+    return find_spec("pgqueuer") is not None and find_spec("asyncpg") is not None
+
+
+def _throughput(cluster: Cluster, scale: Speeds) -> Sequence[Peer]:
+    peers = [
+        Peer("one", lambda: _worked(cluster, scale.one_step, 1)),
+        Peer("ten", lambda: _worked(cluster, scale.ten_step, 10)),
+        Peer("ainvoke", lambda: _invoked(cluster, scale.ten_step)),
+    ]
+    if _has_pgqueuer():
+        peers.append(Peer("pgqueuer", lambda: asyncio.run(_bare_jobs(cluster, scale.one_step))))
+    if find_spec("dbos") is not None:
+        peers.append(Peer("dbos", lambda: _dbos(cluster, scale.one_step)))
+    return peers
+
+
+def _app(store: PostgresStore, steps: int) -> App[Count]:
+    graph: StateGraph[Count] = StateGraph(Count, name="speed")
+
+    async def work(state: Count) -> dict[str, Any]:
+        return {"n": state["n"] + 1}
+
+    graph.add_node("work", work)
+    graph.add_edge(START, "work")
+    graph.add_edge("work", END, when=lambda state: state["n"] >= steps)
+    graph.add_edge("work", "work")
+    return graph.compile(store=store)
+
+
+def _worked(cluster: Cluster, runs: int, steps: int) -> float:
+    """The seconds in which one worker ends so many runs."""
+    with (
+        fresh_schema(cluster) as schema,
+        closing(PostgresStore(cluster.url_of(schema))) as store,
+    ):
+        app = _app(store, steps)
+        app.submit_many({f"{number}": {"n": 0} for number in range(runs)})
+        return asyncio.run(_until_idle(app))
+
+
+async def _until_idle(app: App[Count]) -> float:
+    worker = Worker([app])
+    began = perf_counter()
+    await worker.run_until_idle()
+    return perf_counter() - began
+
+
+def _invoked(cluster: Cluster, runs: int) -> float:
+    """The seconds in which ``ainvoke`` ends so many runs of ten steps, as many at a time."""
+
+    async def run(app: App[Count]) -> float:
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(thread: str) -> None:
+            async with free:
+                await app.ainvoke({"n": 0}, thread)
+
+        began = perf_counter()
+        await asyncio.gather(*(one(f"{number}") for number in range(runs)))
+        return perf_counter() - began
+
+    with (
+        fresh_schema(cluster) as schema,
+        closing(PostgresStore(cluster.url_of(schema))) as store,
+    ):
+        return asyncio.run(run(_app(store, 10)))
+
+
+def _submitting(cluster: Cluster, scale: Speeds) -> float:
+    """What a commit that makes a thread due costs, to one that does not."""
+    with (
+        fresh_schema(cluster) as schema,
+        closing(_Kept(cluster.url_of(schema))) as store,
+    ):
+        app = _app(store, 1)
+        for number in range(scale.submits):
+            app.submit({"n": 0}, f"{number}")
+        due, silent = store.batches, [_without_due(batch) for batch in store.batches]
+    peers = [
+        Peer("due", lambda: _committed(cluster, due)),
+        Peer("silent", lambda: _committed(cluster, silent)),
+    ]
+    best = best_of(scale.rounds, peers)
+    return best["due"] / best["silent"]
+
+
+class _Kept(PostgresStore):
+    """A store that keeps what it was given."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.batches: list[Batch] = []
+
+    def commit(self, batch: Batch) -> None:
+        """Keep it, and commit it."""
+        self.batches.append(batch)
+        super().commit(batch)
+
+
+def _without_due(batch: Batch) -> Batch:
+    line = batch.thread and msgspec.structs.replace(batch.thread, lane="", due_at=None)
+    return msgspec.structs.replace(batch, thread=line)
+
+
+def _committed(cluster: Cluster, batches: Sequence[Batch]) -> float:
+    with (
+        fresh_schema(cluster) as schema,
+        closing(PostgresStore(cluster.url_of(schema))) as store,
+    ):
+        began = perf_counter()
+        for batch in batches:
+            store.commit(batch)
+        return perf_counter() - began
+
+
+def _pings(cluster: Cluster, count: int) -> float:
+    """The median of the seconds from submit to the start of the node, on an idle worker."""
+
+    async def run(store: PostgresStore) -> float:
+        started = asyncio.Event()
+        graph: StateGraph[Count] = StateGraph(Count, name="ping")
+
+        @graph.node
+        async def answer(state: Count) -> dict[str, Any]:
+            started.set()
+            return {}
+
+        graph.add_edges(START, "answer", END)
+        app = graph.compile(store=store)
+        worker = Worker([app])
+        serving = asyncio.create_task(worker.run())
+        await worker.entered.wait()
+        times: list[float] = []
+        for number in range(count):
+            await asyncio.sleep(0.05)
+            started.clear()
+            began = perf_counter()
+            handle: Handle[Count] = await app.asubmit({"n": 0}, f"{number}")
+            await started.wait()
+            times.append(perf_counter() - began)
+            await handle.aresult()
+        worker.stop()
+        await serving
+        return median(times)
+
+    with (
+        fresh_schema(cluster) as schema,
+        closing(PostgresStore(cluster.url_of(schema))) as store,
+    ):
+        return asyncio.run(run(store))
+
+
+async def _bare_queue(cluster: Cluster, jobs: int, pings: int) -> float:
+    """Seconds for so many jobs, or the median of pings to an idle manager."""
+    asyncpg, db = import_module("asyncpg"), import_module("pgqueuer.db")
+    queries_of = import_module("pgqueuer.queries").Queries
+    drain = import_module("pgqueuer.types").QueueExecutionMode.drain
+
+    pool = await asyncpg.create_pool(cluster.url, min_size=4, max_size=16)
+    queries = queries_of(db.AsyncpgPoolDriver(pool))
+    await queries.install()
+    await pool.execute("CREATE TABLE jobs_done (id bigint)")
+    single = await asyncpg.connect(cluster.url)
+    driver = db.AsyncpgDriver(single) if pings else db.AsyncpgPoolDriver(pool)
+    manager = import_module("pgqueuer.qm").QueueManager(queries_of(driver))
+    started = asyncio.Event()
+
+    async def work(job: Any) -> None:
+        started.set()
+        if not pings:
+            await pool.execute("INSERT INTO jobs_done VALUES ($1)", int(job.id))
+
+    manager.entrypoint("work")(work)
+
+    try:
+        if not pings:
+            await queries.enqueue(["work"] * jobs, [None] * jobs, [0] * jobs)
+            began = perf_counter()
+            await manager.run(batch_size=_AT_ONCE, mode=drain)
+            return perf_counter() - began
+        running = asyncio.create_task(manager.run(batch_size=10))
+        await asyncio.sleep(1.0)
+        times: list[float] = []
+        for _ in range(pings):
+            await asyncio.sleep(0.05)
+            started.clear()
+            began = perf_counter()
+            await queries.enqueue("work", None)
+            await started.wait()
+            times.append(perf_counter() - began)
+        manager.shutdown.set()
+        await asyncio.wait([running], timeout=35)
+        return median(times)
+    finally:
+        await queries.uninstall()
+        await pool.execute("DROP TABLE jobs_done")
+        await single.close()
+        await pool.close()
+
+
+async def _bare_jobs(cluster: Cluster, jobs: int) -> float:
+    return await _bare_queue(cluster, jobs, 0)
+
+
+def _bare_pings(cluster: Cluster, count: int) -> float:
+    return asyncio.run(_bare_queue(cluster, 0, count))
+
+
+def _dbos(cluster: Cluster, runs: int) -> float:
+    """The seconds in which DBOS, in a process of its own, ends so many queued workflows."""
+    command = [sys.executable, "-m", "benchmarks.dbos_queue", cluster.url, str(runs)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    return float(done.stdout.split()[-1])

@@ -1,0 +1,1 @@
+"""Encryption of threads: the keyring and the key store."""

@@ -1,0 +1,474 @@
+"""Portable files: a state, what runs next and the config of the run in one file.
+
+Rules:
+
+- A file resumes as its thread does: it contains the state, every pending node, the items that were
+  sent to them, and the questions, answers and wake times of their tasks. If it cannot contain
+  something, saving fails.
+
+- A file is valid pickle (``codec/pickles.py``) with a checksum and perhaps a signature
+  (``codec/signing.py``); nothing in it is ever executed.
+- A file is written atomically and is on disk when the call returns.
+- A file that does not match the graph is refused by the same rules as a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import msgspec.structs
+
+from milecastle.app.runtime.calls import Call
+from milecastle.app.runtime.fitting import judge_fit
+from milecastle.app.runtime.starting import plan_at, start_at
+from milecastle.app.runtime.threads import Threads
+from milecastle.codec.pickles import MAX_PICKLE, PickleCodec
+from milecastle.codec.registry import TypeRegistry
+from milecastle.codec.signing import FORMAT, close_file, open_file
+from milecastle.disk.files import append, make_root, sync, sync_folder
+from milecastle.disk.names import file_name
+from milecastle.engine.hidden import ANSWERS, ASKED, FAILURE, SENDS, SLEEPS, Hidden, branched
+from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.position import Position
+from milecastle.engine.tasks import ready_nodes, tasks_of
+from milecastle.errors import (
+    CodecError,
+    Corrupted,
+    InvalidRequest,
+    ResumeRefused,
+    Unavailable,
+    UnserializableState,
+    UntrustedFile,
+)
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.checkpoint import SNAPSHOT, Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.model.manifest import END
+from milecastle.model.printable import printable
+from milecastle.ports.clock import Clock
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace the contents of ``path`` atomically."""
+    _write(path.parent, data, lambda temporary: temporary.replace(path))
+
+
+def add_file(folder: Path, node: str, milliseconds: int, data: bytes) -> Path:
+    """Write ``{node}_{milliseconds}.pkl`` under an unused name, later if needed."""
+    name = file_name(node)
+
+    def place(temporary: Path) -> None:
+        nonlocal milliseconds
+        while not _take_name(temporary, folder / f"{name}_{milliseconds}.pkl"):
+            milliseconds += 1
+
+    try:
+        make_root(folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    _write(folder, data, place)
+    return folder / f"{name}_{milliseconds}.pkl"
+
+
+def _take_name(temporary: Path, path: Path) -> bool:
+    """Give the file its name unless that is taken."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a disk without links: two writers in one millisecond cannot be distinguished
+        if path.exists():
+            return False
+        temporary.rename(path)
+    return True
+
+
+def _write(folder: Path, data: bytes, place: Callable[[Path], object]) -> None:
+    """Write a file under a temporary name, then let ``place`` give it its final one."""
+    import tempfile
+
+    temporary: Path | None = None
+    try:
+        fd, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
+        temporary = Path(name)
+        try:
+            append(fd, data)
+            sync(fd)
+        finally:
+            os.close(fd)
+        place(temporary)
+        sync_folder(folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _unwritable(folder: Path, error: OSError) -> Unavailable:
+    reason = error.strerror or type(error).__name__
+    return Unavailable(f"a portable file cannot be written to {folder}: {reason}")
+
+
+FilePath = str | os.PathLike[str]
+
+_END_SIZE: Final = 1024
+"""More than the bytes after the pickle."""
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The contents of a file.
+
+    ``version`` comes first, so that a newer one is recognized before the rest is read.
+    ``pending`` is what the checkpoint contains besides the state: ``engine/hidden.py``.
+    """
+
+    version: str = FORMAT
+    graph: str
+    fingerprint: str
+    manifest: bytes
+    node: str
+    next: tuple[str, ...]
+    step: int
+    timestamp: float
+    config: Any
+    state: dict[str, Any]
+    results: dict[str, Any]
+    pending: dict[str, Any] = {}
+
+
+class _Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The form of ``pending``, checked on loading."""
+
+    sends: list[Any] = msgspec.field(name=SENDS, default=[])
+    asked: dict[str, list[Any]] = msgspec.field(name=ASKED, default={})
+    answers: dict[str, Any] = msgspec.field(name=ANSWERS, default={})
+    sleeps: dict[str, tuple[str, int]] = msgspec.field(name=SLEEPS, default={})
+    failure: dict[str, tuple[str, str]] = msgspec.field(name=FAILURE, default={})
+
+
+_Send = tuple[str, dict[str, Any] | None]
+
+_Question = tuple[str, str, Any, Any, dict[str, Any] | None, bool]
+
+
+class PortableFiles:
+    """The portable files of one graph. ``folder`` is where interrupts are saved, if set."""
+
+    def __init__(
+        self,
+        graph: CompiledGraph,
+        clock: Clock,
+        *,
+        folder: FilePath | None = None,
+        signing_key: bytes | str | None = None,
+    ) -> None:
+        self.graph = graph
+        self.folder = None if folder is None else Path(folder)
+        self._clock = clock
+        self._key = _key_bytes(signing_key)
+        self._made: PickleCodec | None = None
+
+    @property
+    def _codec(self) -> PickleCodec:
+        if self._made is None:
+            channels = self.graph.schema.channels.values()
+            hints = [channel.annotation for channel in channels]
+            self._made = PickleCodec(TypeRegistry.for_annotations(hints))
+        return self._made
+
+    def save(self, path: FilePath, state: Any, node: str, config: Any = None) -> None:
+        """Save a state and the node that will run on it; an older file is replaced."""
+        next = () if node == END else (node,)
+        data = self._encode(self.graph.schema.read_input(state), next, node, config)
+        replace_file(Path(path), data)
+        _log("saved", path, node, 0, len(data))
+
+    def leaving(self, config: Any) -> Callable[..., None]:
+        """Saves the files of a run with this config when it stops."""
+        return partial(self._leave, config)
+
+    def _leave(self, config: Any, ending: Ending, results: Mapping[str, Mapping[str, Any]]) -> None:
+        """Save a file for each node that the run stops at."""
+        if self.folder is None:
+            return
+        next, step = ending.next, ending.step
+        pending = _portable(ending)
+        tasks = tasks_of(self.graph, ready_nodes(self.graph, next), pending.get(SENDS))
+        for name in dict.fromkeys(found.node for found in ending.interrupts):
+            node = name if name in next else (*next, END)[0]
+            data = self._encode(
+                ending.values,
+                next,
+                node,
+                config,
+                step=step,
+                results={task: dict(update) for task, update in results.items()},
+                pending=pending,
+            )
+            path = add_file(self.folder, name, self._clock.now() // 1000, data)
+            if len(tasks) > 1:
+                _warn_of_branches(path, step, [task.id for task in tasks])
+            else:
+                _log("saved", path, node, step, len(data))
+
+    def _encode(
+        self,
+        state: dict[str, Any],
+        next: tuple[str, ...],
+        node: str,
+        config: Any,
+        *,
+        step: int = 0,
+        results: Mapping[str, Any] | None = None,
+        pending: Hidden | None = None,
+    ) -> bytes:
+        """The bytes of a file.
+
+        Raises:
+            InvalidRequest: the graph has no such node, or the state does not match it.
+            UnserializableState: something cannot be saved; the error has its path.
+        """
+        names = (node, *next) if next else ()
+        unknown = [name for name in names if name not in self.graph.nodes]
+        if unknown:
+            raise InvalidRequest(f"the graph has no node {unknown[0]!r} to resume at")
+        content = {
+            "version": FORMAT,
+            "graph": self.graph.name,
+            "fingerprint": self.graph.fingerprint,
+            "manifest": self.graph.manifest.to_bytes(),
+            "node": node,
+            "next": next,
+            "step": step,
+            "timestamp": self._clock.now() / 1_000_000,
+            "config": config,
+            "state": self._values(state),
+            "results": dict(results or {}),
+            "pending": pending or {},
+        }
+        try:
+            return close_file(self._codec.dumps(content), self._key)
+        except UnserializableState as error:
+            error.node = None  # it is the caller's value, not one that a node returned
+            raise
+
+    def load(self, path: FilePath) -> dict[str, Any]:
+        """The contents of a file for users: state, node, config, timestamp, version.
+
+        ``results`` is included if the file was saved at a fan-in.
+        """
+        content, _ = self._open(Path(path))
+        loaded = {
+            "state": self.graph.schema.view(content.state),
+            "node": content.node,
+            "config": content.config,
+            "timestamp": content.timestamp,
+            "version": content.version,
+        }
+        return {**loaded, "results": content.results} if content.results else loaded
+
+    def start(
+        self, call: Call, threads: Threads | None, key: ThreadKey | None, tenant: str
+    ) -> tuple[RunPlan, Call]:
+        """A run that starts from the file that a call names, and the call with its config.
+
+        With a store it starts a thread, which must not have checkpoints yet.
+        """
+        if call.input is not None or call.given:
+            raise InvalidRequest("give a portable file alone, without an input or an answer")
+        path = Path(call.file)
+        content, changed = self._open(path)
+        note = f"from file {path.name}"
+        if changed:
+            note = f"{note}; {changed}"
+        run_id = self._clock.new_id()
+        position = Position(
+            values=content.state,
+            entry=self._entry(content, run_id),
+            was_seen=True,
+            hidden=content.pending,
+        )
+        call = msgspec.structs.replace(call, config=merge_config(content.config, call.config))
+        if threads is None:
+            return plan_at(self.graph, self._clock, position, run_id), call
+        key = key or ThreadKey(tenant, self._clock.new_id())
+        if threads.store.head(key) is not None:
+            raise InvalidRequest(
+                f"thread '{key.thread}' already has checkpoints: resume('{key.thread}') continues "
+                "it; to start from the file, use another thread"
+            )
+        return start_at(threads, key, position, note), call
+
+    def _entry(self, content: _Content, run_id: str) -> Entry:
+        """The checkpoint that a file is. No log has it, so it has no seq and no id."""
+        return Entry(
+            seq=0,
+            id="",
+            parent_id=None,
+            step=content.step,
+            source="fork",
+            nodes=(),
+            next=content.next,
+            run_id=run_id,
+            fingerprint=content.fingerprint,
+            created_at=round(content.timestamp * 1_000_000),
+            kind=SNAPSHOT,
+            base_seq=0,
+            roll_seq=0,
+            payload=b"",
+        )
+
+    def _values(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The values of a state, in a form that nodes can receive."""
+        values = self.graph.schema.complete(given)
+        if missing := self.graph.schema.missing(values):
+            names = ", ".join(map(repr, missing))
+            raise InvalidRequest(f"the state lacks {names}, which has no default")
+        return values
+
+    def _open(self, path: Path) -> tuple[_Content, str]:
+        """The contents of a file that matches this graph, and a note about what changed, or ''."""
+        data = _read_bytes(path)
+        pickled = open_file(data, self._key, str(path))
+        try:
+            found = self._codec.loads(pickled)
+        except CodecError as error:
+            self._refuse_misfit(pickled, path)
+            if not isinstance(error, UntrustedFile):
+                raise
+            raise UntrustedFile(f"{path} was not opened: {error.message}") from None
+        content = _content(found, path)
+        changed = self._check_fit(content, path)
+        self._check_pending(content, path)
+        _log("loaded", path, content.node, content.step, len(data))
+        return content, changed
+
+    def _refuse_misfit(self, pickled: bytes, path: Path) -> None:
+        """If the file belongs to another graph, say so: that explains every other mismatch."""
+        try:
+            outline = _content(self._codec.outline(pickled), path)
+        except CodecError:
+            return
+        self._check_fit(outline, path, typed=False)
+
+    def _check_fit(self, content: _Content, path: Path, *, typed: bool = True) -> str:
+        """Refuse what does not match this graph; otherwise return a note about what changed, or ''.
+
+        An outline has no objects, so the types of its values are not checked.
+        """
+        graph = self.graph
+        fit = judge_fit(self._entry(content, ""), content.manifest, graph)
+        if not fit:
+            whose = f"it was saved by graph '{content.graph}', but this graph is '{graph.name}'"
+            raise ResumeRefused(str(path), [whose, *fit.reasons], what="file")
+        ended = content.node == END and not content.next
+        known = content.next and graph.nodes.keys() >= {content.node, *content.next}
+        if not (ended or known):
+            raise ResumeRefused(str(path), ["this graph has no such node"], what="file")
+        try:
+            content.state.update(self._values(graph.schema.read_input(content.state)))
+        except InvalidRequest as error:
+            raise ResumeRefused(str(path), [error.message], what="file") from None
+        if typed and (reasons := graph.schema.misfits(content.state)):
+            raise ResumeRefused(str(path), reasons, what="file")
+        return fit.note
+
+    def _check_pending(self, content: _Content, path: Path) -> None:
+        """Refuse pending work that no run produces: the engine relies on its form."""
+        try:
+            found = msgspec.convert(content.pending, _Pending)
+            sends = list(zip(found.sends[::2], found.sends[1::2], strict=True))
+            sent = {name for name, _ in msgspec.convert(sends, list[_Send])}
+            asked = {msgspec.convert(kept[:6], _Question)[0] for kept in found.asked.values()}
+        except (msgspec.ValidationError, ValueError):
+            raise UntrustedFile(f"{path} is not a portable file") from None
+        tasks = {task.id for task in tasks_of(self.graph, content.next, found.sends)}
+        if not (sent <= {*content.next} and asked <= tasks):
+            raise UntrustedFile(f"{path} is not a portable file")
+
+
+def _portable(ending: Ending) -> Hidden:
+    """What a file contains besides the state.
+
+    A subgraph runs again from its start, because a file has no threads for it. So it asks again;
+    its answers and wake times would be lost.
+    """
+    pending = branched(ending.hidden)
+    for name, what in ((ANSWERS, "has received answers"), (SLEEPS, "is sleeping")):
+        lost = [
+            label for label in ending.hidden.get(name, {}) if label not in pending.get(name, {})
+        ]
+        if lost:
+            task = lost[0].partition("/")[0]
+            raise InvalidRequest(
+                f"no portable file can be saved here: the subgraph of task '{task}' {what}, and "
+                "a file cannot hold that; the thread in the store does, so resume the thread"
+            )
+    return pending
+
+
+def merge_config(saved: Any, given: Any) -> Any:
+    """The given config merged over the saved one, key by key if both are mappings."""
+    if given is None:
+        return saved
+    if not isinstance(saved, Mapping) or not isinstance(given, Mapping):
+        return given
+    merged: dict[Any, Any] = {**saved, **given}
+    return merged
+
+
+def _key_bytes(key: bytes | str | None) -> bytes | None:
+    if key is None:
+        return None
+    key = key.encode() if isinstance(key, str) else bytes(key)
+    if not key:
+        raise InvalidRequest("the signing key is empty: pass secret bytes, or None")
+    return key
+
+
+def _content(found: object, path: Path) -> _Content:
+    try:
+        return msgspec.convert(found, _Content)
+    except msgspec.ValidationError:
+        raise UntrustedFile(f"{path} is not a portable file") from None
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PICKLE + _END_SIZE + 1)
+    except FileNotFoundError:
+        raise InvalidRequest(f"there is no portable file {path}") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InvalidRequest(f"the portable file {path} cannot be read: {reason}") from error
+    if len(data) > MAX_PICKLE + _END_SIZE:
+        raise Corrupted("the file is larger than any portable file", place=str(path))
+    return data
+
+
+def _log(what: str, path: FilePath, node: str, step: int, size: int) -> None:
+    import logging
+
+    message = "%s portable file %s: node '%s' after step %d, %d bytes"
+    place, name = printable(str(path)), printable(node)
+    logging.getLogger("milecastle").info(message, what, place, name, step, size)
+
+
+def _warn_of_branches(path: Path, step: int, tasks: list[str]) -> None:
+    import logging
+
+    more = f" and {len(tasks) - 10} more" if len(tasks) > 10 else ""
+    logging.getLogger("milecastle").warning(
+        "saved portable file %s while parallel branches are running: it contains the last "
+        "committed step (%d), and resuming from it runs %s",
+        printable(str(path)),
+        step,
+        printable(", ".join(tasks[:10])) + more,
+    )

@@ -1,0 +1,491 @@
+"""How the calls of an app become runs: its settings, its threads, its portable files.
+
+``begin`` decides what to run, a driver runs it, ``conclude`` makes the result. The command line
+and the simulator drive the calls of an app by these three steps. Whatever may wait for a store is
+called off the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing, suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+import msgspec.structs
+
+from milecastle.app.encryption.keyring import Keyring
+from milecastle.app.runtime.answering import NOTHING_GIVEN, Given, refuse_refused
+from milecastle.app.runtime.calls import Call, Launcher, PlannedRun
+from milecastle.app.runtime.children import refuse_mark
+from milecastle.app.runtime.handing import Handle, awaiting, has_stopped, lane_of, require_shared
+from milecastle.app.runtime.results import Result, log_reuse
+from milecastle.app.runtime.starting import (
+    enqueue,
+    plan_at,
+    rest_at,
+    start_resumed,
+    start_with_input,
+)
+from milecastle.app.runtime.streams import EventStream, StreamMode, resting_events
+from milecastle.app.runtime.threads import Migration, Threads
+from milecastle.app.upkeep.removing import remove_thread
+from milecastle.drivers.local import LocalExecutors
+from milecastle.engine.assignment import NOW, Assignment
+from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.position import fresh_position
+from milecastle.engine.status import thread_info, waits_at
+from milecastle.errors import Conflict, InvalidRequest
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.checkpoint import to_datetime
+from milecastle.model.event import Event
+from milecastle.model.habits import refuse_thread
+from milecastle.model.keys import ThreadKey, refuse_reserved
+from milecastle.model.policies import ExecutionOptions, Retry
+from milecastle.model.run import RunStatus
+from milecastle.ports.clock import Clock
+from milecastle.ports.observer import Observer
+from milecastle.ports.store import Store
+
+if TYPE_CHECKING:
+    from milecastle.app.portable.files import FilePath, PortableFiles
+    from milecastle.builds.workspace import Workspace
+
+__all__ = ["AppSettings", "Runner", "Thread"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+Thread = str | ThreadKey
+
+
+_TOGETHER = 200
+"""How many inputs are submitted at a time."""
+
+_LOOKS = 20
+"""How often a call that hands a run over looks at a thread that others change meanwhile."""
+
+_HIGHEST = 100
+"""The highest priority; the lowest is its negative. Claims look at each that a tenant uses."""
+
+
+class AppSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``compile`` was given. ``migrations`` are shared by the apps made from one another."""
+
+    clock: Clock
+    store: Store | None = None
+    interval: int = 1
+    preserve: bool = True
+    observers: tuple[Observer, ...] = ()
+    tenant: str = "default"
+    encryption: Keyring | None = None
+    checkpoint_dir: FilePath | None = None
+    signing_key: bytes | str | None = None
+    workspace: Workspace | None = None
+    retry_runs: Retry | None = None
+    migrations: dict[str, Migration] = msgspec.field(default_factory=dict[str, Migration])
+
+
+class Runner(Generic[S]):
+    """One compiled graph with its settings. Immutable and thread-safe."""
+
+    def __init__(self, graph: CompiledGraph, settings: AppSettings) -> None:
+        refuse_reserved(settings.tenant)
+        self.graph = graph
+        self.settings = settings
+        store, clock = settings.store, settings.clock
+        self.threads = Threads(graph, store, clock, settings.encryption) if store else None
+        if self.threads is not None:
+            self.threads.migrations = settings.migrations
+        graph = _with_caches(graph, settings)
+        self.launcher = Launcher(
+            graph=graph,
+            clock=clock,
+            store=store,
+            threads=self.threads,
+            interval=settings.interval,
+            observers=settings.observers,
+            executors=LocalExecutors((graph,), settings.observers),
+            leaving=None if settings.checkpoint_dir is None else self.files().leaving,
+        )
+
+    @property
+    def __runner__(self) -> Runner[S]:
+        """Itself, so that a runner can be built as an app can."""
+        return self
+
+    def rebuilt(self, graph: CompiledGraph | None = None, **changed: Any) -> Runner[S]:
+        """The same settings, with those that are named changed, around this graph or another."""
+        settings = msgspec.structs.replace(self.settings, **changed)
+        return Runner(graph or self.graph, settings)
+
+    def unsaved(self, graph: CompiledGraph) -> Runner[S]:
+        """The same settings around another graph, of which nothing is stored."""
+        return self.rebuilt(graph, store=None, workspace=None, interval=1)
+
+    def run_unsaved(
+        self,
+        graph: CompiledGraph,
+        input: Any,
+        *,
+        run_id: str,
+        options: ExecutionOptions | None = None,
+    ) -> Result[S]:
+        """Run another graph with these settings and store nothing: for file runs."""
+        return self.unsaved(graph).invoke(Call(input=input, options=options, run_id=run_id))
+
+    async def arun_unsaved(
+        self,
+        graph: CompiledGraph,
+        input: Any,
+        *,
+        run_id: str,
+        options: ExecutionOptions | None = None,
+    ) -> Result[S]:
+        """``run_unsaved`` on an event loop."""
+        call = Call(input=input, options=options, run_id=run_id)
+        return await self.unsaved(graph).ainvoke(call)
+
+    def invoke(self, call: Call) -> Result[S]:
+        """Run to the end, an interrupt or a failure."""
+        planned = self.begin(call)
+        return planned if isinstance(planned, Result) else self.conclude(planned, planned.finish())
+
+    async def ainvoke(self, call: Call) -> Result[S]:
+        """``invoke`` on an event loop."""
+        planned = await self.off_loop(self.begin, call)
+        return planned if isinstance(planned, Result) else await self.afinish(planned)
+
+    async def afinish(self, planned: PlannedRun) -> Result[S]:
+        """Run what was planned. Concluding needs the store only to delete the thread."""
+        ending = await planned.afinish()
+        if self.settings.preserve:
+            return self.conclude(planned, ending)
+        return await self.off_loop(self.conclude, planned, ending)
+
+    @property
+    def lane(self) -> str:
+        """Where workers find the threads of this graph."""
+        return lane_of(self.graph.name, self.graph.fingerprint)
+
+    def submit(self, call: Call, delay: float = 0.0, priority: int | None = None) -> Handle[S]:
+        """Commit what starts a run, and leave it to the workers.
+
+        Without a ``priority`` the thread keeps the one that it has.
+        """
+        call = self._handed(call, delay, priority)
+        for look in range(1, _LOOKS + 1):
+            try:
+                if call.terms.looks_first and (found := self._found(call)):
+                    return found
+                planned = self.begin(call)
+                if isinstance(planned, Result):
+                    return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
+                ending = planned.hand_over()
+                return self._handle(planned.key, planned.plan.run_id, ending.status)
+            except Conflict:
+                if look == _LOOKS:  # others may have handed it over meanwhile
+                    raise
+        raise AssertionError("the last look returns or raises")
+
+    async def asubmit(
+        self, call: Call, delay: float = 0.0, priority: int | None = None
+    ) -> Handle[S]:
+        """``submit`` on an event loop."""
+        if priority is None:
+            call = await self.off_loop(self._handed, call, delay, priority)
+        else:
+            call = self._handed(call, delay, priority)
+        for look in range(1, _LOOKS + 1):
+            try:
+                if call.terms.looks_first and (found := await self.off_loop(self._found, call)):
+                    return found
+                planned = await self.off_loop(self.begin, call)
+                if isinstance(planned, Result):
+                    return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
+                ending = await planned.ahand_over()
+                return self._handle(planned.key, planned.plan.run_id, ending.status)
+            except Conflict:
+                if look == _LOOKS:  # others may have handed it over meanwhile
+                    raise
+        raise AssertionError("the last look returns or raises")
+
+    def submit_many(self, calls: Sequence[Call], delay: float, priority: int) -> list[Handle[S]]:
+        """``asubmit_many``, on a loop of its own."""
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as pool:  # the caller may be on a loop
+            return pool.submit(asyncio.run, self.asubmit_many(calls, delay, priority)).result()
+
+    async def asubmit_many(
+        self, calls: Sequence[Call], delay: float, priority: int
+    ) -> list[Handle[S]]:
+        """Submit each, many by one commit. The first error is raised when all others are done."""
+        import asyncio
+
+        handles: list[Handle[S]] = []
+        errors: list[BaseException] = []
+        for first in range(0, len(calls), _TOGETHER):
+            some = [
+                self.asubmit(call, delay, priority) for call in calls[first : first + _TOGETHER]
+            ]
+            for found in await asyncio.gather(*some, return_exceptions=True):
+                if isinstance(found, BaseException):
+                    errors.append(found)
+                else:
+                    handles.append(found)
+        if errors:
+            errors[0].add_note(
+                f"{len(handles)} of {len(calls)} inputs were submitted; submitting all of them "
+                "again is safe"
+            )
+            raise errors[0]
+        return handles
+
+    def _enqueue(self, call: Call) -> Handle[S] | None:
+        """Let an input wait behind the runs of its thread; ``None`` if the thread is free."""
+        if call.thread is None or self.threads is None:
+            return None
+        store, key = require_shared(self.settings.store), self.key(call.thread)
+        update = self.graph.schema.read_input(call.input)
+        found = enqueue(self.threads, store, key, update, call.terms)
+        if found is None:
+            return None
+        record, reused = found
+        return self._handle(key, record.run_id, record.status, reused=reused)
+
+    def _handed(self, call: Call, delay: float, priority: int | None) -> Call:
+        store = require_shared(self.settings.store)
+        if not self.settings.preserve:
+            raise InvalidRequest(
+                "preserve=False deletes a thread when its run completes, before its result can be "
+                "read elsewhere: compile the app of submitted runs without it"
+            )
+        due_at = NOW if delay <= 0 else self.settings.clock.now() + int(delay * 1_000_000)
+        if priority is None:
+            known = None if call.thread is None else store.thread(self.key(call.thread))
+            priority = known.priority if known else 0
+        if not -_HIGHEST <= priority <= _HIGHEST:
+            raise InvalidRequest(f"a priority is from -{_HIGHEST} to {_HIGHEST}, not {priority}")
+        assignment = Assignment(lane=self.lane, due_at=due_at, priority=priority)
+        terms = msgspec.structs.replace(call.terms, assignment=assignment)
+        return msgspec.structs.replace(call, terms=terms)
+
+    def _found(self, call: Call) -> Handle[S] | None:
+        """What a call gets that starts no run, because its thread exists or is busy."""
+        return self._existing(call) if call.terms.if_absent else self._enqueue(call)
+
+    def _existing(self, call: Call) -> Handle[S] | None:
+        """The newest run of a thread that must be absent, if it is not. Nothing is decoded."""
+        if call.thread is None:
+            raise InvalidRequest("if_absent= needs a thread: without one, each call starts another")
+        threads, key = self.stored(call.thread)
+        info = threads.store.thread(key)
+        return self._handle(key, info.run_id, info.status, reused=True) if info else None
+
+    def _handle(
+        self, key: ThreadKey | None, run_id: str, status: RunStatus, *, reused: bool = False
+    ) -> Handle[S]:
+        if key is None:
+            raise AssertionError("a run that is handed over has a thread")
+        return Handle(key, run_id, status, reused, self)
+
+    def wait(self, thread: Thread, timeout: float | None = None) -> Result[S]:
+        """The result of a thread once its run has stopped, in whatever process."""
+        from time import sleep
+
+        threads, key = self.stored(thread)
+        for pause in awaiting(key, timeout):
+            if has_stopped(threads, key):
+                break
+            sleep(pause)
+        return self._at_rest(key)
+
+    async def await_result(self, thread: Thread) -> Result[S]:
+        """``wait`` on an event loop."""
+        import asyncio
+
+        threads, key = self.stored(thread)
+        for pause in awaiting(key, None):
+            if await self.off_loop(has_stopped, threads, key):
+                break
+            await asyncio.sleep(pause)
+        return await self.off_loop(self._at_rest, key)
+
+    def _at_rest(self, key: ThreadKey) -> Result[S]:
+        """The result of a thread that is not running, from its log."""
+        threads, _ = self.stored(key)
+        position, entry = threads.existing(key)
+        info = thread_info(entry, threads.record(key, entry), waits_at(position.hidden))
+        return self._result(entry.run_id, key, rest_at(position, info.status, info.wake_at))
+
+    def stream(self, call: Call) -> Iterator[Event[S]]:
+        """The run as events. It begins now, and not with the first event that is read."""
+        planned = self.begin(call)
+        if isinstance(planned, Result):
+            return iter(self._resting(planned, call.mode))
+        return EventStream(self._events(planned))
+
+    async def astream(self, call: Call) -> AsyncIterator[Event[S]]:
+        """``stream`` on an event loop."""
+        planned = await self.off_loop(self.begin, call)
+        if isinstance(planned, Result):
+            for event in await self.off_loop(self._resting, planned, call.mode):
+                yield event
+            return
+        async with aclosing(planned.aevents()) as found:
+            async for item in found:
+                if isinstance(item, Event):
+                    yield item
+                else:
+                    await self.off_loop(self.conclude, planned, item)
+
+    def begin(self, call: Call) -> PlannedRun | Result[S]:
+        """Decide what to run and let a driver run it; then ``conclude``.
+
+        A thread that waits for a person, or completed with the same input, is returned as it is.
+        """
+        key = self.key(call.thread) if call.thread is not None else None
+        if call.file is not None:
+            plan, call = self.files().start(call, self.threads, key, self.settings.tenant)
+        else:
+            plan = self._start(call, key)
+        if plan.ended is None:
+            return self.launcher.launch(plan, call)
+        found = self._result(plan.run_id, key, plan.ended)
+        if found.status != "completed":
+            return found
+        log_reuse(found)
+        if key is not None:
+            entry = plan.position.entry
+            self._drop_unpreserved(key, plan.position.seq, entry.id if entry else None)
+        return msgspec.structs.replace(found, reused=True)
+
+    def _start(self, call: Call, key: ThreadKey | None) -> RunPlan:
+        input = call.input
+        if call.terms.compares and (input is None or key is None or self.threads is None):
+            raise InvalidRequest(
+                "key=, again= and discard= need an input, a thread and a store: without them "
+                "there is no earlier run to compare with"
+            )
+        if self.threads is None:
+            if input is None:
+                raise InvalidRequest("resuming needs a store: compile(store=...)")
+            clock, schema = self.settings.clock, self.graph.schema
+            run_id = call.run_id or clock.new_id()
+            update = schema.read_input(input)
+            return plan_at(self.graph, clock, fresh_position(schema), run_id, update=update)
+        if input is None:
+            if key is None:
+                raise InvalidRequest("resume() needs a thread: resume('my-thread')")
+            return start_resumed(
+                self.threads,
+                key,
+                call.given,
+                accept=call.accept_changes,
+                terms=call.terms,
+            )
+        if key is None:
+            key = ThreadKey(self.settings.tenant, self.settings.clock.new_id())
+        return start_with_input(self.threads, key, self.graph.schema.read_input(input), call.terms)
+
+    def _resting(self, result: Result[S], mode: StreamMode | None) -> list[Event[S]]:
+        """The events of a thread that does not run now."""
+        newest, store = None, self.settings.store
+        if store is not None and result.thread is not None:
+            newest = store.head(result.thread)
+        return resting_events(result, mode or "updates", newest)
+
+    def _events(self, planned: PlannedRun) -> Generator[Event[S], None, None]:
+        ending = yield from planned.events()
+        self.conclude(planned, ending)
+
+    def conclude(self, planned: PlannedRun, ending: Ending) -> Result[S]:
+        """The result of a run that a driver has performed."""
+        plan, journal = planned.plan, planned.plan.journal
+        if ending.status == "completed" and journal:
+            self._drop_unpreserved(journal.key, journal.head, journal.head_id)
+        return self._result(plan.run_id, planned.key, ending, planned.call.given)
+
+    def _drop_unpreserved(self, key: ThreadKey, head: int, head_id: str | None) -> None:
+        """Delete a thread that completed at this head, unless it is to be preserved."""
+        settings = self.settings
+        if not settings.preserve and settings.store:
+            with suppress(Conflict):  # another run has started meanwhile and owns the thread
+                remove_thread(settings.store, key, settings.encryption, head, head_id)
+
+    def _result(
+        self, run_id: str, key: ThreadKey | None, ending: Ending, given: Given = NOTHING_GIVEN
+    ) -> Result[S]:
+        refuse_refused(key.thread if key else "", given, ending.interrupts)
+        return Result(
+            state=self.graph.schema.present(ending.values),
+            status=ending.status,
+            run_id=run_id,
+            thread=key,
+            nodes=ending.nodes,
+            next=ending.next,
+            step=ending.step,
+            timestamp=to_datetime(ending.time),
+            interrupts=ending.interrupts,
+            wake_at=None if ending.wake_at is None else to_datetime(ending.wake_at),
+        )
+
+    def files(self) -> PortableFiles:
+        """What saves and reads portable files."""
+        from milecastle.app.portable.files import PortableFiles
+
+        settings = self.settings
+        return PortableFiles(
+            self.graph,
+            settings.clock,
+            folder=settings.checkpoint_dir,
+            signing_key=settings.signing_key,
+        )
+
+    def key(self, thread: Thread) -> ThreadKey:
+        """The key of a thread that is given by name or by key."""
+        if isinstance(thread, ThreadKey):
+            refuse_reserved(thread.tenant)
+            return thread
+        if type(thread) is not str:
+            refuse_thread(thread)
+        refuse_mark(thread)
+        return ThreadKey(self.settings.tenant, thread)
+
+    def stored(self, thread: Thread) -> tuple[Threads, ThreadKey]:
+        """The threads of the store, and the key of one."""
+        if self.threads is None:
+            raise InvalidRequest("this app has no store, so it has no threads: compile(store=...)")
+        return self.threads, self.key(thread)
+
+    async def in_pages(self, found: Iterator[T]) -> AsyncIterator[T]:
+        """A listing on an event loop."""
+
+        def take() -> list[T]:
+            return list(islice(found, 100))
+
+        while page := await self.off_loop(take):
+            for item in page:
+                yield item
+
+    async def off_loop(self, function: Callable[..., T], *args: Any) -> T:
+        """Call something that may block on the store."""
+        store = self.settings.store
+        if store is None or not (store.blocking or self.settings.encryption):
+            return function(*args)
+        import asyncio
+
+        return await asyncio.to_thread(function, *args)
+
+
+def _with_caches(graph: CompiledGraph, settings: AppSettings) -> CompiledGraph:
+    if settings.workspace is None:
+        return graph
+    from milecastle.builds.caching import with_caches
+
+    return with_caches(
+        graph, settings.workspace, tenant=settings.tenant, encryption=settings.encryption
+    )

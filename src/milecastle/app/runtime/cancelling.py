@@ -1,0 +1,196 @@
+"""Closing the unfinished run of a thread from outside: cancel or hold it, or let an entry close it.
+
+Rules:
+
+- No state is decoded: this needs neither the graph nor its types, only the key if it is encrypted.
+- A run is cancelled by an entry, which fences out the process that may still drive it: its next
+  commit gets ``Conflict``. The runs of its subgraphs are closed after it.
+- An entry that leaves a step for good (fork, update, discard, migration) leaves its subgraphs, too:
+  no run will find them again. Their runs are closed before that entry is written. If it is then
+  not written, the thread is still in its step, where a cancelled subgraph is resumed.
+"""
+
+from __future__ import annotations
+
+import msgspec.structs
+
+from milecastle.app.runtime.children import children_of
+from milecastle.codec.deltas import LogCodec
+from milecastle.engine.assignment import LOST, Assignment
+from milecastle.engine.failing import describe, describe_lost
+from milecastle.engine.journal import Journal
+from milecastle.engine.position import Position
+from milecastle.engine.records import attempts_at
+from milecastle.errors import Conflict, InvalidRequest, RunCancelled
+from milecastle.model.checkpoint import Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import (
+    TRANSITIONS,
+    Failure,
+    RunRecord,
+    RunStatus,
+    ThreadInfo,
+    may_become,
+)
+from milecastle.ports.claims import waiting_inputs
+from milecastle.ports.clock import Clock
+from milecastle.ports.store import Chain, Store
+
+_ATTEMPTS = 20
+
+
+def cancel_run(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
+    """Close the unfinished run of a thread, with a failure record; return whether there was one.
+
+    A run that failed has ended: ``False``, unless workers would retry it, or inputs wait behind it:
+    then its retry is cancelled. The thread can be resumed as after a cancellation.
+    """
+    if not _cancel(store, codec, clock, key):
+        return False
+    close_children(store, codec, clock, key)
+    return True
+
+
+def close_children(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> None:
+    """Cancel every unfinished run of a subgraph of this thread. ``codec`` is bound to no thread."""
+    for child in list(children_of(store, key)):
+        if TRANSITIONS[child.status]:
+            _cancel(store, codec, clock, child.key)
+
+
+def _cancel(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _cancel_at_head(store, codec, clock, key)
+        except Conflict:  # its driver committed a step meanwhile
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _cancel_at_head(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
+    chain = store.read(key)
+    if chain is None:
+        raise InvalidRequest(f"thread '{key.thread}' has no checkpoints")
+    head = chain.entries[-1]
+    record = store.run(key, head.run_id)
+    if record is not None and record.status == "failed" and _is_expected(store, key):
+        record = msgspec.structs.replace(
+            record,
+            run_id=clock.new_id(),
+            status="queued",
+            retry_count=record.retry_count + 1,
+            previous_run_id=record.run_id,
+            started_at=clock.now(),
+            ended_at=None,
+            owner=None,
+        )
+    if record is None or not TRANSITIONS[record.status]:
+        return False
+    error = RunCancelled(thread=key.thread, run_id=record.run_id)
+    attempt = attempt_at(store, codec.for_thread(key), key, head)
+    failure = describe(error, run_id=record.run_id, node=None, time=clock.now(), attempt=attempt)
+    _close(store, codec, clock, chain, record, "cancelled", "cancelled from outside", failure)
+    return True
+
+
+def reject_input(store: Store, clock: Clock, journal: Journal | None, error: Exception) -> bool:
+    """End a run whose waiting input its thread refuses, so that the next one can start.
+
+    ``False`` if the run was not enqueued, or has applied its input.
+    """
+    if journal is None or journal.dequeues is None or journal.known:
+        return False
+    journal.turn("failed")
+    run_id = journal.record.run_id
+    failure = describe(error, run_id=run_id, node=None, time=clock.now(), attempt=1)
+    known, batch = store.thread(journal.key), journal.close(failure)
+    line = known and msgspec.structs.replace(known, worker="", due_at=None)
+    store.commit(msgspec.structs.replace(batch, thread=line, dequeues=journal.dequeues))
+    return True
+
+
+def _is_expected(store: Store, key: ThreadKey) -> bool:
+    """Whether something is to follow a run that failed: its retry, or an input that waits."""
+    info = store.thread(key)
+    return info is not None and (info.due_at is not None or bool(waiting_inputs(store, key, 1)))
+
+
+def count_lost(store: Store, key: ThreadKey) -> int:
+    """How many workers in a row were lost with the current step of a thread, or before it."""
+    chain = store.read(key)
+    count = 0
+    for entry in reversed(chain.entries if chain else ()):
+        if entry.source != "takeover" or entry.note != LOST:
+            break
+        count += 1
+    return count
+
+
+def hold_lost(
+    store: Store, codec: LogCodec, clock: Clock, info: ThreadInfo, count: int
+) -> Failure | None:
+    """End the run of a thread with which so many workers were lost; it waits for ``retry``.
+
+    ``None`` if the run has ended meanwhile. ``Conflict`` if somebody else has the thread by now.
+    """
+    chain = store.read(info.key)
+    record = store.run(info.key, chain.entries[-1].run_id) if chain else None
+    if chain is None or record is None or not may_become(record.status, "failed"):
+        return None
+    nodes = chain.entries[-1].next
+    node = nodes[0] if len(nodes) == 1 else None
+    failure = describe_lost(record.run_id, node=node, time=clock.now(), count=count)
+    assignment = Assignment(lane=info.lane, priority=info.priority)
+    _close(store, codec, clock, chain, record, "failed", failure.message, failure, assignment)
+    return failure
+
+
+def _close(
+    store: Store,
+    codec: LogCodec,
+    clock: Clock,
+    chain: Chain,
+    record: RunRecord,
+    status: RunStatus,
+    note: str,
+    failure: Failure,
+    assignment: Assignment | None = None,
+) -> None:
+    """End a run at the head of its thread, by an entry."""
+    key, head = record.key, chain.entries[-1]
+    codec = codec.for_thread(key)
+    codec.unseal_last(chain.entries)  # or the entry would not fit those before it
+    position = Position(values={}, entry=head)
+    journal = Journal(
+        record=record,
+        codec=codec,
+        clock=clock,
+        position=position,
+        head=head.seq,
+        assignment=assignment,
+    )
+    batch = journal.append(position, "takeover", note, status)
+    known, info = store.thread(key), batch.thread
+    if known and info:  # no state was decoded: the open questions are the same as before
+        info = msgspec.structs.replace(info, questions=known.questions)
+    store.commit(msgspec.structs.replace(batch, failure=failure, thread=info))
+
+
+def supersede_running(store: Store, codec: LogCodec, journal: Journal, head: Entry) -> None:
+    """Let the journal's next entry, on top of ``head``, close the run that is active there."""
+    record = store.run(journal.key, head.run_id)
+    if record is None or record.status not in ("queued", "running"):
+        return
+    attempt = attempt_at(store, codec, journal.key, head)
+    journal.supersede(record, head.next, attempt)
+
+
+def attempt_at(store: Store, codec: LogCodec, key: ThreadKey, head: Entry) -> int:
+    """The attempt number of the thread's current step; only the counts of its tasks are decoded."""
+    rows = {
+        result.task: codec.decode_state(codec.unseal_result(result))
+        for result in store.results(key)
+        if result.task.partition("!")[0].isdigit()
+    }
+    return attempts_at(head.step, rows)

@@ -1,0 +1,69 @@
+"""The difference between two states, by path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One difference: its path (``$.docs[3].title``), its kind, and both values."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    old: Any = None
+    new: Any = None
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """The changes that turn ``old`` into ``new``, in the order of the paths."""
+    return list(_compare("$", old, new))
+
+
+def _compare(path: str, old: Any, new: Any) -> Iterator[Change]:
+    alike = type(old) is type(new)
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        yield from _compare_mappings(path, _any(old), _any(new))
+    elif alike and isinstance(old, list | tuple):
+        yield from _compare_sequences(path, _any(old), _any(new))
+    elif not alike or not _equal(old, new):
+        yield Change(path, "changed", _any(old), _any(new))
+
+
+def _any(value: Any) -> Any:
+    """Erase a partially known type for type checkers."""
+    return value
+
+
+def _compare_mappings(
+    path: str, old: Mapping[Any, Any], new: Mapping[Any, Any]
+) -> Iterator[Change]:
+    for key, value in old.items():
+        here = f"{path}.{key}" if isinstance(key, str) else f"{path}[{key!r}]"
+        if key in new:
+            yield from _compare(here, value, new[key])
+        else:
+            yield Change(here, "removed", old=value)
+    for key, value in new.items():
+        if key not in old:
+            here = f"{path}.{key}" if isinstance(key, str) else f"{path}[{key!r}]"
+            yield Change(here, "added", new=value)
+
+
+def _compare_sequences(path: str, old: list[Any], new: list[Any]) -> Iterator[Change]:
+    shared = min(len(old), len(new))
+    for index in range(shared):
+        yield from _compare(f"{path}[{index}]", old[index], new[index])
+    for index in range(shared, len(old)):
+        yield Change(f"{path}[{index}]", "removed", old=old[index])
+    for index in range(shared, len(new)):
+        yield Change(f"{path}[{index}]", "added", new=new[index])
+
+
+def _equal(old: Any, new: Any) -> bool:
+    try:
+        return old is new or bool(old == new)
+    except Exception:  # values with their own equality, such as arrays
+        return False

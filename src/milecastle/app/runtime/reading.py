@@ -1,0 +1,226 @@
+"""Reading a thread: its state, its history, and following it while any process runs it.
+
+A reader that follows a thread needs nothing of the process that runs it: the log is the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from heapq import merge
+from itertools import islice
+from time import monotonic
+from typing import Any
+
+import msgspec.structs
+
+from milecastle.app.runtime.children import children_of
+from milecastle.app.runtime.emitting import Mailbox, feed_of
+from milecastle.app.runtime.results import Snapshot
+from milecastle.app.runtime.starting import interrupts_at
+from milecastle.app.runtime.threads import At, Threads
+from milecastle.codec.deltas import LogCodec, replay
+from milecastle.engine.hidden import split
+from milecastle.engine.status import thread_info, waits_at
+from milecastle.model.checkpoint import DELTA, CheckpointMetadata, Entry, to_datetime
+from milecastle.model.event import Event
+from milecastle.model.keys import ThreadKey
+
+__all__ = ["afollow", "follow", "history", "snapshot"]
+
+_PAGE = 100
+
+_ON_THE_WAY = 0.3
+"""For how many seconds after the last one a stopped thread may have emitted values to come."""
+
+
+def snapshot(threads: Threads, key: ThreadKey, at: At) -> Snapshot[Any]:
+    """A thread at its head, or at a checkpoint given by seq or id."""
+    position, entry = threads.existing(key, at)
+    known, record = CheckpointMetadata.of(key, entry), threads.record(key, entry)
+    info = thread_info(entry, record, waits_at(position.hidden))
+    return Snapshot(
+        **msgspec.structs.asdict(known),
+        state=threads.graph.schema.view(position.values),
+        status=info.status,
+        metadata=record.metadata,
+        interrupts=interrupts_at(position, info.status),
+        wake_at=None if info.wake_at is None else to_datetime(info.wake_at),
+    )
+
+
+def history(
+    threads: Threads, key: ThreadKey, limit: int | None, *, subgraphs: bool
+) -> Iterator[CheckpointMetadata]:
+    """A thread's checkpoints, newest first, with those of its subgraphs if they are wanted."""
+    if not subgraphs:
+        return threads.history(key, limit)
+    keys = [key, *(child.key for child in children_of(threads.store, key))]
+    found = merge(
+        *(threads.history(each, limit) for each in keys),
+        key=lambda known: known.timestamp,
+        reverse=True,
+    )
+    return islice(found, limit)
+
+
+def follow(
+    threads: Threads, key: ThreadKey, after: int, poll: float, *, emitted: bool
+) -> Iterator[Event[Any]]:
+    """The states from a seq on, then those to come, until the run stops.
+
+    With ``emitted`` also what nodes emit meanwhile, if a worker runs the thread.
+    """
+    from threading import Event as Flag
+
+    news = Flag()
+    follower = _Follower(threads, key, after, poll)
+    if emitted:
+        follower.listen(news.set)
+    try:
+        while not follower.is_over:
+            news.clear()
+            yield from follower.take()
+            if follower.patience:
+                news.wait(follower.patience)
+            else:
+                yield from follower.look()
+    finally:
+        follower.end()
+
+
+async def afollow(
+    threads: Threads,
+    key: ThreadKey,
+    after: int,
+    poll: float,
+    off_loop: Callable[..., Awaitable[Any]],
+    *,
+    emitted: bool,
+) -> AsyncIterator[Event[Any]]:
+    """``follow`` on an event loop; ``off_loop`` calls what may wait for the store."""
+    import asyncio
+
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(news.set)
+
+    follower = _Follower(threads, key, after, poll)
+    try:
+        if emitted:
+            await off_loop(follower.listen, wake)
+        while not follower.is_over:
+            news.clear()
+            for event in follower.take():
+                yield event
+            if follower.patience:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), follower.patience)
+            else:
+                for event in await off_loop(follower.look):
+                    yield event
+    finally:
+        follower.end()
+
+
+class _Follower:
+    """Reads a thread's log as events of the type ``state``, each with its seq.
+
+    The log is read every ``poll`` seconds; emitted values arrive in between. Once the thread has
+    stopped, those that are still on their way get a moment.
+    """
+
+    def __init__(self, threads: Threads, key: ThreadKey, after: int, poll: float) -> None:
+        self._threads = threads
+        self._key = key
+        self._after = after
+        self._poll = poll
+        self._next_look = monotonic()
+        self._values: dict[str, Any] | None = None
+        self._codec: LogCodec | None = None
+        self._mailbox: Mailbox | None = None
+        self._heard = 0.0
+        self._rested: float | None = None
+        self.is_over = False
+        self.end: Callable[[], None] = lambda: None
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Receive what nodes emit from now on, until ``end`` is called."""
+        key, threads = self._key, self._threads
+        mailbox = self._mailbox = Mailbox(key, threads.codec.for_thread(key), wake)
+        self.end = feed_of(threads.store).subscribe(key, mailbox.put)
+
+    def take(self) -> list[Event]:
+        """What nodes have emitted."""
+        found = [] if self._mailbox is None else self._mailbox.take()
+        if found:
+            self._heard = monotonic()
+        return found
+
+    @property
+    def patience(self) -> float:
+        """In how many seconds the log is to be read."""
+        return max(0.0, self._next_look - monotonic())
+
+    def look(self) -> list[Event]:
+        """What was appended since the last read."""
+        is_at_rest, found = self._is_at_rest(), self._page()
+        self._next_look = monotonic() + (0.0 if found else self._poll)
+        if not is_at_rest or found:
+            self._rested = None
+        elif self._mailbox is None:
+            self.is_over = True
+        else:
+            self._rested = self._rested or monotonic()
+            until = max(self._rested, self._heard) + _ON_THE_WAY
+            self.is_over = monotonic() >= until
+            self._next_look = until
+        return found
+
+    def _page(self) -> list[Event]:
+        found = self._threads.store.entries(self._key, after=self._after, limit=_PAGE)
+        return [self._event(entry) for entry in found]
+
+    def _is_at_rest(self) -> bool:
+        """Nothing more is appended unless the thread is resumed."""
+        newest = self._threads.store.head(self._key)
+        if newest is None:
+            return True
+        if newest.seq > self._after:
+            return False
+        info = self._threads.store.thread(self._key)
+        return info is None or info.status not in ("queued", "running")
+
+    def _event(self, entry: Entry) -> Event:
+        follows = entry.seq == self._after + 1
+        self._after = entry.seq
+        threads = self._threads
+        if self._values is None or entry.kind != DELTA or not follows:
+            self._values = threads.existing(self._key, entry.seq)[0].values
+        else:
+            if self._codec is None:
+                self._codec = threads.codec.for_thread(self._key)
+            codec = self._codec
+            body = codec.unseal_entry(entry, entry.roll_seq)
+            self._values = replay(_copied(self._values), codec.decode(body))
+            split(self._values)
+        return Event(
+            type="state",
+            run_id=entry.run_id,
+            time=entry.created_at,
+            key=self._key,
+            step=entry.step,
+            seq=entry.seq,
+            state=threads.graph.schema.view(self._values),
+            data={"nodes": entry.nodes, "next": entry.next, "source": entry.source},
+        )
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    """Values that ``replay`` may change in place: readers of events hold the others."""
+    return {
+        name: value.copy() if isinstance(value, list | dict | set) else value
+        for name, value in values.items()
+    }

@@ -1,0 +1,566 @@
+"""Starting a run: decides what to run from what ``invoke`` and ``resume`` find in the store.
+
+Rules:
+
+- ``invoke`` with the same input on a thread with an unfinished run resumes from the last committed
+  step: run a script again and it continues.
+- ``invoke`` with the input of the run that completed the thread returns that run's result without
+  running anything. Any other input, or ``again``, is applied on top of its state, as a new run.
+- A run whose process is known to be alive is not taken over (``RunInProgress``), unless the call
+  sets ``take_over``. Any other is taken over: an entry fences it out first.
+- A thread whose state or next node does not match this graph is refused, with what changed.
+- An input that was enqueued behind a run starts when that has completed, on its state, or was
+  cancelled, on the state before its input. Behind a run that failed it waits until that is retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import msgspec.structs
+
+from milecastle.app.runtime.answering import (
+    NOTHING_GIVEN,
+    Given,
+    match_answers,
+    refuse_without_answer,
+)
+from milecastle.app.runtime.environment import describe_environment
+from milecastle.app.runtime.migrating import BroughtOver, bring_over
+from milecastle.app.runtime.ownership import current_owner, is_served, refuse_busy
+from milecastle.app.runtime.threads import Threads
+from milecastle.codec.envelope import PayloadPlace
+from milecastle.engine.assignment import LOST, Assignment
+from milecastle.engine.hidden import SLEEPS
+from milecastle.engine.journal import Journal
+from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.position import Position, fresh_position
+from milecastle.engine.records import attempts_at
+from milecastle.engine.status import thread_info, waits_at
+from milecastle.engine.waiting import open_interrupts
+from milecastle.errors import Conflict, InvalidRequest, ResumeRefused
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.checkpoint import Entry, Source, to_datetime
+from milecastle.model.interrupt import Interrupt
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import TRANSITIONS, RunRecord, ThreadInfo
+from milecastle.ports.claims import ClaimStore, waiting_inputs
+from milecastle.ports.clock import Clock
+from milecastle.ports.store import Chain
+
+__all__ = [
+    "NO_TERMS",
+    "Terms",
+    "enqueue",
+    "interrupts_at",
+    "plan_at",
+    "rest_at",
+    "start_at",
+    "start_child",
+    "start_resumed",
+    "start_with_input",
+]
+
+
+_COMPARED: Final = 1000
+"""With how many of a thread's runs a key is compared before its input is enqueued."""
+
+_KEY_MARK: Final = b"\xc1key:"
+"""Prefix of a compared key: no encoded input starts with this byte."""
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call treats earlier runs of the thread.
+
+    ``key`` is compared instead of the input. ``again`` starts a new run although the newest one
+    completed with this input. ``take_over`` takes the thread from a run that is in progress.
+    ``discard`` closes an unfinished run of another input, and starts from before that input.
+    ``waits`` enqueues the input behind an unfinished run of another one.
+    ``if_absent`` starts nothing on a thread that exists, whatever has become of its runs.
+    ``assignment`` says that workers run the thread, and whether the caller is one of them.
+    """
+
+    key: str | None = None
+    again: bool = False
+    take_over: bool = False
+    discard: bool = False
+    waits: bool = False
+    if_absent: bool = False
+    assignment: Assignment | None = None
+
+    def __post_init__(self) -> None:
+        if self.key == "":
+            raise InvalidRequest("key= is empty: omit it to compare the input")
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether the caller is a worker that has claimed the thread."""
+        return self.assignment is not None and bool(self.assignment.worker)
+
+    @property
+    def queues(self) -> bool:
+        """Whether the caller hands the run over to the workers."""
+        return self.assignment is not None and not self.assignment.worker
+
+    @property
+    def looks_first(self) -> bool:
+        """Whether the thread is looked at before a run is planned."""
+        return self.waits or self.if_absent
+
+    @property
+    def compares(self) -> bool:
+        """Whether they define how to compare an input with that of an earlier run."""
+        return self.key is not None or self.again or self.discard
+
+
+NO_TERMS: Final = Terms()
+
+
+def plan_at(
+    graph: CompiledGraph, clock: Clock, position: Position, run_id: str, **how: Any
+) -> RunPlan:
+    """The plan of a run that begins at a position, with the settings of the graph."""
+    return RunPlan(
+        graph=graph, config=graph.config, clock=clock, position=position, run_id=run_id, **how
+    )
+
+
+def _plan_ended(threads: Threads, position: Position, run_id: str, ended: Ending) -> RunPlan:
+    """Nothing is to be run: the thread completed with this input, or waits."""
+    return plan_at(threads.graph, threads.clock, position, run_id, ended=ended)
+
+
+def start_with_input(
+    threads: Threads, key: ThreadKey, update: Mapping[str, Any], terms: Terms = NO_TERMS
+) -> RunPlan:
+    """Start a run with an input, resume the run that this input started, or return its result."""
+    found = _look(threads, key)
+    threads = threads.for_thread(key, found[0] if found else None)
+    digest = _digest(threads, update, terms.key)
+    if found is None:
+        record = _new_record(threads, key, previous=None, digest=digest)
+        return _start(threads, _afresh(threads), record, terms, update=update)
+    chain, previous = found
+    entry = chain.entries[-1]
+    if terms.if_absent:
+        raise Conflict(tenant=key.tenant, thread=key.thread, expected=1, head=entry.seq)
+    if not entry.next and not entry.route:
+        if previous.status == "completed" and previous.input_digest == digest and not terms.again:
+            position = bring_over(threads, key, _end_of_run(threads, key, chain)).position
+            resting = rest_at(position, "completed")
+            return _plan_ended(threads, position, previous.run_id, resting)
+        if terms.queues and not terms.discard:
+            for one in waiting_inputs(threads.store, key, 1):  # it is next
+                if (queued := threads.store.run(key, one.run_id)) is not None:
+                    refuse_busy(threads.store, queued, entry.seq)
+        over = bring_over(threads, key, chain)
+        record = _new_record(threads, key, previous=None, digest=digest)
+        return _start(threads, over, record, terms, update=update)
+    if terms.queues and previous.input_digest == digest and is_served(threads.store, previous):
+        position = bring_over(threads, key, chain).position
+        return _plan_ended(threads, position, previous.run_id, rest_at(position, previous.status))
+    if not terms.take_over:
+        refuse_busy(threads.store, previous, entry.seq)
+    if previous.input_digest != digest:
+        if terms.discard:
+            record = _new_record(threads, key, previous=None, digest=digest)
+            return _start_instead(threads, chain, previous, update, record, terms)
+        raise InvalidRequest(
+            f"thread '{key.thread}' has an unfinished run with another input ({previous.status}, "
+            f"next: {', '.join(entry.next or entry.route)}): resume('{key.thread}') continues it, "
+            "invoke(..., discard=True) closes it and starts with this input"
+        )
+    over = bring_over(threads, key, chain)
+    info = thread_info(entry, previous, waits_at(over.position.hidden))
+    if _is_waiting(info, threads.clock.now()):
+        resting = rest_at(over.position, info.status, info.wake_at)
+        return _plan_ended(threads, over.position, previous.run_id, resting)
+    return _resumed(threads, key, over, previous, terms=terms)
+
+
+def enqueue(
+    threads: Threads, store: ClaimStore, key: ThreadKey, update: Mapping[str, Any], terms: Terms
+) -> tuple[RunRecord, bool] | None:
+    """Let an input wait behind the runs of a busy thread; the run, and whether it was there before.
+
+    ``None`` if the thread is free, or its unfinished run has this input: then it is not to wait.
+    """
+    info = store.thread(key)
+    if info is None:
+        return None
+    is_free = info.status == "completed" and info.due_at is None and not info.worker
+    if is_free and (terms.key is None or terms.again):
+        return None
+    chain = store.read(key)
+    threads = threads.for_thread(key, chain)
+    digest = _digest(threads, update, terms.key)
+    if not terms.again:
+        # A key is compared with all runs that are likely to be meant, an input with the current.
+        for run in store.runs(key, limit=_COMPARED if terms.key else 0):
+            if run.input_digest == digest and run.run_id != info.run_id:
+                return run, True
+        current = store.run(key, info.run_id)
+        if current is not None and current.input_digest == digest and info.status != "completed":
+            return None
+    if is_free:
+        return None
+    record = msgspec.structs.replace(
+        _new_record(threads, key, previous=None, digest=digest), status="queued", owner=None
+    )
+    body = threads.codec.encode_state(dict(update))
+    payload = threads.codec.for_thread(key).seal(body, _input_place(record.run_id))
+    run_id = store.enqueue(record, record.run_id if terms.again else digest, payload)
+    return msgspec.structs.replace(record, run_id=run_id), run_id != record.run_id
+
+
+def _start_waiting(
+    threads: Threads, key: ThreadKey, chain: Chain, previous: RunRecord, terms: Terms
+) -> RunPlan | None:
+    """Start a run with the first waiting input of a thread; ``None`` if there is none."""
+    waiting = waiting_inputs(threads.store, key, 1)
+    record = threads.store.run(key, waiting[0].run_id) if waiting else None
+    if record is None:
+        return None
+    codec = threads.codec.for_thread(key)
+    update = codec.decode_state(codec.unseal(waiting[0].payload, _input_place(record.run_id)))
+    fingerprint, owner = threads.graph.fingerprint, current_owner()
+    record = msgspec.structs.replace(record, status="running", fingerprint=fingerprint, owner=owner)
+    if previous.status == "cancelled":
+        plan = _start_instead(threads, chain, previous, update, record, terms)
+    else:
+        plan = _start(threads, bring_over(threads, key, chain), record, terms, update=update)
+    if plan.journal is not None:
+        plan.journal.dequeues = record.run_id
+    return plan
+
+
+def _input_place(run_id: str) -> PayloadPlace:
+    return PayloadPlace(0, task=f"input {run_id}")
+
+
+def _start_instead(
+    threads: Threads,
+    chain: Chain,
+    previous: RunRecord,
+    update: Mapping[str, Any],
+    record: RunRecord,
+    terms: Terms,
+) -> RunPlan:
+    """Start a run with another input, on the state before the input of an unfinished run.
+
+    The unfinished run is closed with the first entry of the new one.
+    """
+    key, head = previous.key, chain.entries[-1]
+    base = _before_input(threads, key, head)
+    over = bring_over(threads, key, base) if base else _afresh(threads)
+    over = msgspec.structs.replace(over, note=f"discards run {previous.run_id}")
+    start = _start(threads, over, record, terms, update=update, head=head)
+    if start.journal and TRANSITIONS[previous.status]:
+        attempt = attempts_at(head.step, threads.restore(chain).results)
+        start.journal.supersede(previous, head.next, attempt)
+    return start
+
+
+def _before_input(threads: Threads, key: ThreadKey, head: Entry) -> Chain | None:
+    """The chain of the checkpoint to which the newest input was applied; ``None`` if to none."""
+    wanted: str | None = head.id
+    for entry in threads.store.history(key):
+        if entry.id != wanted:
+            continue  # it is of a branch that was left
+        wanted = entry.parent_id
+        if entry.source == "input":
+            seq = threads.store.locate(key, wanted) if wanted else None
+            base = threads.store.read(key, seq) if seq else None
+            if base or wanted is None:
+                return base
+            break
+    raise InvalidRequest(
+        f"the unfinished run of thread '{key.thread}' cannot be discarded: the checkpoint before "
+        "its input is not in this thread (it was pruned, or the thread started as a fork)"
+    )
+
+
+def _end_of_run(threads: Threads, key: ThreadKey, chain: Chain) -> Chain:
+    """The chain of the entry with which a run completed, below later updates by users."""
+    found = chain
+    while (entry := found.entries[-1]).source in ("update", "fork"):
+        seq = threads.store.locate(key, entry.parent_id) if entry.parent_id else None
+        below = None if seq is None else threads.store.read(key, seq)
+        if below is None:
+            return chain  # it was pruned
+        found = below
+    return found
+
+
+def _is_waiting(info: ThreadInfo, now: int) -> bool:
+    asleep = info.wake_at is not None and info.wake_at > now
+    return info.status == "interrupted" or (info.status == "sleeping" and asleep)
+
+
+def rest_at(position: Position, status: Any, wake_at: int | None = None) -> Ending:
+    """How a thread stopped at its head."""
+    entry = position.entry
+    return Ending(
+        status=status,
+        values=position.values,
+        nodes=position.nodes,
+        next=position.next,
+        step=position.step,
+        time=entry.created_at if entry else 0,
+        interrupts=interrupts_at(position, status),
+        wake_at=wake_at,
+        hidden=position.hidden,
+    )
+
+
+def interrupts_at(position: Position, status: str) -> tuple[Interrupt, ...]:
+    """What a thread waits for: its open questions, or else the nodes that it stopped at.
+
+    Questions are open whatever the status of the run: a user may have gone back to them.
+    """
+    found = open_interrupts(position.hidden, position.place)
+    if found or status != "interrupted":
+        return found
+    return tuple(Interrupt(id=f"{position.place}:{name}", node=name) for name in position.next)
+
+
+def _look(threads: Threads, key: ThreadKey) -> tuple[Chain, RunRecord] | None:
+    """The head of a thread and the record of its run, as they were at one moment."""
+    while (chain := threads.store.read(key)) is not None:
+        entry = chain.entries[-1]
+        record = threads.store.run(key, entry.run_id)
+        if record is not None and not (record.status == "completed" and entry.next):
+            return chain, record
+        # Either the run ended between the two reads, or somebody went back to before its end.
+        newest = threads.store.head(key)
+        if newest is not None and newest.seq == entry.seq:
+            return chain, threads.record(key, entry)
+    return None
+
+
+def start_resumed(
+    threads: Threads,
+    key: ThreadKey,
+    given: Given = NOTHING_GIVEN,
+    *,
+    accept: bool = False,
+    terms: Terms = NO_TERMS,
+) -> RunPlan:
+    """Resume from the head, however the previous run ended.
+
+    ``accept`` resumes although the state no longer matches the graph.
+    """
+    found = _look(threads, key)
+    if found is None:
+        raise ResumeRefused(key.thread, ["nothing is saved: start it with invoke()"])
+    chain, previous = found
+    threads = threads.for_thread(key, chain)
+    entry = chain.entries[-1]
+    has_ended = not entry.next and not entry.route
+    if terms.is_claimed and (has_ended or previous.status == "cancelled"):
+        start = _start_waiting(threads, key, chain, previous, terms)
+        if start is not None:
+            return start
+    if has_ended:
+        raise ResumeRefused(
+            key.thread, ["it has already ended: invoke() with a new input continues from its state"]
+        )
+    if not terms.take_over:
+        refuse_busy(threads.store, previous, entry.seq)
+    over = bring_over(threads, key, chain, accept=accept)
+    if terms.assignment is not None and terms.assignment.is_retaken and not over.note:
+        over = msgspec.structs.replace(over, note=LOST)
+    return _resumed(threads, key, over, previous, given, terms)
+
+
+def start_at(threads: Threads, key: ThreadKey, position: Position, note: str) -> RunPlan:
+    """Start a thread without checkpoints at a position from elsewhere."""
+    record = _new_record(threads, key, previous=None, digest="")
+    unsaved = Position(values=position.values)
+    start = _start(threads, BroughtOver(unsaved, note), record, NO_TERMS, opening="fork")
+    return msgspec.structs.replace(start, position=position)
+
+
+def _resumed(
+    threads: Threads,
+    key: ThreadKey,
+    over: BroughtOver,
+    previous: RunRecord,
+    given: Given = NOTHING_GIVEN,
+    terms: Terms = NO_TERMS,
+) -> RunPlan:
+    position = over.position
+    answers = match_answers(key.thread, position, given) if given else {}
+    released = over.released if not answers else ()
+    if not answers and not released:
+        if not terms.is_claimed:  # then the store has compared the time with its own clock
+            _refuse_sleeping(threads, key, previous, position)
+        refuse_without_answer(key.thread, threads.graph, position, threads.clock.now())
+    is_unsafe = previous.status == "running" or (
+        previous.status == "queued" and not terms.is_claimed  # a worker may have begun with it
+    )
+    opening: Source | None = "takeover" if over.note or is_unsafe else None
+    opening = "answer" if answers else opening
+    if over.changed:
+        opening = "update"
+    if terms.queues:
+        opening = opening or "takeover"
+    how: dict[str, Any] = {"opening": opening, "answers": answers, "released": released}
+    if previous.status in ("queued", "interrupted", "sleeping"):
+        fingerprint = threads.graph.fingerprint
+        record = msgspec.structs.replace(
+            previous,
+            fingerprint=fingerprint,
+            status="running",
+            wake_at=None,
+            owner=current_owner(),
+        )
+        return _start(threads, over, record, terms, **how)
+    record = _new_record(threads, key, previous=previous, digest=previous.input_digest)
+    start = _start(threads, over, record, terms, **how)
+    if previous.status == "running" and start.journal:
+        attempt = attempts_at(position.step, position.results)
+        start.journal.supersede(previous, position.next, attempt)
+        return start
+    return msgspec.structs.replace(start, fresh_attempts=True)
+
+
+def _refuse_sleeping(
+    threads: Threads, key: ThreadKey, record: RunRecord, position: Position
+) -> None:
+    if (
+        record.status == "sleeping"
+        and position.hidden.get(SLEEPS)  # not so if somebody went back to before the sleep
+        and record.wake_at is not None
+        and record.wake_at > threads.clock.now()
+    ):
+        until = to_datetime(record.wake_at).isoformat(timespec="seconds")
+        raise ResumeRefused(key.thread, [f"it is sleeping until {until}"])
+
+
+def start_child(
+    threads: Threads,
+    key: ThreadKey,
+    update: Mapping[str, Any],
+    answers: Mapping[str, Any],
+    *,
+    accept: bool = False,
+) -> RunPlan:
+    """Start or continue the run of a subgraph; its parent decides when."""
+    found = _look(threads, key)
+    threads = threads.for_thread(key, found[0] if found else None)
+    if found is None:
+        record = _new_record(threads, key, previous=None, digest="")
+        return _start(threads, _afresh(threads), record, NO_TERMS, update=update)
+    chain, previous = found
+    entry = chain.entries[-1]
+    over = bring_over(threads, key, chain, accept=accept)  # or refused: it no longer matches
+    position = over.position
+    if not entry.next and not entry.route:
+        resting = rest_at(position, "completed")
+        return _plan_ended(threads, position, previous.run_id, resting)
+    asked = {found.id for found in open_interrupts(position.hidden, position.place) if found.asks}
+    given = Given(answers={id: answer for id, answer in answers.items() if id in asked})
+    try:
+        return _resumed(threads, key, over, previous, given)
+    except ResumeRefused:
+        status = previous.status
+        if status not in ("interrupted", "sleeping"):
+            if not asked:
+                raise
+            status = "interrupted"  # it was interrupted, and the remaining work waits for answers
+        resting = rest_at(position, status, previous.wake_at)
+        return _plan_ended(threads, position, previous.run_id, resting)
+
+
+def _afresh(threads: Threads) -> BroughtOver:
+    return BroughtOver(fresh_position(threads.graph.schema))
+
+
+def _start(
+    threads: Threads,
+    over: BroughtOver,
+    record: RunRecord,
+    terms: Terms,
+    *,
+    update: Mapping[str, Any] | None = None,
+    opening: Source | None = None,
+    answers: Mapping[str, Any] = {},
+    released: tuple[str, ...] = (),
+    head: Entry | None = None,
+) -> RunPlan:
+    """``head`` is the thread's newest entry, if that is not the one at the position."""
+    position = over.position
+    newest = head or position.entry
+    journal = Journal(
+        record=record,
+        codec=threads.codec.for_thread(record.key, new=newest is None),
+        clock=threads.clock,
+        position=position,
+        head=newest.seq if newest else 0,
+        head_id=newest.id if newest else None,
+        rollup_after=threads.store.rollup_after,
+        manifest=threads.graph.manifest.to_bytes(),
+        assignment=terms.assignment,
+    )
+    if over.changed:
+        journal.restart()
+    if over.changed or head:
+        threads.close_children(record.key)
+    return plan_at(
+        threads.graph,
+        threads.clock,
+        position,
+        record.run_id,
+        journal=journal,
+        update=update,
+        opening=opening,
+        note=over.note,
+        answers=answers,
+        released=released,
+        recall=lambda: _rows(threads, journal),
+        queues=terms.queues,
+    )
+
+
+def _rows(threads: Threads, journal: Journal) -> Mapping[str, Mapping[str, Any]]:
+    """The results of finished tasks of the step.
+
+    ``Conflict`` if another run owns the thread by now.
+    """
+    key, expected = journal.key, journal.head
+    chain = threads.store.read(key)
+    head = chain.entries[-1].seq if chain is not None else 0
+    if chain is None or head != expected:
+        raise Conflict(tenant=key.tenant, thread=key.thread, expected=expected + 1, head=head)
+    return threads.restore(chain).results
+
+
+def _new_record(
+    threads: Threads, key: ThreadKey, *, previous: RunRecord | None, digest: str
+) -> RunRecord:
+    return RunRecord(
+        run_id=threads.clock.new_id(),
+        key=key,
+        graph=threads.graph.name,
+        fingerprint=threads.graph.fingerprint,
+        mode="incremental",
+        status="running",
+        retry_count=previous.retry_count + 1 if previous else 0,
+        previous_run_id=previous.run_id if previous else None,
+        started_at=threads.clock.now(),
+        input_digest=digest,
+        metadata=describe_environment(),
+        owner=current_owner(),
+    )
+
+
+def _digest(threads: Threads, update: Mapping[str, Any], key: str | None) -> str:
+    """A digest that distinguishes inputs or keys; refuses an input that cannot be stored."""
+    channels = threads.graph.schema.channels
+    body = threads.codec.encode_state({name: update[name] for name in channels if name in update})
+    if key is not None:
+        body = _KEY_MARK + key.encode("utf-8", "surrogatepass")
+    return threads.codec.digest(body)

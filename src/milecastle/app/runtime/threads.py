@@ -1,0 +1,251 @@
+"""Reading and writing threads outside of a run: read, fork, update, delete.
+
+Everything here is sync. The async API calls it off the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import msgspec.structs
+
+from milecastle.app.runtime.cancelling import close_children, supersede_running
+from milecastle.codec.deltas import LogCodec, Operations
+from milecastle.codec.envelope import Sealers
+from milecastle.codec.registry import TypeRegistry
+from milecastle.codec.values import ValueCodec
+from milecastle.engine.applying import (
+    UPDATE,
+    ReducerFailed,
+    apply_update,
+    as_request,
+    refuse_unmade,
+)
+from milecastle.engine.assignment import kept_in_lane
+from milecastle.engine.hidden import branched, without_children
+from milecastle.engine.journal import Journal
+from milecastle.engine.position import Position, restore
+from milecastle.errors import InvalidRequest, InvalidUpdate
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.checkpoint import CheckpointMetadata, Entry, Source
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.ports.clock import Clock
+from milecastle.ports.store import Chain, Store
+
+At = int | str | None
+"""A checkpoint of a thread: its seq, its id, or ``None`` for the head."""
+
+Migrate = Callable[[dict[str, Any], tuple[str, ...]], tuple[dict[str, Any], Iterable[str]]]
+"""A state and the nodes to run next, as the old graph left them; as this graph should find them."""
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """How threads of one older graph are migrated. ``types`` are needed to read their states."""
+
+    function: Migrate
+    types: tuple[type, ...] = ()
+
+
+def log_codec_for(
+    graph: CompiledGraph, sealers: Sealers | None = None, types: Iterable[type] = ()
+) -> LogCodec:
+    """The codec that admits plain data and the types that this graph's state declares."""
+    annotations = [*types, *(channel.annotation for channel in graph.schema.channels.values())]
+    return LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations)), sealers=sealers)
+
+
+class Threads:
+    """The threads of one graph in one store."""
+
+    def __init__(
+        self, graph: CompiledGraph, store: Store, clock: Clock, sealers: Sealers | None = None
+    ) -> None:
+        self.graph = graph
+        self.store = store
+        self.clock = clock
+        self.codec = log_codec_for(graph, sealers)
+        self.migrations: dict[str, Migration] = {}
+        self._sealers = sealers
+        self._unbound = self
+        self._below: dict[int, Threads] = {}
+
+    def for_thread(self, key: ThreadKey, chain: Chain | None) -> Threads:
+        """The same with one thread's key loaded; a thread without a chain gets one.
+
+        A chain whose end cannot be decrypted with it is refused immediately.
+        """
+        if self._sealers is None:
+            return self
+        bound = Threads(self.graph, self.store, self.clock)
+        bound.migrations = self.migrations
+        bound._unbound = self
+        bound.codec = self.codec.for_thread(key, new=chain is None)
+        if chain is not None:
+            bound.codec.unseal_last(chain.entries)
+        return bound
+
+    def below(self, graph: CompiledGraph) -> Threads:
+        """The threads of a subgraph, with the same migrations; its codec is made once."""
+        above = self._unbound
+        threads = above._below.get(id(graph))
+        if threads is None:
+            threads = Threads(graph, self.store, self.clock, above._sealers)
+            above._below[id(graph)] = threads
+        threads.migrations = self.migrations
+        return threads
+
+    def close_children(self, key: ThreadKey) -> None:
+        """Close the runs of a thread's subgraphs: its next entry leaves their step for good."""
+        close_children(self.store, self._unbound.codec, self.clock, key)
+
+    def restore(self, chain: Chain) -> Position:
+        """The position of the thread at the end of a chain, with its state decoded."""
+        return restore(chain, self.codec, self.graph.schema)
+
+    def existing(self, key: ThreadKey, at: At = None) -> tuple[Position, Entry]:
+        """The current position of the thread, or its position at a checkpoint, which must exist."""
+        return self._opened(key, at)[1:]
+
+    def record(self, key: ThreadKey, entry: Entry) -> RunRecord:
+        """The record of the run that wrote an entry."""
+        record = self.store.run(key, entry.run_id)
+        if record is None:
+            raise InvalidRequest(f"run {entry.run_id} of thread '{key.thread}' has no record")
+        return record
+
+    def history(self, key: ThreadKey, limit: int | None) -> Iterator[CheckpointMetadata]:
+        """The thread's checkpoints, newest first, without decoding any state."""
+        for entry in self.store.history(key, limit=limit):
+            yield CheckpointMetadata.of(key, entry)
+
+    def update(self, key: ThreadKey, update: Mapping[str, Any], at: At) -> CheckpointMetadata:
+        """Append a checkpoint: the one at ``at`` with an update on top."""
+        head = self._newest(key, at)
+        bound, position, entry = self._opened(key, at)
+        operations: Operations = []
+        values = dict(position.values)
+        try:
+            apply_update(
+                self.graph.schema,
+                values,
+                UPDATE,
+                self.graph.schema.read_input(update),
+                operations,
+            )
+            refuse_unmade(self.graph.schema, values, UPDATE)
+        except (InvalidUpdate, ReducerFailed) as error:
+            raise as_request("update", error) from error.__cause__
+        return bound._append(key, head or entry, position, values, operations, "update")
+
+    def fork(self, key: ThreadKey, at: At, as_thread: ThreadKey | None) -> CheckpointMetadata:
+        """Append a checkpoint that continues from an older one, here or as another thread."""
+        head = self._newest(key, at)
+        bound, position, entry = self._opened(key, at)
+        target = as_thread or key
+        if target != key and self.store.head(target) is not None:
+            raise InvalidRequest(f"thread '{target.thread}' already exists; fork to another name")
+        if target == key:
+            return bound._append(key, head or entry, position, position.values, [], "fork")
+        return self._found(key, target, position, entry)
+
+    def _append(
+        self,
+        key: ThreadKey,
+        head: Entry,
+        position: Position,
+        values: Mapping[str, Any],
+        operations: Operations,
+        source: Source,
+    ) -> CheckpointMetadata:
+        """Append to the thread itself. An active run at the head loses it, and so do its subgraphs.
+
+        ``head`` was read no later than ``position``: anything committed since is a conflict.
+        """
+        entry = position.entry or head
+        record, known = self.record(key, entry), self.store.thread(key)
+        journal = Journal(
+            record=msgspec.structs.replace(record, fingerprint=entry.fingerprint),
+            codec=self.codec,
+            clock=self.clock,
+            position=position,
+            head=head.seq,
+            head_id=head.id,
+            announced=False,
+        )
+        supersede_running(self.store, self.codec, journal, head)
+        self.close_children(key)
+        hidden = branched(position.hidden)
+        journal.note([*operations, *without_children(position.hidden)])
+        standing = Position(values=dict(values), entry=entry, hidden=hidden)
+        return self._commit(journal, standing, source, "", known)
+
+    def _found(
+        self, key: ThreadKey, target: ThreadKey, position: Position, entry: Entry
+    ) -> CheckpointMetadata:
+        """Start another thread at a checkpoint of this one; it waits to be resumed."""
+        previous, now = self.record(key, entry), self.clock.now()
+        waiting = bool(entry.next or entry.route)
+        record = msgspec.structs.replace(
+            previous,
+            run_id=self.clock.new_id(),
+            key=target,
+            fingerprint=entry.fingerprint,
+            status="interrupted" if waiting else "completed",
+            retry_count=0,
+            previous_run_id=previous.run_id,
+            started_at=now,
+            ended_at=None if waiting else now,
+            wake_at=None,
+            owner=None,
+        )
+        journal = Journal(
+            record=record,
+            codec=self.codec.for_thread(target, new=True),
+            clock=self.clock,
+            position=position,
+            head=0,
+            manifest=self.store.manifest(key, entry.fingerprint),
+        )
+        note = f"from seq {entry.seq} of thread '{key.thread}'"
+        standing = Position(values=position.values, entry=entry, hidden=branched(position.hidden))
+        return self._commit(journal, standing, "fork", note)
+
+    def _opened(self, key: ThreadKey, at: At) -> tuple[Threads, Position, Entry]:
+        """``existing``, and the reader and writer of this thread."""
+        chain = self.store.read(key, self._seq(key, at))
+        if chain is None:
+            what = "checkpoints" if at is None else f"checkpoint {at}"
+            raise InvalidRequest(f"thread '{key.thread}' has no {what}")
+        bound = self.for_thread(key, chain)
+        return bound, bound.restore(chain), chain.entries[-1]
+
+    def _newest(self, key: ThreadKey, at: At) -> Entry | None:
+        """The head of a thread that is branched from ``at``; without it, the head is read later."""
+        return None if at is None else self.store.head(key)
+
+    def _commit(
+        self,
+        journal: Journal,
+        standing: Position,
+        source: Source,
+        note: str,
+        known: ThreadInfo | None = None,
+    ) -> CheckpointMetadata:
+        """``known`` is the line of the thread until now: workers still wake or retry it."""
+        batch = journal.append(standing, source, note)
+        if known is not None and known.lane and batch.thread is not None:
+            line = kept_in_lane(batch.thread, known)
+            batch = msgspec.structs.replace(batch, thread=line)
+        self.store.commit(batch)
+        return CheckpointMetadata.of(journal.key, batch.entries[0])
+
+    def _seq(self, key: ThreadKey, at: At) -> int | None:
+        if not isinstance(at, str):
+            return at
+        seq = self.store.locate(key, at)
+        if seq is None:
+            raise InvalidRequest(f"thread '{key.thread}' has no checkpoint with id {at}")
+        return seq

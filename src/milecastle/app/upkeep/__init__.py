@@ -1,0 +1,1 @@
+"""Upkeep of stores: retention, deletion, erasure, copying, verification."""

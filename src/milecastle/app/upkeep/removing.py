@@ -1,0 +1,115 @@
+"""Deletion of whole threads, with their subgraphs and keys: one that has stopped, or by erasure.
+
+Deletion is at the head that was read: a thread that was written to meanwhile stays. The key of an
+encrypted thread is deleted after the thread, and only if no thread of that name has started since
+(``Keyring.eraser``).
+
+Erasure deletes threads whatever their state, and reports which. Their keys are deleted first: then
+no copy can be read, whatever happens next. Their data in a workspace is deleted too, if it is given
+or is the folder of a file store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from milecastle.app.runtime.children import delete_with_children
+from milecastle.app.runtime.ownership import refuse_busy
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+
+if TYPE_CHECKING:
+    from milecastle.app.encryption.keyring import Keyring
+    from milecastle.builds.workspace import Workspace
+
+__all__ = ["ErasureReport", "delete_thread", "erase_threads", "remove_thread"]
+
+
+def delete_thread(
+    store: Store, key: ThreadKey, encryption: Keyring | None, *, take_over: bool
+) -> bool:
+    """Delete a thread as it is now, with its subgraphs and its key; return whether it existed.
+
+    Raises:
+        RunInProgress: a live process drives it, and ``take_over`` was not given.
+        Conflict: it was written to meanwhile.
+    """
+    head = store.head(key)
+    record = store.run(key, head.run_id) if head else None
+    if head and record and not take_over:
+        refuse_busy(store, record, head.seq)
+    return remove_thread(store, key, encryption, *(head.seq, head.id) if head else (0, None))
+
+
+def remove_thread(
+    store: Store, key: ThreadKey, encryption: Keyring | None, head: int, head_id: str | None
+) -> bool:
+    """Remove a thread if this is its head, then its subgraphs and its key; else ``Conflict``.
+
+    The seq alone is not enough: a thread that was deleted and created again may have the same one.
+    """
+    erase = encryption.eraser(key) if encryption else None
+    if not delete_with_children(store, key, head=head, head_id=head_id):
+        return False
+    if erase:
+        erase()
+    return True
+
+
+class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Which threads of a tenant were erased, which did not exist, and when.
+
+    ``erased_at`` is in microseconds since 1970. ``cached`` is the number of their results deleted
+    from the cache of a workspace.
+    """
+
+    tenant: str
+    erased: tuple[str, ...]
+    missing: tuple[str, ...]
+    erased_at: int
+    cached: int = 0
+
+
+def erase_threads(
+    store: Store,
+    tenant: str,
+    threads: Iterable[str],
+    *,
+    now: int,
+    encryption: Keyring | None = None,
+    workspace: Workspace | None = None,
+) -> ErasureReport:
+    """Delete threads and all their data; an active writer is refused from then on."""
+    found: dict[str, bool] = {}
+    for thread in dict.fromkeys(threads):
+        key = ThreadKey(tenant, thread)
+        had_key = encryption is not None and encryption.erase(key)
+        found[thread] = delete_with_children(store, key) or had_key
+    cached = 0
+    place = workspace or _workspace_of(store)
+    if place is not None:
+        from milecastle.builds.upkeep import erase_from_workspace
+
+        gone = erase_from_workspace(place, tenant, found)
+        found |= dict.fromkeys(gone.threads & found.keys(), True)
+        cached = gone.entries
+    return ErasureReport(
+        tenant=tenant,
+        erased=tuple(thread for thread, was_there in found.items() if was_there),
+        missing=tuple(thread for thread, was_there in found.items() if not was_there),
+        erased_at=now,
+        cached=cached,
+    )
+
+
+def _workspace_of(store: Store) -> Workspace | None:
+    """The workspace that the folder of a file store is."""
+    root = getattr(store, "root", None)
+    if root is None or not (root / "cache").is_dir():
+        return None
+    from milecastle.builds.workspace import Workspace
+
+    return Workspace(root)

@@ -1,0 +1,145 @@
+"""Reading everything of a thread, to find what differs from what was written.
+
+Rules:
+
+- All damage is reported, each with its place; nothing is changed.
+- For encrypted data, and types that only the graph's code knows, only the bytes are checked:
+  checksum, framing, order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import msgspec.msgpack
+
+from milecastle.codec.envelope import COMPRESSED, ENCRYPTED, decompress, unframe
+from milecastle.errors import CodecError, Corrupted, MilecastleError, StoreError, Unavailable
+from milecastle.model.checkpoint import Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.model.manifest import Manifest
+from milecastle.ports.maintenance import Finding, finding_of
+from milecastle.ports.store import Store
+
+_PAGE = 256
+
+
+class ThreadReport(msgspec.Struct, frozen=True):
+    """What was read of a thread, and what is wrong with it."""
+
+    checkpoints: int
+    runs: int
+    findings: tuple[Finding, ...]
+
+
+def verify_thread(store: Store, key: ThreadKey) -> ThreadReport:
+    """Read all of a thread.
+
+    Raises:
+        Unavailable: the store cannot be reached.
+    """
+    reading = _Reading(store, key)
+    for part in (reading.read_log, reading.read_head, reading.read_runs, reading.read_manifests):
+        try:
+            part()
+        except Unavailable:
+            raise
+        except (StoreError, CodecError) as error:
+            reading.note(error)
+    return ThreadReport(reading.checkpoints, reading.runs, tuple(reading.findings))
+
+
+class _Reading:
+    """One thread, as it is read."""
+
+    def __init__(self, store: Store, key: ThreadKey) -> None:
+        self._store = store
+        self._key = key
+        self._run_ids: dict[str, int] = {}
+        self._fingerprints: dict[str, int] = {}
+        self._last = 0
+        self.checkpoints = 0
+        self.runs = 0
+        self.findings: list[Finding] = []
+
+    def note(self, error: MilecastleError) -> None:
+        """Keep what an error says, once."""
+        found = finding_of(error, f"thread '{self._key.thread}'")
+        if found not in self.findings:
+            self.findings.append(found)
+
+    def read_log(self) -> None:
+        """Every entry: its number, its payload, the run and the graph that it names."""
+        for entry in self._entries():
+            if self._last and entry.seq != self._last + 1:
+                self._wrong(entry, f"the entry before it has seq {self._last}")
+            self._last = entry.seq
+            self.checkpoints += 1
+            self._run_ids.setdefault(entry.run_id, entry.seq)
+            self._fingerprints.setdefault(entry.fingerprint, entry.seq)
+            try:
+                _check_payload(entry.payload)
+            except MilecastleError as error:
+                self._wrong(entry, error.message, error.code)
+
+    def _entries(self) -> Iterator[Entry]:
+        page: Sequence[Entry] = self._store.entries(self._key, limit=_PAGE)
+        while page:
+            yield from page
+            page = self._store.entries(self._key, after=page[-1].seq, limit=_PAGE)
+
+    def read_head(self) -> None:
+        """The head, on which the history and the chain must agree."""
+        chain = self._store.read(self._key)
+        newest = next(iter(self._store.history(self._key, limit=1)), None)
+        head = chain.entries[-1].seq if chain else 0
+        if (newest.seq if newest else 0) != head:
+            self.findings.append(
+                Finding(self._place(head), "the history and the head do not match")
+            )
+        for result in chain.results if chain else ():
+            try:
+                _check_payload(result.payload)
+            except MilecastleError as error:
+                place = f"{self._place(result.seq)}, task '{result.task}'"
+                self.findings.append(Finding(place, error.message, error.code))
+
+    def read_runs(self) -> None:
+        """Every run and its failure; each run that wrote an entry has its record."""
+        known = {run.run_id for run in self._store.runs(self._key)}
+        self.runs = len(known)
+        for run_id in known:
+            self._store.failure(self._key, run_id)
+        for run_id, seq in self._run_ids.items():
+            if run_id not in known:
+                problem = f"run {run_id}, which wrote it, has no record"
+                self.findings.append(Finding(self._place(seq), problem))
+
+    def read_manifests(self) -> None:
+        """Every graph that an entry names is recorded and matches its fingerprint."""
+        for fingerprint, seq in self._fingerprints.items():
+            stored = self._store.manifest(self._key, fingerprint) if fingerprint else None
+            if stored is not None and Manifest.from_bytes(stored).fingerprint != fingerprint:
+                problem = f"the graph that it names ({fingerprint}) does not match the recorded one"
+                self.findings.append(Finding(self._place(seq), problem))
+
+    def _wrong(self, entry: Entry, problem: str, code: str = Corrupted.code) -> None:
+        self.findings.append(Finding(self._place(entry.seq), problem, code))
+
+    def _place(self, seq: int) -> str:
+        return f"thread '{self._key.thread}', seq {seq}"
+
+
+def _check_payload(payload: bytes) -> None:
+    """Checksum and framing; values are not decoded."""
+    _, flags, body = unframe(payload)
+    if flags & ENCRYPTED:
+        return
+    plain = decompress(body) if flags & COMPRESSED else body
+    try:
+        parts = msgspec.msgpack.decode(plain, type=list[msgspec.Raw])
+    except msgspec.DecodeError:
+        raise CodecError("the stored bytes are not a list of operations") from None
+    if len(parts) % 3:
+        raise CodecError("the stored bytes hold something that is not an operation")

@@ -1,0 +1,37 @@
+"""Builds: file graphs. Their runs are stored in a workspace, and plans say what can be reused."""
+
+from __future__ import annotations
+
+from milecastle.builds.commands import CommandNode, CommandOutcome, command
+from milecastle.builds.declarations import Cache, Files, declare, files, root
+from milecastle.builds.eligibility import Reason, Verdict
+from milecastle.builds.file_run import Buildable, FileResult, FileRun
+from milecastle.builds.plan import Decision, Plan, Why
+from milecastle.builds.records import NodeCheckpoint
+from milecastle.builds.upkeep import Eviction, RunsGone, evict, let_runs_go
+from milecastle.builds.workspace import Workspace
+
+__all__ = [
+    "Buildable",
+    "Cache",
+    "CommandNode",
+    "CommandOutcome",
+    "Decision",
+    "Eviction",
+    "FileResult",
+    "FileRun",
+    "Files",
+    "NodeCheckpoint",
+    "Plan",
+    "Reason",
+    "RunsGone",
+    "Verdict",
+    "Why",
+    "Workspace",
+    "command",
+    "declare",
+    "evict",
+    "files",
+    "let_runs_go",
+    "root",
+]

@@ -1,0 +1,251 @@
+"""The cache of a workspace: results of tasks by task hash, files by the hash of their bytes.
+
+Rules:
+
+- A file in ``blobs/`` is named after the SHA-256 of what it holds; an entry in ``entries/`` after
+  its task. Both appear atomically and are durable. An entry is written after its blobs.
+- What is used is verified: an entry by its checksum, its items by the hash of the output that
+  they make up, a blob by the bytes that were copied. Nothing is written outside of an output.
+- Files and folders are accessible only to their owner. An output is restored with the modes that it
+  had.
+- Several processes may write at once. Writers share a lock that ``evict`` takes exclusively.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import time_ns
+from typing import Final
+
+import msgspec.structs
+
+from milecastle.builds.hashing import (
+    Links,
+    hash_bytes,
+    hash_items,
+    look_into,
+    problem_of_items,
+    read_hash,
+)
+from milecastle.builds.places import Places, Spot, bring, copy_hashed
+from milecastle.builds.records import Artifact, CacheEntry, Item, decode
+from milecastle.disk.files import PRIVATE_FILE, PRIVATE_FOLDER
+from milecastle.disk.locking import lock
+from milecastle.disk.replacing import (
+    TEMPORARY,
+    make_folders,
+    put,
+    replacing,
+    temporary_name,
+)
+from milecastle.errors import Corrupted, FileRefused
+
+_WAIT: Final = 60.0
+_BLOB: Final = 0o400
+
+
+def harvest(places: Places, path: str, node: str) -> Artifact:
+    """Check an output of a node; ``FileRefused`` if it cannot be stored."""
+    try:
+        items = look_into(str(places.output(path, node)))
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileRefused(
+            f"node '{node}' declares the output '{path}' but did not create it",
+            file=path,
+            node=node,
+        ) from None
+    except Links as found:
+        raise FileRefused(
+            f"the output '{path}' of node '{node}' cannot be stored: {found}; an output must be a "
+            "file "
+            "or a folder of files",
+            file=path,
+            node=node,
+        ) from None
+    return Artifact(path, hash_items(items), items)
+
+
+class ContentCache:
+    """Stores results of tasks under ``folder``.
+
+    ``hard_links`` restores files as hard links where the disk cannot clone: faster, but safe only
+    if nothing writes to an output in place.
+    """
+
+    def __init__(self, folder: Path, *, hard_links: bool = False) -> None:
+        self.folder = folder
+        self._hard_links = hard_links
+        self._entries = folder / "entries"
+        self._blobs = folder / "blobs"
+        self._made: set[Path] = set()
+
+    def entry_path(self, task_hash: str) -> Path:
+        """Where the entry of a task is."""
+        return self._entries / task_hash[:2] / f"{task_hash[2:]}.json"
+
+    def blob_path(self, hash: str) -> Path:
+        """Where the file with these bytes is."""
+        return self._blobs / hash[:2] / hash[2:]
+
+    @contextmanager
+    def sharing(self, *, alone: bool = False) -> Generator[None]:
+        """Lock out ``evict`` while something is written, or all writers while evicting."""
+        self._make(self.folder)
+        fd = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        try:
+            lock(fd, shared=not alone, timeout=_WAIT)
+            yield
+        finally:
+            os.close(fd)
+
+    def store(self, places: Places, entry: CacheEntry) -> None:
+        """Store the result of a task. The files must not have changed since they were harvested."""
+        for artifact in entry.artifacts:
+            base = places.output(artifact.path, entry.node)
+            for item in artifact.items:
+                if item.hash:
+                    self._keep(base / item.path if item.path else base, item, entry.node)
+        sealed = msgspec.structs.replace(entry, checksum=_checksum(entry))
+        path = self.entry_path(entry.task_hash)
+        self._make(path.parent)
+        put(path, msgspec.json.encode(sealed))
+
+    def load(self, task_hash: str) -> CacheEntry | None:
+        """The entry of a task; ``None`` if there is none, ``Corrupted`` if it is damaged."""
+        path = self.entry_path(task_hash)
+        try:
+            entry = decode(path, CacheEntry)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if entry.checksum != _checksum(entry) or entry.task_hash != task_hash:
+            raise Corrupted("the cache entry does not match its checksum", place=str(path))
+        return entry
+
+    def damage_of(self, artifacts: Iterable[Artifact]) -> list[str]:
+        """What is wrong with the files that these outputs would be restored from."""
+        return [
+            f"{self.blob_path(item.hash)} {why}"
+            for artifact in artifacts
+            for item in artifact.items
+            if item.hash and (why := self._damage(item))
+        ]
+
+    def restore(self, places: Places, artifact: Artifact, node: str) -> None:
+        """Restore an output as it was; ``Corrupted`` if the cache does not hold exactly that.
+
+        It is assembled next to its path, and moved there once complete.
+        """
+        if why := problem_of_items(artifact):
+            raise Corrupted(f"the cache entry of node '{node}' {why}", place=str(self._entries))
+        with places.holding(artifact.path, node) as target:
+            temporary = target.beside(temporary_name())
+            try:
+                for item in artifact.items:
+                    self._lay(item, temporary.below(item.path))
+                for item in reversed(artifact.items):
+                    if item.folder:
+                        _set_folder_mode(temporary.below(item.path), item.mode)
+                if artifact.items[0].folder or target.is_folder():
+                    target.remove()
+                temporary.replace(target)
+            except BaseException:
+                temporary.remove()
+                raise
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of every blob, by hash."""
+        return {
+            folder.name + entry.name: entry.stat().st_size
+            for folder, entry in _files_in(self._blobs)
+        }
+
+    def tasks(self) -> dict[str, float]:
+        """When the entry of each task was last used, by task hash."""
+        return {
+            folder.name + entry.name.removesuffix(".json"): entry.stat().st_mtime
+            for folder, entry in _files_in(self._entries)
+        }
+
+    def names(self) -> set[str]:
+        """The tasks that have an entry, without reading any."""
+        return {
+            folder.name + entry.name.removesuffix(".json")
+            for folder, entry in _files_in(self._entries)
+        }
+
+    def touch(self, task_hash: str) -> None:
+        """Record that an entry was used."""
+        now = time_ns()
+        try:
+            os.utime(self.entry_path(task_hash), ns=(now, now))
+        except OSError:
+            return
+
+    def _keep(self, source: Path, item: Item, node: str) -> None:
+        blob = self.blob_path(item.hash)
+        if self._damage(item) is None:
+            return
+        self._make(blob.parent)
+        with replacing(blob) as temporary:
+            spot = Spot(str(temporary), None)
+            if copy_hashed(source, spot, mode=_BLOB, durable=True) != item.hash:
+                raise FileRefused(
+                    f"{source} changed while node '{node}' was being saved: something else is "
+                    "writing to it",
+                    file=str(source),
+                    node=node,
+                )
+
+    def _damage(self, item: Item) -> str | None:
+        try:
+            hash, _, _ = read_hash(str(self.blob_path(item.hash)))
+        except OSError:
+            return "is missing"
+        return None if hash == item.hash else "is damaged"
+
+    def _lay(self, item: Item, target: Spot) -> None:
+        if item.folder:
+            os.mkdir(target.path, PRIVATE_FOLDER, dir_fd=target.folder)
+        elif item.link:
+            os.symlink(item.link, target.path, dir_fd=target.folder)
+        else:
+            self._fetch(item, target)
+
+    def _fetch(self, item: Item, target: Spot) -> None:
+        blob = self.blob_path(item.hash)
+        link = self._hard_links and not item.mode & stat.S_IXUSR
+        try:
+            found = bring(blob, target, mode=item.mode, link=link)
+        except FileNotFoundError:
+            raise Corrupted("a file of the cache is missing", place=str(blob)) from None
+        if found != item.hash:
+            raise Corrupted("a file of the cache is damaged", place=str(blob))
+
+    def _make(self, folder: Path) -> None:
+        if folder not in self._made:
+            make_folders(folder)
+            self._made.add(folder)
+
+
+def _set_folder_mode(spot: Spot, mode: int) -> None:
+    """What was read-only can still be removed by its owner, or no later run could replace it."""
+    os.chmod(spot.path, mode | PRIVATE_FOLDER, dir_fd=spot.folder)
+
+
+def _checksum(entry: CacheEntry) -> str:
+    return hash_bytes(msgspec.json.encode(msgspec.structs.replace(entry, checksum="")))
+
+
+def _files_in(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.DirEntry[str]]]:
+    try:
+        shelves = [entry for entry in os.scandir(folder) if entry.is_dir()]
+    except FileNotFoundError:
+        return
+    for shelf in shelves:
+        for entry in os.scandir(shelf.path):
+            if not entry.name.startswith(TEMPORARY):
+                yield shelf, entry

@@ -1,0 +1,242 @@
+"""Command nodes: a program with arguments, as a node like any other.
+
+No shell is involved. The output of the program is captured up to a limit, the beginning and the
+end; in a file run it is also stored in the workspace. Messages never contain arguments or output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike, fspath
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from milecastle.builds.declarations import Cache, Files, PathName, as_paths, current
+from milecastle.errors import CommandFailed
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+KEPT: Final = 256 * 1024
+
+_GRACE: Final = 1.0
+
+Arguments = Sequence[str | PathLike[str]]
+
+
+class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended: its output, and how many bytes of it were omitted."""
+
+    exit_code: int
+    output: str
+    omitted: int
+    seconds: float
+
+
+def command(
+    name: str,
+    arguments: Arguments | Callable[[Any], Arguments],
+    *,
+    inputs: Iterable[PathName] | PathName = (),
+    outputs: Iterable[PathName] | PathName = (),
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    update: Callable[[CommandOutcome], Mapping[str, Any] | None] | None = None,
+    cache: Cache | None = None,
+    version: str = "",
+    keep: int = KEPT,
+) -> CommandNode:
+    """A node that runs a program: ``graph.add_node(command("train", ["python", "train.py"]))``.
+
+    ``arguments`` is a list, or a function of the state that gives one. It runs in the workspace's
+    root, or the current folder if there is none. ``env`` is set on top of the environment; only
+    what is named there counts when reuse is decided. ``update`` makes the node's update of how it
+    ended. Any exit code but 0 is a failure. After ``timeout`` seconds the program is ended with
+    everything that it started.
+    """
+    return CommandNode(
+        name=name,
+        arguments=arguments if callable(arguments) else tuple(fspath(one) for one in arguments),
+        env=dict(env or {}),
+        timeout=timeout,
+        update=update,
+        keep=keep,
+        files=Files(
+            inputs=as_paths(inputs),
+            outputs=as_paths(outputs),
+            cache=cache,
+            version=version or None,
+            reads_state=callable(arguments),
+        ),
+    )
+
+
+class CommandNode:
+    """A program as a node; made by ``command``."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        arguments: tuple[str, ...] | Callable[[Any], Arguments],
+        env: dict[str, str],
+        timeout: float | None,
+        update: Callable[[CommandOutcome], Mapping[str, Any] | None] | None,
+        keep: int,
+        files: Files,
+    ) -> None:
+        self.__name__ = name
+        self.arguments = arguments
+        self.env = env
+        self.timeout = timeout
+        self.update = update
+        self.keep = keep
+        self.milecastle_files = files
+
+    def __call__(self, state: Any) -> Mapping[str, Any] | None:
+        """Run the program to its end; ``CommandFailed`` if it fails."""
+        arguments = self.arguments
+        given = arguments(state) if callable(arguments) else arguments
+        outcome = self._run([fspath(one) for one in given])
+        return None if self.update is None else self.update(outcome)
+
+    def _run(self, arguments: list[str]) -> CommandOutcome:
+        import subprocess
+
+        run = current()
+        captured = _Captured(self.keep)
+        start = monotonic()
+        try:
+            process = subprocess.Popen[bytes](
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=run.root if run else None,
+                env={**os.environ, **self.env} if self.env else None,
+                **_family(run.lock if run else None),
+            )
+        except OSError as error:
+            raise CommandFailed(
+                f"the command '{self.__name__}' could not be started: {error.strerror}",
+                command=self.__name__,
+                exit_code=None,
+            ) from error
+        exit_code = self._follow(process, captured)
+        outcome = CommandOutcome(
+            exit_code=exit_code or 0,
+            output=captured.text(),
+            omitted=captured.omitted,
+            seconds=monotonic() - start,
+        )
+        place = run.keep_log(captured.data()) if run else None
+        if exit_code != 0:
+            raise self._failed(exit_code, outcome, place)
+        return outcome
+
+    def _follow(self, process: Popen[bytes], captured: _Captured) -> int | None:
+        """Read what is printed until the end; ``None`` if that did not come in time.
+
+        The end comes when the program has exited and nothing that it started can print any more.
+        The program is reaped last: until then no other process group can have its number.
+        """
+        from subprocess import TimeoutExpired
+        from threading import Thread
+
+        deadline = None if self.timeout is None else monotonic() + self.timeout
+        reader = Thread(target=_read, args=(process, captured), daemon=True)
+        reader.start()
+        try:
+            reader.join(_left(deadline))
+            if not reader.is_alive():
+                return process.wait(_left(deadline))
+        except TimeoutExpired:
+            pass
+        finally:
+            if process.returncode is None:
+                _end(process)
+                process.wait()
+        reader.join(_GRACE)  # a child in another session may hold the pipe for longer
+        return None
+
+    def _failed(
+        self, exit_code: int | None, outcome: CommandOutcome, place: str | None
+    ) -> CommandFailed:
+        how = f"took longer than {self.timeout:g} s" if exit_code is None else _ending(exit_code)
+        where = f"; what it printed is in {place}" if place else ""
+        return CommandFailed(
+            f"the command '{self.__name__}' {how}{where}",
+            command=self.__name__,
+            exit_code=exit_code,
+            output=outcome.output,
+        )
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - monotonic())
+
+
+def _read(process: Popen[bytes], captured: _Captured) -> None:
+    if process.stdout is not None:
+        with process.stdout as pipe:
+            while data := os.read(pipe.fileno(), 65536):
+                captured.add(data)
+
+
+class _Captured:
+    """The beginning and the end of what is printed, never more than ``keep`` bytes."""
+
+    def __init__(self, keep: int) -> None:
+        self._half = max(keep // 2, 1)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.omitted = 0
+
+    def add(self, data: bytes) -> None:
+        room = self._half - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        excess = len(self._tail) - self._half
+        if excess > 0:
+            del self._tail[:excess]
+            self.omitted += excess
+
+    def data(self) -> bytes:
+        gap = b"\n... %d bytes left out ...\n" % self.omitted if self.omitted else b""
+        return bytes(self._head) + gap + bytes(self._tail)
+
+    def text(self) -> str:
+        return self.data().decode("utf-8", "replace")
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code < 0:
+        return f"was terminated by signal {-exit_code}"
+    return f"exited with code {exit_code}"
+
+
+if sys.platform == "win32":
+
+    def _family(lock: int | None) -> dict[str, Any]:
+        return {}
+
+    def _end(process: Popen[bytes]) -> None:
+        process.kill()
+
+else:
+
+    def _family(lock: int | None) -> dict[str, Any]:
+        """A separate session, so that all of it can be ended; it inherits the run's lock."""
+        return {"start_new_session": True, "pass_fds": () if lock is None else (lock,)}
+
+    def _end(process: Popen[bytes]) -> None:
+        import signal
+
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return  # nothing is left of it but what is to be reaped

@@ -1,0 +1,312 @@
+"""A graph as a file run sees it: nodes in topological order, with their inputs and outputs.
+
+A file run needs to know before it starts what runs: edges are fixed and there is no loop. Each
+step runs one layer: nodes that build on the same number of layers below them. A ``FileTask`` is
+what is fixed about a node before the run starts: versions, parameters, places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import msgspec.structs
+
+from milecastle.builds.code_version import code_version
+from milecastle.builds.commands import CommandNode
+from milecastle.builds.declarations import Cache, Files, files_of
+from milecastle.builds.hashing import hash_bytes
+from milecastle.builds.places import Places, inside, parts_of, problem_of
+from milecastle.codec.registry import TypeRegistry
+from milecastle.codec.values import ValueCodec
+from milecastle.errors import InvalidRequest
+from milecastle.graph.edges import PlainEdge, exits_of, reachable
+from milecastle.graph.structure import CompiledGraph, Node
+from milecastle.model.keys import ThreadKey
+from milecastle.model.manifest import END, START
+
+
+class FileGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """``before`` has the direct predecessors of each node, ``makers`` who creates its inputs.
+
+    ``upstream`` is both together: the nodes whose outputs a node's task hash covers.
+    """
+
+    graph: CompiledGraph
+    layers: tuple[tuple[str, ...], ...]
+    before: Mapping[str, tuple[str, ...]]
+    upstream: Mapping[str, tuple[str, ...]]
+    makers: Mapping[str, Mapping[str, str]]
+    files: Mapping[str, Files]
+
+    @property
+    def order(self) -> Iterator[str]:
+        """All nodes, each after everything that it builds on."""
+        return (name for layer in self.layers for name in layer)
+
+    def ancestors(self, names: Iterator[str] | tuple[str, ...]) -> set[str]:
+        """Everything that these nodes build on, without themselves."""
+        return reachable(self.before, names)
+
+    def layered(self, nodes: Mapping[str, Node]) -> CompiledGraph:
+        """The graph to run: one layer after the other, with these nodes."""
+        edges: list[PlainEdge] = []
+        last = START
+        for layer in self.layers:
+            edges += [PlainEdge(last, name) for name in layer]
+            edges += [PlainEdge(name, END) for name in layer[1:]]
+            last = layer[0]
+        edges.append(PlainEdge(last, END))
+        exits = exits_of((START, *nodes), edges, ())
+        config = self.graph.config.replaced(max_steps=len(self.layers) + 1, cycle_detection=False)
+        return msgspec.structs.replace(self.graph, nodes=nodes, exits=exits, config=config)
+
+
+def read_file_graph(graph: CompiledGraph, root: Path, workspace: Path) -> FileGraph:
+    """Check a graph; ``InvalidRequest`` lists everything that prevents a file run."""
+    found, problems = _read(graph, root, workspace)
+    if problems:
+        raise InvalidRequest(
+            f"graph '{graph.name}' cannot run as a file graph: " + "; ".join(problems)
+        )
+    return found
+
+
+def problems_over_files(graph: CompiledGraph, root: Path, workspace: Path) -> list[str]:
+    """Why a graph whose nodes declare files cannot be a file run; empty if no node declares any."""
+    declared = [files_of(node.function) for node in graph.nodes.values()]
+    if not any(one.inputs or one.outputs for one in declared if one is not None):
+        return []
+    return _read(graph, root, workspace)[1]
+
+
+def _read(graph: CompiledGraph, root: Path, workspace: Path) -> tuple[FileGraph, list[str]]:
+    problems = _problems_of_edges(graph)
+    before = _before(graph)
+    layers = _layers(graph, before)
+    looping = set(graph.nodes) - {name for layer in layers for name in layer}
+    if looping:
+        names = ", ".join(sorted(map(repr, looping)))
+        problems.append(f"{names} are in a loop, or after one: a file run cannot have loops")
+    files = {
+        name: declared
+        for name, node in graph.nodes.items()
+        if (declared := files_of(node.function)) is not None
+    }
+    made = _made(files, inside(workspace, root), problems)
+    makers = {name: _makers(name, declared, made) for name, declared in files.items()}
+    found = FileGraph(
+        graph=graph,
+        layers=layers,
+        before=before,
+        upstream={
+            name: tuple(dict.fromkeys((*before[name], *makers.get(name, {}).values())))
+            for name in graph.nodes
+        },
+        makers=makers,
+        files=files,
+    )
+    return found, [*problems, *_problems_of_makers(found)]
+
+
+def _problems_of_edges(graph: CompiledGraph) -> list[str]:
+    sources = dict.fromkeys(edge.source for edge in graph.manifest.edges if edge.kind != "fixed")
+    problems = [
+        f"node '{name}' chooses what runs next, or fans out: a file run can have only fixed edges"
+        for name in sources
+    ]
+    if graph.interrupt_before or graph.interrupt_after:
+        problems.append("it has interrupts: a file run cannot wait for a person")
+    return problems
+
+
+def _before(graph: CompiledGraph) -> dict[str, tuple[str, ...]]:
+    before: dict[str, list[str]] = {name: [] for name in graph.nodes}
+    for edge in graph.manifest.edges:
+        if (
+            edge.target in before
+            and edge.source != START
+            and edge.source not in before[edge.target]
+        ):
+            before[edge.target].append(edge.source)
+    return {name: tuple(found) for name, found in before.items()}
+
+
+def _layers(
+    graph: CompiledGraph, before: Mapping[str, tuple[str, ...]]
+) -> tuple[tuple[str, ...], ...]:
+    """Layer by layer, each in the order of declaration; what lies on a loop is left out."""
+    after: dict[str, list[str]] = {name: [] for name in graph.nodes}
+    waiting: dict[str, int] = {}
+    for name, sources in before.items():
+        waiting[name] = len(sources)
+        for source in sources:
+            after[source].append(name)
+    layers: list[tuple[str, ...]] = []
+    ready = [name for name, count in waiting.items() if count == 0]
+    while ready:
+        layers.append(tuple(sorted(ready, key=graph.order.__getitem__)))
+        reached: list[str] = []
+        for name in ready:
+            for target in after[name]:
+                waiting[target] -= 1
+                if waiting[target] == 0:
+                    reached.append(target)
+        ready = reached
+    return tuple(layers)
+
+
+def _made(
+    files: Mapping[str, Files], workspace: tuple[str, ...] | None, problems: list[str]
+) -> dict[tuple[str, ...], str]:
+    """Which node creates which path; conflicts are added to the problems."""
+    made: dict[tuple[str, ...], str] = {}
+    for node, declared in files.items():
+        for path in declared.outputs:
+            if why := problem_of(path, workspace):
+                problems.append(f"the output '{path}' of node '{node}' {why}")
+            other = made.setdefault(parts_of(path), node)
+            if other != node:
+                problems.append(f"nodes '{other}' and '{node}' both create '{path}'")
+    for parts, node in made.items():
+        for length in range(1, len(parts)):
+            if (holder := made.get(parts[:length])) is not None:
+                path, folder = "/".join(parts), "/".join(parts[:length])
+                problems.append(
+                    f"the output '{path}' of node '{node}' is inside '{folder}' of node '{holder}'"
+                )
+    return made
+
+
+def _makers(node: str, declared: Files, made: Mapping[tuple[str, ...], str]) -> dict[str, str]:
+    """Which of a node's inputs are created by a node, and by which."""
+    found: dict[str, str] = {}
+    for path in declared.inputs:
+        parts = parts_of(path)
+        for length in range(len(parts), 0, -1):
+            maker = made.get(parts[:length])
+            if maker is not None:
+                found[path] = maker
+                break
+    return found
+
+
+def _problems_of_makers(found: FileGraph) -> list[str]:
+    problems: list[str] = []
+    for node, makers in found.makers.items():
+        ancestors: set[str] | None = None
+        for path, maker in makers.items():
+            if maker in found.before[node]:
+                continue
+            if ancestors is None:
+                ancestors = found.ancestors((node,))
+            if maker == node:
+                problems.append(f"node '{node}' both reads and creates '{path}'")
+            elif maker not in ancestors:
+                problems.append(
+                    f"node '{node}' reads '{path}', which node '{maker}' creates, but no path "
+                    f"leads from '{maker}' to '{node}': add an edge"
+                )
+    return problems
+
+
+_plain: Final = ValueCodec(TypeRegistry())
+
+
+class FileTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that declares something. Paths come with where they are on the disk.
+
+    ``given`` are the inputs that no node makes, ``made`` those that one does.
+    """
+
+    name: str
+    upstream: tuple[str, ...]
+    code_version: str
+    parameters: str
+    given: tuple[tuple[str, str], ...]
+    made: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    takes_state: bool
+    cache: Cache | None
+
+
+def prepare(found: FileGraph, places: Places, owner: ThreadKey) -> dict[str, FileTask]:
+    """Everything that is fixed about the nodes that declare something, in runs of one thread."""
+    known: dict[int, str] = {}
+    base = f"{places.root}/"
+    return {
+        name: _task(name, declared, found, base, owner, known)
+        for name, declared in found.files.items()
+    }
+
+
+def _task(
+    name: str,
+    declared: Files,
+    found: FileGraph,
+    base: str,
+    owner: ThreadKey,
+    known: dict[int, str],
+) -> FileTask:
+    node = found.graph.nodes[name]
+    makers = found.makers[name]
+    inputs = [(path, path if path.startswith("/") else base + path) for path in declared.inputs]
+    return FileTask(
+        name=name,
+        upstream=found.upstream[name],
+        code_version=version_of(node, declared, known),
+        parameters=_parameters_of(node.function, declared, owner),
+        given=tuple(pair for pair in inputs if pair[0] not in makers),
+        made=tuple(pair for pair in inputs if pair[0] in makers),
+        outputs=tuple((path, base + path) for path in declared.outputs),
+        takes_state=_takes_state(node, declared),
+        cache=declared.cache,
+    )
+
+
+def version_of(node: Node, declared: Files, known: dict[int, str] | None = None) -> str:
+    """The code version of a node: the one that was declared, or that of its code."""
+    given = declared.version or node.version
+    if given:
+        return f"version {given}"
+    function = node.function
+    if not isinstance(function, CommandNode):
+        return code_version(function, node.name, known)
+    parts = [part for part in (function.arguments, function.update) if callable(part)]
+    return " ".join(["command", *(code_version(part, node.name, known) for part in parts)])
+
+
+def _parameters_of(function: Any, declared: Files, owner: ThreadKey) -> str:
+    """What a node depends on besides; the thread too, so that each has its own cache entries."""
+    parameters = declared.parameters
+    if isinstance(function, CommandNode):
+        arguments = None if callable(function.arguments) else list(function.arguments)
+        parameters = [arguments, sorted(function.env.items()), parameters]
+    return hash_bytes(_plain.encode([parameters, owner.tenant, owner.thread]))
+
+
+def _takes_state(node: Node, declared: Files) -> bool:
+    if declared.cache is not None:
+        return True
+    if declared.reads_state is not None:
+        return declared.reads_state
+    return any(what == "state" for _, what in node.parameters)
+
+
+def codec_of(graph: CompiledGraph) -> ValueCodec:
+    """The codec of a graph's state."""
+    annotations = [channel.annotation for channel in graph.schema.channels.values()]
+    return ValueCodec(TypeRegistry.for_annotations(annotations))
+
+
+def digest_of(codec: ValueCodec, graph: CompiledGraph, cache: Cache | None, state: Any) -> str:
+    """The digest of what a node sees of the state: all of it, or what its key says."""
+    if cache is not None and cache.key is not None:
+        return hash_bytes(codec.encode(cache.key(state)))
+    given: Any = state
+    values: dict[str, Any] = (
+        dict(given) if isinstance(state, Mapping) else graph.schema.fields_of(given)
+    )
+    return hash_bytes(codec.encode({name: values[name] for name in sorted(values)}))

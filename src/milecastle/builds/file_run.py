@@ -1,0 +1,327 @@
+"""A file run: a graph whose nodes declare files, run with a plan of what can be reused.
+
+Modes: ``clean`` starts over without reusing anything; ``incremental`` reuses what is valid;
+``resume-only`` resumes a run that failed or died, and refuses if that is not safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import msgspec
+
+from milecastle.builds.file_graph import codec_of, prepare, read_file_graph
+from milecastle.builds.hashing import StatIndex, hash_bytes
+from milecastle.builds.plan import Plan, Why
+from milecastle.builds.recording import (
+    bury,
+    bury_if_free,
+    new_record,
+    record_refused,
+    record_unloadable,
+    recording,
+)
+from milecastle.builds.records import TraceFile
+from milecastle.builds.session import BuildSession, wrap_all
+from milecastle.builds.survey import BuildRequest, Survey, make_survey
+from milecastle.builds.upkeep import evict
+from milecastle.builds.workspace import Workspace
+from milecastle.codec.envelope import Sealers
+from milecastle.errors import Corrupted, InvalidRequest, ResumeRefused
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.keys import ThreadKey
+from milecastle.model.policies import ExecutionOptions
+from milecastle.model.run import Mode, RunRecord
+
+
+class Runnable(Protocol):
+    """What a file run needs: a graph, and what runs it with other nodes in it."""
+
+    @property
+    def graph(self) -> CompiledGraph:
+        """The graph that it runs."""
+        ...
+
+    def run_unsaved(
+        self,
+        graph: CompiledGraph,
+        input: Any,
+        *,
+        run_id: str,
+        options: ExecutionOptions | None = None,
+    ) -> Any:
+        """Run a graph with the app's settings to its end, under this run id; store nothing."""
+        ...
+
+    def arun_unsaved(
+        self,
+        graph: CompiledGraph,
+        input: Any,
+        *,
+        run_id: str,
+        options: ExecutionOptions | None = None,
+    ) -> Awaitable[Any]:
+        """``run_unsaved`` on an event loop."""
+        ...
+
+
+class Buildable(Protocol):
+    """An app: what ``StateGraph.compile`` returns."""
+
+    @property
+    def __runner__(self) -> Runnable:
+        """What runs its calls."""
+        ...
+
+
+class FileResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a file run ended. ``executed`` says why each node was run, ``reused`` which were not.
+
+    ``ended`` is what the app returned.
+    """
+
+    run_id: str
+    state: Any
+    plan: Plan
+    executed: Mapping[str, tuple[Why, ...]]
+    reused: tuple[str, ...]
+    ended: Any = None
+
+
+class FileRun:
+    """Runs the graph of an app in a workspace repeatedly, doing only what is needed.
+
+    ``thread`` is by default named after the graph: runs of one thread build on each other,
+    one at a time. ``rehash=True`` reads every file, even those that look unchanged. With
+    ``encryption`` what nodes return is encrypted in the cache; files are not.
+    """
+
+    def __init__(
+        self,
+        app: Buildable,
+        workspace: Workspace,
+        *,
+        thread: str | None = None,
+        tenant: str = "default",
+        rehash: bool = False,
+        wait: float = 10.0,
+        encryption: Sealers | None = None,
+    ) -> None:
+        runner = app.__runner__
+        self._runner = runner
+        self._workspace = workspace
+        self._found = read_file_graph(runner.graph, workspace.root, workspace.path)
+        self._codec = codec_of(runner.graph)
+        self._rehash = rehash
+        self._wait = wait
+        self._encryption = encryption
+        self.key = ThreadKey(tenant, thread or runner.graph.name)
+        self._tasks = prepare(self._found, workspace.places, self.key)
+
+    def plan(
+        self,
+        mode: Mode = "incremental",
+        *,
+        input: Any = None,
+        previous: str | None = None,
+        retry_count: int | None = None,
+    ) -> Plan:
+        """What ``run`` would do, and why. No output is touched."""
+        bury_if_free(self._workspace, self.key)
+        asked = self._asked(mode, input, previous, retry_count)
+        index = self._index()
+        survey = self._survey(asked, index)
+        index.save()
+        return survey.plan
+
+    def run(
+        self,
+        mode: Mode = "incremental",
+        *,
+        input: Any = None,
+        previous: str | None = None,
+        retry_count: int | None = None,
+        options: ExecutionOptions | None = None,
+    ) -> FileResult:
+        """Do what is needed.
+
+        Raises:
+            ResumeRefused: it cannot be resumed; every reason is given.
+            Corrupted: the workspace cannot be used for a run.
+        """
+        asked = self._asked(mode, input, previous, retry_count)
+        with self._running(asked) as (session, graph):
+            ended = self._runner.run_unsaved(
+                graph, input or {}, run_id=session.run_id, options=_unlimited(options)
+            )
+        return self._result(session, ended)
+
+    async def arun(
+        self,
+        mode: Mode = "incremental",
+        *,
+        input: Any = None,
+        previous: str | None = None,
+        retry_count: int | None = None,
+        options: ExecutionOptions | None = None,
+    ) -> FileResult:
+        """``run`` on an event loop. Only nodes leave it free: making the plan does not."""
+        asked = self._asked(mode, input, previous, retry_count)
+        with self._running(asked) as (session, graph):
+            ended = await self._runner.arun_unsaved(
+                graph, input or {}, run_id=session.run_id, options=_unlimited(options)
+            )
+        return self._result(session, ended)
+
+    @contextmanager
+    def _running(self, asked: BuildRequest) -> Generator[tuple[BuildSession, CompiledGraph]]:
+        """Hold the thread, plan, record the run, and record how it ended."""
+        workspace, key = self._workspace, self.key
+        if workspace.recorder() is not workspace:
+            raise self._refused(asked, self._survey(asked, self._index()))
+        with workspace.holding(key, wait=self._wait) as lock:
+            bury(workspace, key)
+            index = self._index()
+            survey = self._survey(asked, index)
+            if not survey.plan.verdict:
+                raise self._refused(asked, survey)
+            record = self._begin(asked, survey)
+            with recording(workspace, record):
+                trace = TraceFile(workspace.trace_path(record.run_id))
+                session = self._session(asked, survey, record, trace, index)
+                try:
+                    nodes = wrap_all(self._found.graph.nodes, session, lock)
+                    yield session, self._found.layered(nodes)
+                finally:
+                    trace.close()
+                    index.save()
+                    complete = (*session.taken_over(), *session.made.values())
+                    workspace.write_nodes(record.run_id, complete, ended=True)
+        if workspace.cache_limit is not None:
+            evict(workspace, workspace.cache_limit)
+
+    def _asked(
+        self, mode: Mode, input: Any, previous: str | None, retry_count: int | None
+    ) -> BuildRequest:
+        if mode not in ("clean", "incremental", "resume-only"):
+            raise InvalidRequest(
+                f"unknown mode {mode!r}: use 'clean', 'incremental' or 'resume-only'"
+            )
+        update = self._runner.graph.schema.read_input(input or {})
+        digest = hash_bytes(self._codec.encode({name: update[name] for name in sorted(update)}))
+        return BuildRequest(
+            mode=mode, key=self.key, input=digest, previous=previous, retry_count=retry_count
+        )
+
+    def _index(self) -> StatIndex:
+        return StatIndex(None if self._rehash else self._workspace.path / "cache" / "index")
+
+    def _survey(self, asked: BuildRequest, index: StatIndex) -> Survey:
+        return make_survey(
+            self._found, self._tasks, self._workspace, asked, index, self._encryption
+        )
+
+    def _refused(self, asked: BuildRequest, survey: Survey) -> ResumeRefused | Corrupted:
+        """The error of a run that must not start.
+
+        An error of the workspace is recorded as a run.
+        """
+        verdict = survey.plan.verdict
+        reasons = [str(one) for one in verdict.reasons]
+        error = (
+            ResumeRefused(self.key.thread, reasons)
+            if asked.mode == "resume-only"
+            else Corrupted("; ".join(reasons), place=str(self._workspace.path))
+        )
+        if any(one.rule == "workspace" for one in verdict.reasons):
+            record_refused(self._workspace, self._record(asked, survey), error)
+        return error
+
+    def _record(self, asked: BuildRequest, survey: Survey) -> RunRecord:
+        return new_record(
+            self._workspace,
+            self.key,
+            self._runner.graph.name,
+            asked.mode,
+            fingerprint=self._runner.graph.fingerprint,
+            retry_count=survey.retry_count,
+            previous_run_id=survey.plan.previous_run_id,
+            input_digest=asked.input,
+        )
+
+    def _begin(self, asked: BuildRequest, survey: Survey) -> RunRecord:
+        workspace, plan = self._workspace, survey.plan
+        record = self._record(asked, survey)
+        carried = [survey.base.checkpoints[name] for name in plan.reused]
+        with workspace.cache.sharing():
+            workspace.write_nodes(record.run_id, carried, ended=False)
+            workspace.write_run(record)
+        return record
+
+    def _session(
+        self,
+        asked: BuildRequest,
+        survey: Survey,
+        record: RunRecord,
+        trace: TraceFile,
+        index: StatIndex,
+    ) -> BuildSession:
+        return BuildSession(
+            workspace=self._workspace,
+            graph=self._found.graph,
+            tasks=self._tasks,
+            plan=survey.plan,
+            base=survey.base,
+            codec=self._codec,
+            trace=trace,
+            run_id=record.run_id,
+            input=asked.input,
+            index=index,
+            owner=self.key,
+            encryption=self._encryption,
+            sealer=self._encryption.sealer(self.key, new=True) if self._encryption else None,
+            executed={},
+            reused={},
+            made={},
+            given={},
+        )
+
+    def _result(self, session: BuildSession, ended: Any) -> FileResult:
+        order = list(self._found.order)
+        return FileResult(
+            run_id=session.run_id,
+            state=ended.state,
+            plan=session.plan,
+            executed={name: session.executed[name] for name in order if name in session.executed},
+            reused=tuple(name for name in order if name in session.reused),
+            ended=ended,
+        )
+
+
+def load_file_run(
+    load: Callable[[], Buildable],
+    workspace: Workspace,
+    *,
+    thread: str,
+    tenant: str = "default",
+    mode: Mode = "incremental",
+    encryption: Sealers | None = None,
+) -> FileRun:
+    """Load a graph and make its file run; if either is not possible, that is recorded as a run.
+
+    The record says which thread and mode were asked for, and its failure is of class ``graph``.
+    """
+    try:
+        return FileRun(load(), workspace, thread=thread, tenant=tenant, encryption=encryption)
+    except Exception as error:
+        record_unloadable(workspace, ThreadKey(tenant, thread), mode, error)
+        raise
+
+
+def _unlimited(options: ExecutionOptions | None) -> ExecutionOptions | None:
+    """The step limit and cycle detection do not apply to a file run: it has one step per layer."""
+    if options is None:
+        return None
+    return options.replaced(max_steps=None, cycle_detection=None)

@@ -1,0 +1,326 @@
+"""Hashes: of what is in files and folders, and of what a task depends on.
+
+The hash of a file is the SHA-256 of its bytes, with ``+x`` behind it if it can be executed; that
+of a folder covers the names and hashes of everything in it. Other modes do not count: they depend
+on the user's umask.
+
+A file's hash is taken from the index if its inode, size and both times are the same, as version
+control and build tools do. A file that was touched less than two seconds before it was hashed is
+not noted: within the grain of a disk's clock it could change again unseen.
+
+An entry of the cache may come from elsewhere: a shared folder, a download. So the items of an
+output are taken for what they claim only if they make up its hash, and each is named inside it: in
+a folder that is an item too, and never behind a link.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from itertools import dropwhile
+from pathlib import Path
+from time import time_ns
+from typing import Final
+
+import msgspec
+
+from milecastle.builds.records import Artifact, CacheEntry, Item, NodeCheckpoint
+from milecastle.disk.replacing import put
+
+_CHUNK: Final = 1 << 20
+
+_FLAGS: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # a pipe is refused, not waited for
+)
+
+_EXECUTABLE: Final = "+x"
+
+_MODES: Final = 0o777
+
+
+class Links(Exception):
+    """Something that is neither a file nor a folder was found; ``path`` says where."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path} is {what}")
+        self.path = path
+        self.what = what
+
+
+def hash_bytes(data: bytes) -> str:
+    """The SHA-256 of these bytes, in hexadecimal."""
+    return sha256(data).hexdigest()
+
+
+def read_hash(path: str) -> tuple[str, int, int]:
+    """The SHA-256, the size and the mode of a file; a link is not followed."""
+    fd = os.open(path, _FLAGS)
+    try:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            raise Links(path, "not an ordinary file")
+        data = os.read(fd, _CHUNK)
+        digest, size = sha256(data), len(data)
+        while len(data) == _CHUNK:
+            data = os.read(fd, _CHUNK)
+            digest.update(data)
+            size += len(data)
+        return digest.hexdigest(), size, mode
+    finally:
+        os.close(fd)
+
+
+def look_into(path: str) -> tuple[Item, ...]:
+    """Everything at a path: one item for a file, many for a folder.
+
+    Raises:
+        FileNotFoundError: nothing is there. Links: it is, or contains, something else, or a link
+        that points outside.
+    """
+    mode = os.lstat(path).st_mode
+    if stat.S_ISDIR(mode):
+        return (Item("", mode=mode & _MODES, folder=True), *_inside(path, ""))
+    if stat.S_ISLNK(mode):
+        raise Links(path, "a symbolic link")
+    return (_file(path, ""),)
+
+
+def hash_items(items: tuple[Item, ...]) -> str:
+    """The hash of what was looked into."""
+    if len(items) == 1 and not items[0].folder:
+        return items[0].hash + (_EXECUTABLE if items[0].mode & stat.S_IXUSR else "")
+    return "tree-" + hash_bytes(msgspec.json.encode([_facts(item) for item in items]))
+
+
+def _facts(item: Item) -> tuple[str, str, int, bool, str]:
+    executable = bool(item.mode & stat.S_IXUSR) and not item.folder
+    return (item.path, item.hash, item.size, executable, item.link)
+
+
+def hash_of(path: str) -> str | None:
+    """The hash of the file or folder at a path; ``None`` if nothing is there."""
+    try:
+        found, _, mode = read_hash(path)
+    except FileNotFoundError:
+        return None
+    except (IsADirectoryError, PermissionError, Links, OSError):
+        return _hash_of_other(path)
+    return found + _EXECUTABLE if mode & stat.S_IXUSR else found
+
+
+def _hash_of_other(path: str) -> str | None:
+    try:
+        return hash_items(look_into(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _file(path: str, name: str) -> Item:
+    found, size, mode = read_hash(path)
+    return Item(name, hash=found, size=size, mode=mode & _MODES)
+
+
+def _inside(path: str, prefix: str) -> Iterable[Item]:
+    with os.scandir(path) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        name = f"{prefix}{entry.name}"
+        if entry.is_symlink():
+            yield Item(name, link=_inner_link(entry.path, name))
+        elif entry.is_dir():
+            mode = entry.stat(follow_symlinks=False).st_mode & _MODES
+            yield Item(name, mode=mode, folder=True)
+            yield from _inside(entry.path, f"{name}/")
+        else:
+            yield _file(entry.path, name)
+
+
+def _inner_link(path: str, name: str) -> str:
+    """Where a link points, if that is inside the folder."""
+    target = os.readlink(path)  # noqa: PTH115 - as it is written
+    if leads_out(target, name):
+        raise Links(path, "a symbolic link that points outside its folder")
+    return target
+
+
+def leads_out(target: str, name: str) -> bool:
+    """Whether a link at ``name`` in a folder may point outside it.
+
+    It goes up first, by no more than there is, and only then down: after a way down through
+    another link, up would be somewhere else.
+    """
+    parts = target.replace(os.sep, "/").split("/")
+    down = list(dropwhile(lambda part: part == "..", parts))
+    ups = len(parts) - len(down)
+    return os.path.isabs(target) or ".." in down or ups > name.count("/")  # noqa: PTH117
+
+
+def task_hash(
+    *,
+    node: str,
+    code_version: str,
+    parameters: str,
+    input: str,
+    seen: str,
+    inputs: Mapping[str, str],
+    upstream: Mapping[str, str],
+    outputs: Iterable[str],
+) -> str:
+    """The hash of everything that a task's result depends on, and of what it is to make.
+
+    ``input`` is the digest of the run's input and ``seen`` that of the state, if they count.
+    """
+    facts = (
+        node,
+        code_version,
+        parameters,
+        input,
+        seen,
+        sorted(inputs.items()),
+        sorted(upstream.items()),
+        sorted(outputs),
+    )
+    return hash_bytes(msgspec.json.encode(facts))
+
+
+_GRAIN: Final = 2_000_000_000
+
+Signature = tuple[int, int, int, int, int]
+
+
+class _Known(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    signature: Signature
+    hash: str
+
+
+class StatIndex:
+    """Hashes of files by path. Losing it costs time and nothing else."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known = _read(path)
+        self._fresh: dict[str, _Known] = {}
+
+    def hash_of(self, path: str, *, follow: bool = False) -> str | None:
+        """The hash of the file or folder at ``path``; ``None`` if nothing is there.
+
+        Raises:
+            Links: it is a link and ``follow`` was not asked for, or something else altogether.
+        """
+        if self._path is None:
+            return _hash_of_any(path) if follow else hash_of(path)
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if follow and stat.S_ISLNK(found.st_mode):
+            return self.hash_of(os.path.realpath(path))
+        if not stat.S_ISREG(found.st_mode):
+            return hash_of(path)
+        signature = _signature(found)
+        known = self._fresh.get(path) or self._known.get(path)
+        if known is not None and known.signature == signature:
+            self._fresh[path] = known
+            return known.hash
+        now = time_ns()
+        hash = hash_of(path)
+        if hash is not None and now - max(found.st_mtime_ns, found.st_ctime_ns) > _GRAIN:
+            self._fresh[path] = _Known(signature, hash)
+        return hash
+
+    def save(self) -> None:
+        """Write down what was looked at; an error in doing so is not an error of the run."""
+        if self._path is None or self._fresh == self._known:
+            return
+        try:
+            put(self._path, msgspec.msgpack.encode(self._fresh), durable=False)
+        except OSError:
+            return
+
+
+def _hash_of_any(path: str) -> str | None:
+    try:
+        return hash_of(path)
+    except Links:
+        return hash_of(os.path.realpath(path))
+
+
+def _signature(found: os.stat_result) -> Signature:
+    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
+
+
+def _read(path: Path | None) -> dict[str, _Known]:
+    if path is None:
+        return {}
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=dict[str, _Known])
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+
+_SEPARATORS: Final = [one for one in (os.sep, os.altsep) if one and one != "/"]
+
+
+def result_hash(artifacts: tuple[Artifact, ...], update: bytes) -> str:
+    """The hash of a node's result: its outputs, item by item, and its update."""
+    return hash_bytes(msgspec.json.encode((artifacts, update)))
+
+
+def problem_of_entry(entry: CacheEntry, checkpoint: NodeCheckpoint) -> str | None:
+    """Why an entry does not match a node's result, or ``None`` if it does."""
+    if {one.path: one.hash for one in entry.artifacts} != checkpoint.outputs:
+        return "has different outputs than were recorded"
+    for artifact in entry.artifacts:
+        if why := problem_of_items(artifact):
+            return why
+    if result_hash(entry.artifacts, entry.update) != checkpoint.output_hash:
+        return "has different content than was recorded"
+    return None
+
+
+def problem_of_items(artifact: Artifact) -> str | None:
+    """Why these items are not an output as it was harvested, or ``None`` if they are."""
+    items = artifact.items
+    folders: set[str] = set()
+    names: set[str] = set()
+    for place, item in enumerate(items):
+        if place == 0:
+            is_fit = item.path == "" and not item.link and (item.folder or len(items) == 1)
+        else:
+            is_fit = _is_inside(item, folders)
+        if not is_fit or not _is_one_thing(item) or item.path in names:
+            return f"has an item that does not belong to the output '{artifact.path}'"
+        names.add(item.path)
+        if item.folder:
+            folders.add(item.path)
+    if not items or hash_items(items) != artifact.hash:
+        return f"has items that do not make up the output '{artifact.path}'"
+    return None
+
+
+def _is_inside(item: Item, folders: set[str]) -> bool:
+    """Whether the name is one in a folder that came before, and a link stays inside."""
+    folder, _, name = item.path.rpartition("/")
+    return (
+        folder in folders
+        and item.path == (f"{folder}/{name}" if folder else name)
+        and name not in ("", ".", "..")
+        and "\0" not in name
+        and not any(one in name for one in _SEPARATORS)
+        and not os.path.splitdrive(name)[0]
+        and not leads_out(item.link, item.path)
+    )
+
+
+def _is_one_thing(item: Item) -> bool:
+    """Whether it is a file by its hash, a folder or a link, and has a mode that may be set."""
+    kinds = (bool(_HASH.fullmatch(item.hash)), item.folder, bool(item.link))
+    return sum(kinds) == 1 and bool(item.hash) == kinds[0] and item.mode in range(0o1000)

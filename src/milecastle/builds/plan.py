@@ -1,0 +1,251 @@
+"""The plan of a file run: facts in, for each node reuse or execute and why. Nothing is read here.
+
+Rules:
+
+- A node is reused only if its checkpoint is valid and everything upstream of it is reused.
+- A checkpoint is valid only if the node ended well, its outputs are there (or can be put back)
+  with the hashes that were recorded, the cache holds its entry, the trace shows it complete, and
+  everything that its task hash covers is as it was.
+- All reasons are given, not the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from milecastle.builds.eligibility import Verdict
+from milecastle.builds.hashing import task_hash
+from milecastle.builds.records import NodeCheckpoint, TraceEvent
+from milecastle.model.run import Mode
+
+Action = Literal["reuse", "execute"]
+
+Cause = Literal[
+    "mode",
+    "undeclared",
+    "incomplete",
+    "exit-code",
+    "trace",
+    "cache",
+    "expired",
+    "code",
+    "parameters",
+    "state",
+    "input",
+    "outputs",
+    "upstream",
+    "checkpoint",
+]
+"""What a reason speaks of."""
+
+DAMAGE: Final[frozenset[Cause]] = frozenset({"cache", "checkpoint"})
+"""Causes that mean that the workspace is damaged."""
+
+
+class Why(msgspec.Struct, frozen=True, gc=False):
+    """One reason why a node is executed."""
+
+    cause: Cause
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is known of a node before it is run.
+
+    ``inputs`` are those that no node makes, ``outputs`` what lies there now; ``None`` is a file
+    that is missing. ``damage`` is what is wrong with its cache entry.
+    """
+
+    name: str
+    upstream: tuple[str, ...] = ()
+    declared: bool = True
+    code_version: str = ""
+    parameters: str = ""
+    input: str = ""
+    inputs: Mapping[str, str | None] = {}
+    outputs: Mapping[str, str | None] = {}
+    checkpoint: NodeCheckpoint | None = None
+    cached: bool = True
+    damage: tuple[str, ...] = ()
+    trace: TraceEvent | None = "complete"
+    now: int = 0
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """What becomes of a node.
+
+    ``reasons`` say why it is executed, and ``invalid`` are those that lie in the node itself, not
+    upstream. ``restore`` are outputs to put back.
+    """
+
+    node: str
+    action: Action
+    reasons: tuple[Why, ...] = ()
+    restore: tuple[str, ...] = ()
+    invalid: tuple[Why, ...] = ()
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would do. ``verdict`` says whether it may: in this workspace, and as a resume."""
+
+    mode: Mode
+    decisions: Mapping[str, Decision]
+    verdict: Verdict = Verdict()
+    previous_run_id: str | None = None
+    damage: tuple[str, ...] = ()
+
+    @property
+    def reused(self) -> tuple[str, ...]:
+        """The nodes that are not run."""
+        return tuple(name for name, one in self.decisions.items() if one.action == "reuse")
+
+    @property
+    def executed(self) -> tuple[str, ...]:
+        """The nodes that are run."""
+        return tuple(name for name, one in self.decisions.items() if one.action == "execute")
+
+    def lines(self) -> list[str]:
+        """The plan in words: a head, then a line for each reason against it and each node."""
+        head = f"{self.mode}: {len(self.executed)} to execute, {len(self.reused)} to reuse"
+        against = [f"  refused: {reason}" for reason in self.verdict.reasons]
+        return [head, *against, *map(_line, self.decisions.values())]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def make_plan(facts: Iterable[NodeFacts], mode: Mode) -> dict[str, Decision]:
+    """Decide for each node; they come in topological order."""
+    decisions: dict[str, Decision] = {}
+    known: dict[str, NodeCheckpoint] = {}
+    for one in facts:
+        name = one.name
+        if mode == "clean":
+            decisions[name] = Decision(name, "execute", (_CLEAN,))
+            continue
+        invalid = reasons_against(one, known)
+        waiting = [above for above in one.upstream if decisions[above].action == "execute"]
+        if not invalid and not waiting and one.checkpoint is not None:
+            known[name] = one.checkpoint
+            decisions[name] = Decision(name, "reuse", (), _to_restore(one, one.checkpoint))
+            continue
+        above = [Why("upstream", f"upstream node '{name}' is executed") for name in waiting]
+        decisions[name] = Decision(name, "execute", (*invalid, *above), (), tuple(invalid))
+    return decisions
+
+
+def reasons_against(facts: NodeFacts, known: Mapping[str, NodeCheckpoint]) -> list[Why]:
+    """Why a node's checkpoint is not valid; empty if it is.
+
+    ``known`` are the checkpoints of nodes that are reused.
+    """
+    checkpoint = facts.checkpoint
+    if not facts.declared:
+        return [_UNDECLARED]
+    if checkpoint is None:
+        return [_INCOMPLETE]
+    reasons = [*_of_ending(facts, checkpoint), *_of_cache(facts, checkpoint)]
+    if facts.code_version != checkpoint.code_version:
+        reasons.append(Why("code", "its code changed"))
+    if facts.parameters != checkpoint.parameters:
+        reasons.append(Why("parameters", "its parameters changed"))
+    if facts.input != checkpoint.input:
+        reasons.append(Why("state", "the input of the run changed"))
+    if facts.inputs != checkpoint.inputs:
+        reasons += _changed_inputs(facts.inputs, checkpoint.inputs)
+    if facts.outputs.keys() != checkpoint.outputs.keys():
+        reasons.append(Why("outputs", "its declared outputs changed"))
+    reasons += _changed_upstream(facts, checkpoint, known)
+    if not reasons and _task_hash(checkpoint) != checkpoint.task_hash:
+        reasons.append(_MISMATCH)
+    return reasons
+
+
+_CLEAN: Final = Why("mode", "a clean run does not reuse anything")
+_UNDECLARED: Final = Why("undeclared", "it declares neither files nor a cache, so it always runs")
+_INCOMPLETE: Final = Why("incomplete", "it did not complete before")
+_MISSING: Final = Why("cache", "its cache entry is missing: the workspace is damaged")
+_EXPIRED: Final = Why("expired", "its result has expired")
+_MISMATCH: Final = Why(
+    "checkpoint", "its checkpoint does not match its hash: the workspace is damaged"
+)
+_OTHERS: Final = Why("upstream", "its upstream nodes changed")
+
+
+def _of_ending(facts: NodeFacts, checkpoint: NodeCheckpoint) -> list[Why]:
+    reasons: list[Why] = []
+    if checkpoint.exit_code != 0:
+        reasons.append(Why("exit-code", f"it exited with code {checkpoint.exit_code}"))
+    if facts.trace != "complete":
+        shown = f"'{facts.trace}'" if facts.trace else "nothing of it"
+        reasons.append(Why("trace", f"the trace does not show it complete, but {shown}"))
+    return reasons
+
+
+def _of_cache(facts: NodeFacts, checkpoint: NodeCheckpoint) -> list[Why]:
+    reasons = [Why("cache", f"its cache entry is damaged: {what}") for what in facts.damage]
+    if not facts.cached:
+        reasons.append(_MISSING)
+    if checkpoint.expires_at is not None and facts.now >= checkpoint.expires_at:
+        reasons.append(_EXPIRED)
+    return reasons
+
+
+def _changed_inputs(now: Mapping[str, str | None], then: Mapping[str, str]) -> list[Why]:
+    reasons = [Why("input", f"it no longer reads '{path}'") for path in then if path not in now]
+    for path, found in now.items():
+        if found is None:
+            reasons.append(Why("input", f"input '{path}' is missing"))
+        elif path not in then:
+            reasons.append(Why("input", f"input '{path}' is new"))
+        elif then[path] != found:
+            reasons.append(Why("input", f"input '{path}' changed"))
+    return reasons
+
+
+def _changed_upstream(
+    facts: NodeFacts, checkpoint: NodeCheckpoint, known: Mapping[str, NodeCheckpoint]
+) -> list[Why]:
+    then = checkpoint.upstream
+    if len(facts.upstream) != len(then):
+        return [_OTHERS]
+    reasons: list[Why] = []
+    for name in facts.upstream:
+        if name not in then:
+            return [_OTHERS]
+        if name in known and known[name].output_hash != then[name]:
+            reasons.append(Why("upstream", f"the result of node '{name}' changed"))
+    return reasons
+
+
+def _to_restore(facts: NodeFacts, checkpoint: NodeCheckpoint) -> tuple[str, ...]:
+    if facts.outputs == checkpoint.outputs:
+        return ()
+    return tuple(path for path, hash in checkpoint.outputs.items() if facts.outputs[path] != hash)
+
+
+def _task_hash(checkpoint: NodeCheckpoint) -> str:
+    return task_hash(
+        node=checkpoint.node,
+        code_version=checkpoint.code_version,
+        parameters=checkpoint.parameters,
+        input=checkpoint.input,
+        seen=checkpoint.seen,
+        inputs=checkpoint.inputs,
+        upstream=checkpoint.upstream,
+        outputs=checkpoint.outputs,
+    )
+
+
+def _line(decision: Decision) -> str:
+    why = "; ".join(map(str, decision.reasons))
+    if decision.action == "reuse":
+        back = ", ".join(f"'{path}'" for path in decision.restore)
+        why = f"valid; {back} will be restored" if back else "valid"
+    return f"  {decision.action:<7}  {decision.node}: {why}"

@@ -1,0 +1,312 @@
+"""One file run at work: what each node does when it is called.
+
+Nodes are wrapped: each is asked first whether it needs to run at all. A node that the plan reuses
+gives its recorded update, after its outputs were put back. Any other is run, its outputs are
+stored, and then, last of all, its checkpoint is written: so a node is complete or it is not,
+wherever the process dies.
+
+What only the run itself can know is looked at here: a node is executed after all if something
+upstream of it was, or if the state that it reads changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import time_ns
+from typing import Any
+
+import msgspec
+
+from milecastle.builds.cache import harvest
+from milecastle.builds.declarations import CurrentRun, within
+from milecastle.builds.file_graph import FileTask, digest_of
+from milecastle.builds.hashing import Links, StatIndex, problem_of_entry, result_hash, task_hash
+from milecastle.builds.plan import Plan, Why
+from milecastle.builds.records import (
+    FORMAT,
+    Artifact,
+    CacheEntry,
+    NodeCheckpoint,
+    TraceFile,
+    open_update,
+    seal_update,
+)
+from milecastle.builds.survey import Base
+from milecastle.builds.workspace import Workspace
+from milecastle.codec.envelope import Sealer, Sealers
+from milecastle.codec.values import ValueCodec
+from milecastle.disk.replacing import make_folders, put
+from milecastle.errors import Corrupted, FileRefused, InvalidUpdate
+from milecastle.graph.structure import CompiledGraph, Node
+from milecastle.model.keys import ThreadKey
+
+
+class Reused(msgspec.Struct, frozen=True):
+    """A node need not run: this is what it returned."""
+
+    update: Any
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that is about to run. ``task`` is ``None`` if it declares nothing."""
+
+    node: str
+    task: FileTask | None
+    inputs: Mapping[str, str]
+    seen: str
+    started_at: int
+
+
+class BuildSession(msgspec.Struct, kw_only=True, eq=False):
+    """What the nodes of one run share. Used from several threads; each node's facts are its own."""
+
+    workspace: Workspace
+    graph: CompiledGraph
+    tasks: Mapping[str, FileTask]
+    plan: Plan
+    base: Base
+    codec: ValueCodec
+    trace: TraceFile
+    run_id: str
+    input: str
+    index: StatIndex
+    owner: ThreadKey
+    encryption: Sealers | None = None
+    sealer: Sealer | None = None
+    executed: dict[str, tuple[Why, ...]] = {}
+    reused: dict[str, NodeCheckpoint] = {}
+    made: dict[str, NodeCheckpoint] = {}
+    given: dict[str, str] = {}
+
+    def taken_over(self) -> list[NodeCheckpoint]:
+        """The checkpoints of nodes that this run reuses, as far as it has not run them again."""
+        nodes = (name for name in self.plan.reused if name not in self.executed)
+        return [self.base.checkpoints[name] for name in nodes]
+
+    def begin(self, node: str, state: Any) -> Reused | Execution:
+        """Decide what happens to a node that is called with this state."""
+        task = self.tasks.get(node)
+        if task is None:
+            self.executed[node] = self.plan.decisions[node].reasons
+            return self._execution(node, None, {}, "")
+        seen = digest_of(self.codec, self.graph, task.cache, state) if task.takes_state else ""
+        reasons = self._reasons(task, seen)
+        if not reasons:
+            return Reused(self._reuse(node))
+        self.executed[node] = reasons
+        return self._execution(node, task, self._make_ready(task), seen)
+
+    def finish(self, execution: Execution, update: Any) -> Any:
+        """Keep what a node gave; its checkpoint is the last thing that is written."""
+        task, node = execution.task, execution.node
+        if task is None:
+            return update
+        body = self._encode(node, update)
+        places = self.workspace.places
+        artifacts = tuple(harvest(places, path, node) for path, _ in task.outputs)
+        checkpoint, sealed = self._checkpoint(execution, task, artifacts, body)
+        entry = CacheEntry(
+            format=FORMAT,
+            node=node,
+            task_hash=checkpoint.task_hash,
+            artifacts=artifacts,
+            update=sealed,
+            tenant=self.owner.tenant,
+            thread=self.owner.thread,
+            created_at=checkpoint.ended_at,
+        )
+        with self.workspace.cache.sharing():
+            self.workspace.cache.store(places, entry)
+            self.trace.note("complete", node)
+            self.workspace.write_checkpoint(checkpoint)
+        self.made[node] = checkpoint
+        self.given[node] = checkpoint.output_hash
+        return update
+
+    def fail(self, execution: Execution) -> None:
+        """Note that a node did not end well."""
+        self.trace.note("failed", execution.node)
+
+    def keep_log(self, node: str, data: bytes) -> str:
+        """Keep what a command printed; gives where."""
+        path = self.workspace.log_path(self.run_id, node)
+        make_folders(path.parent)
+        put(path, data, durable=False)
+        return str(path)
+
+    def _reasons(self, task: FileTask, seen: str) -> tuple[Why, ...]:
+        decision = self.plan.decisions[task.name]
+        if decision.action == "execute":
+            return decision.reasons
+        late = [
+            Why("upstream", f"upstream node '{name}' was executed after all")
+            for name in task.upstream
+            if name in self.executed
+        ]
+        if self.base.checkpoints[task.name].seen != seen:
+            late.append(Why("state", "the state that it reads changed"))
+        return tuple(late)
+
+    def _reuse(self, node: str) -> Any:
+        checkpoint = self.base.checkpoints[node]
+        restore = self.plan.decisions[node].restore
+        update: Any = None
+        if restore or checkpoint.has_update:
+            entry = self.workspace.cache.load(checkpoint.task_hash)
+            why = problem_of_entry(entry, checkpoint) if entry else "is missing"
+            if entry is None or why:
+                place = str(self.workspace.cache.entry_path(checkpoint.task_hash))
+                raise Corrupted(f"the cache entry of node '{node}' {why}", place=place)
+            for artifact in entry.artifacts:
+                if artifact.path in restore:
+                    self.workspace.cache.restore(self.workspace.places, artifact, node)
+            update = self.codec.decode(open_update(entry, self.encryption))
+            self.workspace.cache.touch(checkpoint.task_hash)
+        self.trace.note("reused", node)
+        self.reused[node] = checkpoint
+        self.given[node] = checkpoint.output_hash
+        return update
+
+    def _execution(
+        self, node: str, task: FileTask | None, inputs: Mapping[str, str], seen: str
+    ) -> Execution:
+        self.trace.note("started", node)
+        return Execution(
+            node=node, task=task, inputs=inputs, seen=seen, started_at=time_ns() // 1000
+        )
+
+    def _make_ready(self, task: FileTask) -> dict[str, str]:
+        """Remove old outputs and hash the inputs, before the node can touch either."""
+        for path, _ in task.outputs:
+            self.workspace.places.clear(path, task.name)
+        for path, place in task.made:
+            self._hash_input(task.name, path, place)
+        return {path: self._hash_input(task.name, path, place) for path, place in task.given}
+
+    def _hash_input(self, node: str, path: str, place: str) -> str:
+        try:
+            found = self.index.hash_of(place, follow=True)
+        except Links as link:
+            raise FileRefused(
+                f"the input '{path}' of node '{node}' cannot be read: {link}", file=path, node=node
+            ) from None
+        if found is None:
+            raise FileRefused(
+                f"node '{node}' declares the input '{path}', which does not exist",
+                file=path,
+                node=node,
+            )
+        return found
+
+    def _encode(self, node: str, update: Any) -> bytes:
+        fields: Any = update
+        if update is None or isinstance(update, Mapping):
+            return self.codec.encode(None if update is None else {**fields})
+        schema = self.graph.schema
+        if schema.form != "typed-dict" and isinstance(update, schema.state_type):
+            return self.codec.encode(schema.fields_of(update))
+        raise InvalidUpdate(
+            f"node '{node}' declares files or a cache and returned {type(update).__qualname__}: "
+            "it must return an update (a dict) or None",
+            node=node,
+        )
+
+    def _checkpoint(
+        self, execution: Execution, task: FileTask, artifacts: tuple[Artifact, ...], body: bytes
+    ) -> tuple[NodeCheckpoint, bytes]:
+        """The checkpoint of a node that ended well, and its update as it is stored."""
+        outputs = {one.path: one.hash for one in artifacts}
+        ended_at = time_ns() // 1000
+        ttl = task.cache.ttl if task.cache else None
+        upstream = {name: self.given.get(name, "") for name in task.upstream}
+        facts = {
+            "node": task.name,
+            "code_version": task.code_version,
+            "parameters": task.parameters,
+            "input": self.input if task.takes_state else "",
+            "seen": execution.seen,
+        }
+        inputs = dict(execution.inputs)
+        digest = task_hash(**facts, inputs=inputs, upstream=upstream, outputs=outputs)
+        sealed = seal_update(self.sealer, digest, body)
+        checkpoint = NodeCheckpoint(
+            format=FORMAT,
+            run_id=self.run_id,
+            exit_code=0,
+            task_hash=digest,
+            **facts,
+            inputs=inputs,
+            upstream=upstream,
+            outputs=outputs,
+            output_hash=result_hash(artifacts, sealed),
+            has_update=bool(self.codec.decode(body)),
+            started_at=execution.started_at,
+            ended_at=ended_at,
+            expires_at=None if ttl is None else ended_at + int(ttl * 1_000_000),
+        )
+        return checkpoint, sealed
+
+
+def wrap_all(nodes: Mapping[str, Node], session: BuildSession, lock: int | None) -> dict[str, Node]:
+    """All nodes of a graph, for one run."""
+    return {name: wrap(node, session, lock) for name, node in nodes.items()}
+
+
+def wrap(node: Node, session: BuildSession, lock: int | None) -> Node:
+    """A node that gives its recorded update if the plan says so, and is run otherwise."""
+    if getattr(node, "subgraph", None) is not None:
+        session.executed.setdefault(node.name, ())
+        return node
+    call = _async_call(node, session, lock) if node.is_async else _call(node, session, lock)
+    return node.calling(call)
+
+
+def _call(node: Node, session: BuildSession, lock: int | None) -> Callable[..., Any]:
+    def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
+        begun = session.begin(node.name, state)
+        if isinstance(begun, Reused):
+            return begun.update
+        token = within.set(_current(node.name, session, lock))
+        try:
+            update = node.call(state, config, ctx)
+            return session.finish(begun, update)
+        except BaseException:
+            _fail(session, begun)
+            raise
+        finally:
+            within.reset(token)
+
+    return call
+
+
+def _async_call(node: Node, session: BuildSession, lock: int | None) -> Callable[..., Any]:
+    async def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
+        from asyncio import to_thread
+
+        begun = await to_thread(session.begin, node.name, state)
+        if isinstance(begun, Reused):
+            return begun.update
+        token = within.set(_current(node.name, session, lock))
+        try:
+            update = await node.call(state, config, ctx)
+            return await to_thread(session.finish, begun, update)
+        except BaseException:
+            _fail(session, begun)
+            raise
+        finally:
+            within.reset(token)
+
+    return call
+
+
+def _current(name: str, session: BuildSession, lock: int | None) -> CurrentRun:
+    return CurrentRun(
+        session.workspace.places.root, lock, lambda data: session.keep_log(name, data)
+    )
+
+
+def _fail(session: BuildSession, begun: Execution) -> None:
+    try:
+        session.fail(begun)
+    except OSError:
+        return  # the node's own error says more

@@ -1,0 +1,308 @@
+"""The workspace: the folder that holds runs, checkpoints of nodes, cache and traces.
+
+::
+
+    runs/<run-id>/run.json                  the record of a run
+    runs/<run-id>/failure.json              why it did not end well
+    runs/<run-id>/checkpoints/<node>.json   a node that was complete in it
+    runs/<run-id>/nodes.json                what it took over; once it ended, all of them
+    runs/<run-id>/output/<node>.log         what a command printed
+    cache/entries, cache/blobs              what tasks gave
+    trace/<run-id>.jsonl                    what became of each node, line by line
+
+It may be the folder of a file store, whose threads are beside these. Anything else in it is
+refused: a folder that something else writes to is not one to rely on, and a link would lead out of
+it. Temporary files that a death left behind do not matter. Everything is written atomically and
+durably and read strictly. The names of nodes are escaped as those of threads are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from milecastle.builds.cache import ContentCache
+from milecastle.builds.places import Places
+from milecastle.builds.records import (
+    FORMAT,
+    FailureFile,
+    NodeCheckpoint,
+    RunFile,
+    RunNodes,
+    TraceEvent,
+    decode,
+    encode,
+    read_trace,
+)
+from milecastle.disk.files import PRIVATE_FILE
+from milecastle.disk.locking import lock
+from milecastle.disk.names import file_name
+from milecastle.disk.replacing import TEMPORARY, make_folders, put
+from milecastle.errors import Corrupted, FormatTooNew, Unavailable
+from milecastle.model.ids import IdMaker
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import Failure, RunRecord
+from milecastle.stores.jsonl.shapes import FailureShape, RunShape
+
+_FOLDERS: Final = {
+    "": frozenset({"cache", "runs", "threads", "trace"}),
+    "cache": frozenset({"blobs", "entries"}),
+}
+
+_FILES: Final = {"": frozenset({".gitignore"}), "cache": frozenset({".lock", "index"})}
+
+_OF_RUN: Final = (
+    frozenset({"checkpoints", "output"}),
+    frozenset({"run.json", "failure.json", "nodes.json"}),
+)
+
+
+def unauthorised(workspace: Path) -> list[str]:
+    """What is in a workspace and does not belong there; the workspace itself, if not a folder."""
+    try:
+        return sorted(_found(workspace))
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError:
+        return [f"{workspace} is not a folder: choose another path, or move it away"]
+
+
+def _found(workspace: Path) -> Iterator[str]:
+    yield from _wrong(workspace, _is_named(_FOLDERS[""], _FILES[""]))
+    for name, fits in (
+        ("cache", _is_named(_FOLDERS["cache"], _FILES["cache"])),
+        ("runs", _is_run),
+        ("trace", _is_trace),
+    ):
+        folder = workspace / name
+        if folder.is_dir() and not folder.is_symlink():
+            yield from _wrong(folder, fits)
+    for run in _runs(workspace / "runs"):
+        yield from _wrong(run, _is_named(*_OF_RUN))
+
+
+def _wrong(folder: Path | str, fits: Callable[[os.DirEntry[str]], bool]) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(TEMPORARY) and not fits(entry):
+                yield f"{entry.path} was not created by Milecastle: move it elsewhere"
+
+
+def _is_named(folders: frozenset[str], files: frozenset[str]) -> Callable[[os.DirEntry[str]], bool]:
+    def fits(entry: os.DirEntry[str]) -> bool:
+        if entry.is_dir(follow_symlinks=False):
+            return entry.name in folders
+        name = entry.name
+        passing = name.startswith(".") and name.endswith(".tmp")
+        return entry.is_file(follow_symlinks=False) and (name in files or passing)
+
+    return fits
+
+
+def _is_run(entry: os.DirEntry[str]) -> bool:
+    """The folder of a run, the lock of a thread, or what a deletion has not finished."""
+    if entry.is_dir(follow_symlinks=False):
+        return not entry.name.startswith(".") or entry.name.endswith(".gone")
+    is_lock = entry.name.startswith(".") and entry.name.endswith(".lock")
+    return is_lock and entry.is_file(follow_symlinks=False)
+
+
+def _is_trace(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)
+
+
+def _runs(folder: Path) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield from (entry.path for entry in found if not entry.name.startswith("."))
+
+
+_ids: Final = IdMaker()
+
+
+class Workspace:
+    """A workspace at ``path``; declared files lie under ``root``, by default the folder above it.
+
+    ``cache_limit`` is how many bytes the cache may hold before what no run needs is evicted.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str] | None = None,
+        cache_limit: int | None = None,
+        hard_links: bool = False,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self.root = self.path.parent if root is None else Path(root).absolute()
+        self.places = Places(self.root)
+        self.cache_limit = cache_limit
+        self.cache = ContentCache(self.path / "cache", hard_links=hard_links)
+        self._runs = self.path / "runs"
+
+    def unauthorised(self) -> list[str]:
+        """What is in the workspace and does not belong there, or the workspace, if not a folder."""
+        return unauthorised(self.path)
+
+    def recorder(self) -> Workspace:
+        """Where runs are recorded: here, or beside, if this is something else than a folder."""
+        if self.path.is_dir() or not os.path.lexists(self.path):
+            return self
+        return Workspace(self.path.with_name(f"{self.path.name}.refused"), root=self.root)
+
+    def new_run_id(self) -> str:
+        """An id for a run."""
+        return _ids.make()
+
+    def run_folder(self, run_id: str) -> Path:
+        """Where a run is stored."""
+        return self._runs / file_name(run_id)
+
+    def trace_path(self, run_id: str) -> Path:
+        """Where the trace of a run is."""
+        return self.path / "trace" / f"{file_name(run_id)}.jsonl"
+
+    def checkpoint_path(self, run_id: str, node: str) -> Path:
+        """Where the checkpoint of a node is, if it was complete in the run."""
+        return self.run_folder(run_id) / "checkpoints" / f"{file_name(node)}.json"
+
+    def log_path(self, run_id: str, node: str) -> Path:
+        """Where the output of a command is stored."""
+        return self.run_folder(run_id) / "output" / f"{file_name(node)}.log"
+
+    @contextmanager
+    def holding(self, key: ThreadKey, *, wait: float = 10.0) -> Generator[int]:
+        """Keep every other run of this thread away; gives the file whose lock says so.
+
+        Commands inherit it, so the lock outlives a process that was killed for as long as a
+        command that it started is still at work.
+        """
+        make_folders(self._runs)
+        name = f".{file_name(f'{key.tenant}-{key.thread}')}.lock"
+        fd = os.open(self._runs / name, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        try:
+            try:
+                lock(fd, timeout=wait)
+            except Unavailable:
+                raise Unavailable(
+                    f"another run of '{key.thread}' is in progress in {self.path}, or a command "
+                    "that it started is still running: wait for it, or end it"
+                ) from None
+            yield fd
+        finally:
+            os.close(fd)
+
+    def write_run(self, record: RunRecord) -> None:
+        """Write the record of a run, durably."""
+        self._write(record.key, record.run_id, "run.json", RunShape.of(record))
+
+    def write_failure(self, key: ThreadKey, failure: Failure) -> None:
+        """Write why a run did not end well, durably."""
+        self._write(key, failure.run_id, "failure.json", FailureShape.of(failure))
+
+    def write_nodes(self, run_id: str, nodes: Iterable[NodeCheckpoint], *, ended: bool) -> None:
+        """Write which nodes a run took over, or, at its end, all that are complete in it."""
+        path = self._nodes_path(run_id)
+        make_folders(path.parent)
+        put(path, msgspec.json.encode(RunNodes(format=FORMAT, ended=ended, nodes=tuple(nodes))))
+
+    def write_checkpoint(self, checkpoint: NodeCheckpoint) -> None:
+        """Write that a node is complete, durably."""
+        path = self.checkpoint_path(checkpoint.run_id, checkpoint.node)
+        if not path.parent.is_dir():
+            make_folders(path.parent)
+        put(path, encode(checkpoint))
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """The record of a run; ``Corrupted`` if it does not decode."""
+        try:
+            found = decode(self.run_folder(run_id) / "run.json", RunFile)
+        except FileNotFoundError:
+            return None
+        return found.record(ThreadKey(found.tenant, found.thread))
+
+    def failure(self, run_id: str) -> Failure | None:
+        """Why a run did not end well, if it did not."""
+        try:
+            return decode(self.run_folder(run_id) / "failure.json", FailureFile).failure()
+        except FileNotFoundError:
+            return None
+
+    def runs(self, problems: list[str]) -> Iterator[RunRecord]:
+        """Every run that is recorded, the oldest id first. What does not decode is a problem."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self._runs) if entry.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name in names:
+            try:
+                found = decode(self._runs / name / "run.json", RunFile)
+            except FileNotFoundError:
+                continue  # it died before it was recorded
+            except (Corrupted, FormatTooNew) as error:
+                problems.append(error.message)
+                continue
+            yield found.record(ThreadKey(found.tenant, found.thread))
+
+    def has_plan(self, run_id: str) -> bool:
+        """Whether this is a file run that got as far as a plan."""
+        return self._nodes_path(run_id).exists()
+
+    def checkpoints(self, run_id: str, problems: list[str]) -> dict[str, NodeCheckpoint]:
+        """Every node that was complete in a run, made by it or taken over."""
+        found: dict[str, NodeCheckpoint] = {}
+        ended = False
+        try:
+            together = decode(self._nodes_path(run_id), RunNodes)
+        except FileNotFoundError:
+            pass  # it died before it had a plan
+        except (Corrupted, FormatTooNew) as error:
+            problems.append(error.message)
+        else:
+            found = {one.node: one for one in together.nodes}
+            ended = together.ended
+        if not ended:
+            found |= self._one_by_one(run_id, problems)
+        return found
+
+    def _one_by_one(self, run_id: str, problems: list[str]) -> dict[str, NodeCheckpoint]:
+        """The checkpoints of a run that died: those that it had written by then."""
+        found: dict[str, NodeCheckpoint] = {}
+        folder = self.run_folder(run_id) / "checkpoints"
+        for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+            try:
+                checkpoint = decode(path, NodeCheckpoint)
+            except (Corrupted, FormatTooNew) as error:
+                problems.append(error.message)
+            else:
+                found[checkpoint.node] = checkpoint
+        return found
+
+    def _nodes_path(self, run_id: str) -> Path:
+        return self.run_folder(run_id) / "nodes.json"
+
+    def trace(self, run_id: str, problems: list[str]) -> dict[str, TraceEvent]:
+        """The last thing that became of each node in a run."""
+        try:
+            return read_trace(self.trace_path(run_id))
+        except Corrupted as error:
+            problems.append(error.message)
+            return {}
+
+    def _write(
+        self, key: ThreadKey, run_id: str, name: str, shape: RunShape | FailureShape
+    ) -> None:
+        folder = self.run_folder(run_id)
+        make_folders(folder)
+        facts: dict[str, Any] = {"format": FORMAT, "tenant": key.tenant, "thread": key.thread}
+        facts |= {field: getattr(shape, field) for field in shape.__struct_fields__}
+        put(folder / name, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")

@@ -1,0 +1,34 @@
+"""Stores that workers share, and what was handed over to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milecastle.app.runtime.handing import Handle, require_shared
+from milecastle.cli.printing import print_document, print_lines
+from milecastle.cli.session import Session
+from milecastle.ports.claims import ClaimStore
+from milecastle.views.documents import SubmitDocument
+
+__all__ = ["print_handle", "shared_store"]
+
+
+def shared_store(session: Session) -> ClaimStore:
+    """The store of this call, if workers can share it."""
+    return require_shared(session.store())
+
+
+def print_handle(session: Session, handle: Handle[Any]) -> None:
+    """Print what became of a run that was handed over."""
+    key = handle.thread
+    if session.as_json:
+        document = SubmitDocument(
+            tenant=key.tenant,
+            thread=key.thread,
+            run=handle.run_id,
+            status=handle.status,
+            reused=handle.reused,
+        )
+        print_document(document)
+    else:
+        print_lines([f"thread {key.thread}: run {handle.run_id} is {handle.status}"])

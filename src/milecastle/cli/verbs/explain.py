@@ -1,0 +1,61 @@
+"""``milecastle explain``: explain an error code.
+
+There is one source, ``docs/errors.md``; the wheel contains a copy of it in the folder ``cli``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from milecastle.cli.printing import print_document, print_lines
+from milecastle.cli.session import Session
+from milecastle.cli.verb import verb
+from milecastle.views.documents import ExplainDocument
+
+_SHIPPED = Path(__file__).parents[1] / "errors.md"
+_SOURCE = Path(__file__).parents[4] / "docs" / "errors.md"
+
+
+class ErrorPage(NamedTuple):
+    """The section of one code."""
+
+    code: str
+    title: str
+    text: str
+
+
+def error_pages() -> dict[str, ErrorPage]:
+    """Every code and its section, in the order of the page."""
+    page = (_SHIPPED if _SHIPPED.is_file() else _SOURCE).read_text("utf-8")
+    sections = re.split(r"^#+ (MC\d{3}) (.*)\n", page, flags=re.MULTILINE)[1:]
+    parts = zip(sections[::3], sections[1::3], sections[2::3], strict=True)
+    return {code: ErrorPage(code, title, _alone(text).strip("\n")) for code, title, text in parts}
+
+
+def _alone(text: str) -> str:
+    """A section without links to other pages, which only the repository has."""
+    link = r"\[([^\]]+)\]\([^)]*\)"
+    text = re.sub(rf"\s*\bSee {link}(?:(?:,| and|, and) {link})*\.", "", text)
+    return re.sub(link, r"\1", text)
+
+
+@click.command("explain")
+@click.argument("code", metavar="CODE")
+@verb
+def command(session: Session, code: str) -> None:
+    """Explain an error code and how to fix it.
+
+    Every error has a code at the end of its message, such as MC301; 301 is enough.
+    """
+    pages = error_pages()
+    page = pages.get(code.upper()) or pages.get(f"MC{code}")
+    if page is None:
+        raise click.UsageError(f"unknown error code '{code}': the codes are {', '.join(pages)}")
+    if session.as_json:
+        print_document(ExplainDocument(code=page.code, title=page.title, text=page.text))
+    else:
+        print_lines([f"{page.code} {page.title}", "", *page.text.split("\n")])

@@ -1,0 +1,105 @@
+"""``milecastle queue``: what waits for workers, and what limits them."""
+
+from __future__ import annotations
+
+import click
+import msgspec.structs
+
+from milecastle.cli.printing import print_document, print_table, say
+from milecastle.cli.session import Session
+from milecastle.cli.sharing import shared_store
+from milecastle.cli.verb import app_option, verb
+from milecastle.ports.limits import Limit
+from milecastle.views.documents import QueueDocument
+from milecastle.views.lines import lane_line, lane_row, limit_line, limit_row
+
+__all__ = ["command"]
+
+
+@click.command("queue")
+@click.argument(
+    "action",
+    metavar="[limit|pause|resume]",
+    required=False,
+    type=click.Choice(["limit", "pause", "resume"]),
+)
+@click.argument("graph", metavar="[GRAPH]", required=False)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With limit: how many threads run at once, at most.",
+)
+@click.option(
+    "--rate", metavar="N/SECONDS", help="With limit: how many threads start in a period, at most."
+)
+@click.option("--clear", is_flag=True, help="With limit: remove concurrency and rate.")
+@app_option
+@verb
+def command(
+    session: Session,
+    action: str | None,
+    graph: str | None,
+    concurrency: int | None,
+    rate: str | None,
+    clear: bool,
+) -> None:
+    """List how many threads are due, wait for their time, and run: by graph and tenant.
+
+    queue limit, pause and resume change what workers may start: of a graph or of every graph, of
+    the tenant in --tenant or of every tenant together. Running workers heed it with their next
+    claim. What is paused stays due, and what runs is not stopped.
+    """
+    store = shared_store(session)
+    if action is None and (concurrency is not None or rate is not None or clear):
+        raise click.UsageError(
+            "--concurrency, --rate and --clear belong to: milecastle queue limit"
+        )
+    if action is not None:
+        scope = graph or "", session.typed_tenant or ""
+        known = {(limit.graph, limit.tenant): limit for limit in store.limits()}
+        limit = known.get(scope, Limit(graph=scope[0], tenant=scope[1]))
+        store.set_limit(_changed(limit, action, concurrency, rate, clear))
+    workers = store.workers()
+    lanes = tuple(lane_line(depth, workers) for depth in store.depths())
+    limits = tuple(limit_line(limit) for limit in store.limits())
+    if session.as_json:
+        print_document(QueueDocument(lanes=lanes, limits=limits))
+        return
+    if lanes:
+        head = ["GRAPH", "FINGERPRINT", "TENANT", "DUE", "LATER", "RUNNING", "OLDEST", "WORKERS"]
+        print_table(head, [lane_row(line) for line in lanes])
+    else:
+        say(f"nothing is queued in {session.describe_store()}")
+    if limits:
+        head = ["LIMITED GRAPH", "TENANT", "CONCURRENCY", "RATE", "PAUSED"]
+        print_table(head, [limit_row(line) for line in limits])
+
+
+def _changed(
+    limit: Limit, action: str, concurrency: int | None, rate: str | None, clear: bool
+) -> Limit:
+    if action != "limit":
+        if concurrency is not None or rate is not None or clear:
+            raise click.UsageError(f"queue {action} takes no --concurrency, --rate or --clear")
+        return msgspec.structs.replace(limit, paused=action == "pause")
+    if clear == (concurrency is not None or rate is not None):
+        raise click.UsageError("queue limit needs --concurrency, --rate or both; or --clear")
+    if clear:
+        return msgspec.structs.replace(limit, concurrency=None, rate=None, period=1.0)
+    if concurrency is not None:
+        limit = msgspec.structs.replace(limit, concurrency=concurrency)
+    if rate is not None:
+        count, period = _rate(rate)
+        limit = msgspec.structs.replace(limit, rate=count, period=period)
+    return limit
+
+
+def _rate(text: str) -> tuple[int, float]:
+    count, _, seconds = text.partition("/")
+    try:
+        return int(count), float(seconds or 1)
+    except ValueError:
+        raise click.UsageError(
+            "--rate takes a number and seconds: 100/60 is 100 a minute"
+        ) from None

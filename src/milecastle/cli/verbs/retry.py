@@ -1,0 +1,26 @@
+"""``milecastle retry``: hand a thread whose run failed over to workers."""
+
+from __future__ import annotations
+
+import click
+
+from milecastle.cli.addressing import find_thread
+from milecastle.cli.completing import complete_threads
+from milecastle.cli.session import Session
+from milecastle.cli.sharing import print_handle
+from milecastle.cli.verb import app_option, stored_app, verb
+
+__all__ = ["command"]
+
+
+@click.command("retry")
+@click.argument("thread", shell_complete=complete_threads)
+@click.option("--delay", type=float, default=0.0, metavar="SECONDS", help="When to start it.")
+@app_option
+@verb
+def command(session: Session, thread: str, delay: float) -> None:
+    """Hand a thread whose run failed, died or was cancelled over to the workers."""
+    app, store = stored_app(session)
+    key = find_thread(store, session.tenant, thread)
+    handle = app.retry(key, delay=delay)
+    print_handle(session, handle)

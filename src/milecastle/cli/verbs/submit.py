@@ -1,0 +1,62 @@
+"""``milecastle submit``: hand a run over to workers."""
+
+from __future__ import annotations
+
+import click
+
+from milecastle.app.application import IfBusy
+from milecastle.cli.running import input_options, read_input
+from milecastle.cli.session import Session
+from milecastle.cli.sharing import print_handle
+from milecastle.cli.verb import stored_app, verb
+from milecastle.views.values import fitted
+
+__all__ = ["command"]
+
+
+@click.command("submit")
+@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@input_options
+@click.option("--delay", type=float, default=0.0, metavar="SECONDS", help="When to start it.")
+@click.option(
+    "--priority",
+    type=click.IntRange(-100, 100),
+    default=0,
+    metavar="N",
+    help="Of this tenant and graph, those with a higher one start first; 0 if not set.",
+)
+@click.option(
+    "--if-busy",
+    type=click.Choice(["reject", "queue", "cancel"]),
+    default="reject",
+    help="What to do if another run of the thread has not ended.",
+)
+@verb
+def command(
+    session: Session,
+    reference: str | None,
+    thread: str | None,
+    given: str | None,
+    key: str | None,
+    again: bool,
+    delay: float,
+    priority: int,
+    if_busy: IfBusy,
+) -> None:
+    """Hand a run over to the workers, and return at once.
+
+    Submitted again with the same input or key, it finds the run that it started.
+    """
+    values = read_input(given)
+    session.app(reference)
+    app, _ = stored_app(session)
+    handle = app.submit(
+        fitted(app.graph.schema, values, {}),
+        None if thread is None else session.key(thread),
+        key=key,
+        again=again,
+        delay=delay,
+        priority=priority,
+        if_busy=if_busy,
+    )
+    print_handle(session, handle)

@@ -1,0 +1,147 @@
+"""``milecastle worker``: run the threads that were submitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from milecastle.cli.printing import print_document, say
+from milecastle.cli.session import Session
+from milecastle.cli.verb import verb
+from milecastle.views.documents import WorkerDocument
+
+if TYPE_CHECKING:
+    from milecastle.fleet.processes import Seat
+    from milecastle.fleet.worker import Worker
+
+__all__ = ["command"]
+
+
+@click.command("worker")
+@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    default=100,
+    metavar="N",
+    help="How many threads run at once; 100 if not set.",
+)
+@click.option(
+    "--poll",
+    type=float,
+    metavar="SECONDS",
+    help="How often to look for due threads; 1 on PostgreSQL, otherwise 0.2.",
+)
+@click.option(
+    "--silent",
+    type=float,
+    metavar="SECONDS",
+    help="After how long without a heartbeat a worker has lost its threads; 15 if not set.",
+)
+@click.option(
+    "--grace",
+    type=float,
+    metavar="SECONDS",
+    help="How long running nodes may take after SIGTERM; 30 if not set.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Start N worker processes, and restart those that end; 1 if not set.",
+)
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Serve /metrics, /healthz and /readyz; with --processes on ports PORT, PORT + 1, ...",
+)
+@click.option(
+    "--stuck-after",
+    type=float,
+    metavar="SECONDS",
+    help="Report runs that have not moved for so long; 600 if not set.",
+)
+@click.option("--until-idle", is_flag=True, help="Run what is due, and end when nothing is.")
+@verb
+def command(
+    session: Session,
+    reference: str | None,
+    concurrency: int,
+    poll: float | None,
+    silent: float | None,
+    grace: float | None,
+    processes: int,
+    metrics: str | None,
+    stuck_after: float | None,
+    until_idle: bool,
+) -> None:
+    """Run the threads that were submitted, many at once, until SIGTERM or Ctrl-C.
+
+    Start as many as you like, on as many machines as you like, with the same store. On SIGTERM
+    each run is released to other workers with its current step; a second signal ends it at once.
+    """
+    import asyncio
+    import logging
+    import sys
+
+    from milecastle.fleet.probes import parse_address
+    from milecastle.fleet.processes import Processes, take_seat
+    from milecastle.fleet.worker import Worker, WorkerOptions
+
+    seat = take_seat()
+    address = None if metrics is None else parse_address(metrics)
+    shown = "%(asctime)s %(levelname)s %(message)s"
+    shown = shown if processes == 1 else f"%(process)d {shown}"
+    logging.basicConfig(level=logging.INFO, format=shown)
+    if processes > 1 and seat is None:
+        if until_idle or session.as_json:
+            raise click.UsageError("--processes works with neither --until-idle nor --json")
+        sys.exit(asyncio.run(Processes(processes).run()))
+    given = {"poll": poll, "silent": silent, "grace": grace, "stuck_after": stuck_after}
+    changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if silent is not None:
+        changed["heartbeat"] = silent / 3
+    with session.user_code():
+        worker = Worker([session.app(reference)], WorkerOptions(concurrency=concurrency, **changed))
+        asyncio.run(_serve(worker, seat, address, until_idle))
+    _finish(session, worker)
+
+
+async def _serve(
+    worker: Worker, seat: Seat | None, address: tuple[str, int] | None, until_idle: bool
+) -> None:
+    """Run a worker, with its probes if there is an address for them."""
+    from contextlib import AbstractContextManager, nullcontext
+
+    from milecastle.fleet.probes import Probes
+
+    probes: AbstractContextManager[None] = nullcontext()
+    if address is not None:
+        host, port = address
+        probes = Probes(worker, (host, port + seat.number if seat and port else port)).serving()
+    with probes:
+        if seat is not None:
+            await seat.serve(worker)
+        elif until_idle:
+            await worker.run_until_idle()
+        else:
+            await worker.run_until_signalled()
+
+
+def _finish(session: Session, worker: Worker) -> None:
+    """Say that it has stopped, and end the process if a sync node does not."""
+    import logging
+    import os
+    import sys
+
+    say(f"worker {worker.id} stopped")
+    if session.as_json:
+        print_document(WorkerDocument(id=worker.id))
+    if worker.has_abandoned:  # a sync node cannot be stopped, and Python would wait for its end
+        session.close()
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

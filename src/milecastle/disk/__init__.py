@@ -1,0 +1,1 @@
+"""Durable files, locks and safe names: what stores and builds both need."""

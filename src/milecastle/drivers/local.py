@@ -1,0 +1,76 @@
+"""The executors of this process: the calling thread, worker threads, and an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from milecastle.drivers.calling import Calls, perform
+from milecastle.drivers.observing import Observers
+from milecastle.engine.context import Around
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.event import Event
+from milecastle.model.task import Finished, RunTask
+from milecastle.ports.executor import EmitEvent, Executor, LoopExecutor
+from milecastle.ports.observer import Observer, TaskObserver
+from milecastle.ports.task import TaskPort
+
+if TYPE_CHECKING:
+    from milecastle.drivers.workers import Workers
+
+
+class LocalExecutors:
+    """Makes executors that run tasks of these graphs in this process."""
+
+    def __init__(self, graphs: Sequence[CompiledGraph], observers: Sequence[Observer] = ()) -> None:
+        self._graphs = graphs
+        self._wrapping = [found for found in observers if isinstance(found, TaskObserver)]
+
+    def on_thread(self, ports: Mapping[str, TaskPort], most: int) -> Executor:
+        """Single tasks on the calling thread, several in threads."""
+        return _Threads(Calls(self._graphs, ports, perform, around=self._around()), most)
+
+    def _around(self) -> Around | None:
+        return Observers(self._wrapping).around if self._wrapping else None
+
+    def on_loop(
+        self, ports: Mapping[str, TaskPort], most: int, tell: EmitEvent | None
+    ) -> LoopExecutor:
+        """On the running event loop, sync nodes in threads."""
+        from milecastle.drivers.loop_tasks import LoopTasks
+
+        return LoopTasks(self._graphs, ports, most, tell, self._around())
+
+
+class _Threads:
+    """An ``Executor``; the workers are made when they are first needed."""
+
+    def __init__(self, calls: Calls, most: int) -> None:
+        self._calls = calls
+        self._most = most
+        self._workers: Workers | None = None
+        self.call = calls.call
+
+    def start(self, tasks: Sequence[RunTask]) -> None:
+        self._get().start([self._calls.open(task) for task in tasks])
+
+    def wait(self, until: float | None) -> list[Finished | Event]:
+        return self._get().wait(until)
+
+    def cancel(self, tasks: Sequence[RunTask]) -> None:
+        """A thread cannot be stopped: its task ends as it would have."""
+
+    def emit(self, event: Event) -> None:
+        self._get().emit(event)
+
+    def close(self) -> None:
+        self._calls.close()
+        if self._workers is not None:
+            self._workers.close()
+
+    def _get(self) -> Workers:
+        if self._workers is None:
+            from milecastle.drivers.workers import Workers
+
+            self._workers = Workers(self._most)
+        return self._workers

@@ -1,0 +1,76 @@
+"""The status of a thread: from the head of its log and the record of the run that wrote it.
+
+This is the only place that derives it. Code that lists, shows or removes threads asks here, or
+reads what the journal stored in the index.
+
+Rules:
+
+- Nothing left to run: ``completed``, whatever the outcome of its runs.
+- The head's run is queued, running, failed or cancelled: the thread has the same status.
+- Anything else waits to be resumed: ``sleeping`` if it has a time to wait for and no open question,
+  otherwise ``interrupted``. So is a thread whose run ended and that a user took back to before that
+  end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from milecastle.engine.hidden import ANSWERS, ASKED, SLEEPS, Hidden
+from milecastle.model.checkpoint import Entry
+from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+
+__all__ = ["NOTHING", "Waits", "thread_info", "waits_at"]
+
+
+class Waits(NamedTuple):
+    """What a checkpoint waits for.
+
+    ``pauses`` counts everything that needs a person, ``questions`` those that take an answer.
+    ``times`` are all times that tasks have waited for in this step, past ones too.
+    """
+
+    pauses: int
+    questions: int
+    times: tuple[int, ...]
+
+
+NOTHING = Waits(0, 0, ())
+
+
+def waits_at(hidden: Hidden) -> Waits:
+    """What the hidden channels of a checkpoint say."""
+    if ASKED not in hidden and SLEEPS not in hidden:
+        return NOTHING
+    answers = hidden.get(ANSWERS, {})
+    asked: dict[str, list[Any]] = hidden.get(ASKED, {})
+    takes_answer = [kept[5] for label, kept in asked.items() if label not in answers]
+    times = tuple(until for _, until in hidden.get(SLEEPS, {}).values())
+    return Waits(len(takes_answer), sum(takes_answer), times)
+
+
+def thread_info(head: Entry, run: RunRecord, waits: Waits) -> ThreadInfo:
+    """The status line of a thread. ``run`` is the record of the run that wrote the head."""
+    status, wake_at, questions = _status(head, run, waits)
+    return ThreadInfo(
+        key=run.key,
+        status=status,
+        run_id=run.run_id,
+        graph=run.graph,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        wake_at=wake_at,
+        questions=questions,
+    )
+
+
+def _status(head: Entry, run: RunRecord, waits: Waits) -> tuple[RunStatus, int | None, int]:
+    if not head.next and not head.route:
+        return "completed", None, 0
+    if run.status in ("queued", "running", "failed", "cancelled"):
+        return run.status, None, waits.questions
+    wake_at = run.wake_at
+    if wake_at not in waits.times:  # the head is a branch: its run stopped elsewhere
+        wake_at = min((time for time in waits.times if time > head.created_at), default=None)
+    sleeps = wake_at is not None and not waits.pauses
+    return "sleeping" if sleeps else "interrupted", wake_at, waits.questions

@@ -1,0 +1,193 @@
+"""Pausing: what a step leaves behind when some of its tasks wait for a person or for a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from milecastle.engine.asking import Asked, Parked, Paused
+from milecastle.engine.hidden import ANSWERS, ASKED, SENDS, SLEEPS, Hidden
+from milecastle.engine.plan import Progress, RunPlan
+from milecastle.engine.position import Position
+from milecastle.engine.tasks import Task, outcome_row, ready_nodes, tasks_of
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.interrupt import Interrupt
+from milecastle.ports.task import MISSING
+
+Kept = dict[str, list[Any]]
+WaitingTasks = dict[str, list[bool]]
+
+_ASKS = 5
+
+
+class Waiting:
+    """Answers and times of the tasks of the step that a run is in."""
+
+    def __init__(self, plan: RunPlan, progress: Progress) -> None:
+        self._clock = plan.clock
+        self._progress = progress
+        self._given: dict[str, Any] | None = None
+        self._by_task: dict[str, dict[str, Any]] = {}
+
+    def answer(self, label: str) -> Any:
+        """The answer to a question, as plain data; ``MISSING`` if there is none yet."""
+        return self._progress.hidden.get(ANSWERS, {}).get(label, MISSING)
+
+    def wake_time(self, label: str, until: int | None, seconds: float) -> int | None:
+        """When a sleep ends; ``None`` if the time has come.
+
+        A duration counts from when the task first came here.
+        """
+        known = self._progress.hidden.get(SLEEPS, {}).get(label)
+        now = self._clock.now()
+        begun = known[1] if known else now + round(seconds * 1_000_000)
+        end: int = begun if until is None else until
+        return end if now < end else None
+
+    def waits(self) -> WaitingTasks:
+        """What tasks of this step wait for: answers, and future times."""
+        hidden = self._progress.hidden
+        if ASKED not in hidden and SLEEPS not in hidden:
+            return {}
+        return waits_of(hidden, self._clock.now())
+
+    def answers_within(self, task: str) -> dict[str, Any]:
+        """The answers that belong to the subgraph of a task, by its own ids."""
+        given: dict[str, Any] = self._progress.hidden.get(ANSWERS, {})
+        if given is not self._given:
+            self._given, self._by_task = given, {}
+            for label, answer in given.items():
+                owner, _, id = label.partition("/")
+                self._by_task.setdefault(owner, {})[id] = answer
+        return self._by_task.get(task, {})
+
+
+def as_kept(task: str, found: Interrupt) -> list[Any]:
+    """A question as stored in a checkpoint."""
+    schema = None if found.answer is None else dict(found.answer)
+    kept = [task, found.node, found.question, found.show, schema, found.asks]
+    return kept if found.refused is None else [*kept, found.refused]
+
+
+def note_pause(task: str, signal: Paused, asked: Kept, sleeps: Kept) -> None:
+    """Add what one task waits for."""
+    if isinstance(signal, Asked):
+        asked[signal.interrupt.id] = as_kept(task, signal.interrupt)
+    elif isinstance(signal, Parked):
+        sleeps[signal.label] = [task, signal.until]
+
+
+def still_asked(hidden: Hidden, ran: set[str], asked: Kept, order: Sequence[str]) -> Kept:
+    """Every question that is open now, of tasks that did not run and of those that did.
+
+    They are in the order of the tasks, not of asking.
+    """
+    answers = hidden.get(ANSWERS, {})
+    before: Kept = hidden.get(ASKED, {})
+    kept = {
+        label: question
+        for label, question in before.items()
+        if label not in answers and question[0] not in ran
+    }
+    rank = {task: number for number, task in enumerate(order)}
+    return dict(sorted({**kept, **asked}.items(), key=lambda item: rank[item[1][0]]))
+
+
+def still_answered(hidden: Hidden, asked: Kept) -> dict[str, Any]:
+    """The answers except those refused on delivery, which are asked again."""
+    given: dict[str, Any] = hidden.get(ANSWERS, {})
+    return {label: answer for label, answer in given.items() if label not in asked}
+
+
+def still_asleep(hidden: Hidden, ran: set[str], sleeps: Kept) -> Kept:
+    """Every time that is waited for.
+
+    A node receives those that have passed; a subgraph does not.
+    """
+    before: Kept = hidden.get(SLEEPS, {})
+    kept = {
+        label: sleep
+        for label, sleep in before.items()
+        if sleep[0] not in ran or not label.endswith(":")
+    }
+    return {**kept, **sleeps}
+
+
+def waits_of(hidden: Hidden, now: int) -> WaitingTasks:
+    """For each task that asked or sleeps: whether each thing that it waits for is still missing."""
+    waits: WaitingTasks = {}
+    answers = hidden.get(ANSWERS, {})
+    for label, question in hidden.get(ASKED, {}).items():
+        waits.setdefault(question[0], []).append(question[_ASKS] and label not in answers)
+    for owner, until in hidden.get(SLEEPS, {}).values():
+        waits.setdefault(owner, []).append(until > now)
+    return waits
+
+
+def is_held(task: Task, waits: WaitingTasks) -> bool:
+    """Whether a task can do nothing now: it waits for an answer, or for a time.
+
+    A subgraph that waits for several things may continue with any of them.
+    """
+    missing = waits.get(task.id)
+    if not missing:
+        return False
+    return all(missing) if task.node.subgraph is not None else any(missing)
+
+
+def has_work(graph: CompiledGraph, position: Position, now: int) -> bool:
+    """Whether a run would do anything at a position now.
+
+    It would also end a step whose tasks all have their results, and close what was asked by a
+    task that has its result: the run that would have done so was interrupted.
+    """
+    if position.route:
+        return True
+    hidden = position.hidden
+    tasks = tasks_of(graph, ready_nodes(graph, position.next), hidden.get(SENDS))
+    ended = {t.id for t in tasks if outcome_row(position.step + 1, t.id) in position.results}
+    if len(ended) == len(tasks) or any(kept[0] in ended for kept in hidden.get(ASKED, {}).values()):
+        return True
+    waits = waits_of(hidden, now)
+    return any(task.id not in ended and not is_held(task, waits) for task in tasks)
+
+
+def wake_time(hidden: Hidden, ran: set[str], sleeps: Kept, now: int) -> int | None:
+    """The first time that a task waits for, also if it has passed while the step ran.
+
+    ``ran`` are the tasks that ran in this step, and ``sleeps`` what they wait for now. Of a task
+    that waits for an answer, times that have passed mean nothing; a subgraph waits for either.
+    """
+    answers = hidden.get(ANSWERS, {})
+    asked = hidden.get(ASKED, {}).items()
+    served = {kept[0] for label, kept in asked if kept[_ASKS] and label not in answers}
+    latest: dict[str, int] = {}
+    for label, (owner, until) in hidden.get(SLEEPS, {}).items():
+        latest[owner] = max(until, latest.get(owner, until))
+        if label.endswith(":"):
+            served.discard(owner)
+    served = (served | ran) - {owner for owner, _ in sleeps.values()}
+    times = [until for owner, until in latest.items() if until > now or owner not in served]
+    return min(times, default=None)
+
+
+def open_interrupts(hidden: Mapping[str, Any], place: str) -> tuple[Interrupt, ...]:
+    """The questions of a checkpoint that have no answer yet; ids start with its ``place``."""
+    answers = hidden.get(ANSWERS, {})
+    return tuple(_interrupts(hidden.get(ASKED, {}), answers, place))
+
+
+def _interrupts(
+    asked: Mapping[str, list[Any]], answers: Mapping[str, Any], place: str
+) -> Iterator[Interrupt]:
+    for label, (_, node, question, show, schema, asks, *refused) in asked.items():
+        if label not in answers:
+            yield Interrupt(
+                id=f"{place}:{label}",
+                node=node,
+                question=question,
+                show=show,
+                answer=schema,
+                asks=asks,
+                refused=refused[0] if refused else None,
+            )

@@ -1,0 +1,601 @@
+"""Every exception that Milecastle raises.
+
+::
+
+    MilecastleError
+    |-- DefinitionError            MC100  the graph is wrong; .problems lists everything at once
+    |-- RunError
+    |   |-- ExecutionError         MC201  a node failed
+    |   |-- MaxStepsExceeded       MC202  the step limit was exceeded
+    |   |-- CycleDetected          MC203  a node ran again and the state had not changed
+    |   |-- NodeTimeout            MC204  a node exceeded its timeout
+    |   |-- RunTimeout             MC205  the run exceeded its timeout
+    |   |-- RunCancelled           MC206  the run was cancelled
+    |   |-- InvalidUpdate          MC207  a node returned something that is not an update
+    |   |-- RoutingError           MC208  a node has no next node, or an undeclared one
+    |   |-- AttemptsExhausted      MC209  a node used all of its attempts
+    |   |-- RunFailed              MC210  a run failed in another process
+    |   |-- CommandFailed          MC220  a command failed
+    |   `-- FileRefused            MC221  a declared file is missing or not allowed
+    |-- RecoveryError
+    |   `-- ResumeRefused          MC301  the thread cannot be resumed with this graph
+    |-- InvalidRequest             MC302  the call is not valid
+    |   `-- InvalidAnswer          MC303  the answer is not valid for its question
+    |-- StoreError
+    |   |-- Conflict               MC401  another writer appended first
+    |   |   `-- RunInProgress      MC405  a live process drives the thread
+    |   |-- Corrupted              MC402  stored bytes are damaged
+    |   |-- Unavailable            MC403  the store is unavailable
+    |   `-- FormatTooNew           MC404  written by a newer version
+    `-- CodecError                 MC500  bytes that cannot be decoded
+        |-- UnserializableState    MC501  a value that cannot be stored
+        |-- UntrustedFile          MC502  a file that is not trusted
+        `-- EncryptionError        MC503  encrypted bytes that cannot be decrypted
+            |-- NoKeyring          MC504  the data is encrypted, but no keyring was given
+            |-- KeyNotFound        MC505  a key was not found
+            `-- PlaintextRefused   MC506  the data is not encrypted but must be
+
+Rules:
+
+- A message says what happened, to which thread, run and node, and what to do.
+- Values of the state never appear in a message; paths and types do.
+- A message names the thread of a subgraph by the thread of its parent and the nodes that lead to it
+  (``t > sub``); the attribute ``thread`` has its name in the store.
+- Data is in attributes, and every error survives pickling.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+__all__ = [
+    "AttemptsExhausted",
+    "CodecError",
+    "CommandFailed",
+    "Conflict",
+    "Corrupted",
+    "CycleDetected",
+    "DefinitionError",
+    "EncryptionError",
+    "ExecutionError",
+    "FileRefused",
+    "FormatTooNew",
+    "InvalidAnswer",
+    "InvalidRequest",
+    "InvalidUpdate",
+    "KeyNotFound",
+    "MaxStepsExceeded",
+    "MilecastleError",
+    "NoKeyring",
+    "NodeTimeout",
+    "PlaintextRefused",
+    "RecoveryError",
+    "ResumeRefused",
+    "RoutingError",
+    "RunCancelled",
+    "RunError",
+    "RunFailed",
+    "RunInProgress",
+    "RunTimeout",
+    "StoreError",
+    "Unavailable",
+    "UnserializableState",
+    "UntrustedFile",
+]
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """A line in the user's file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One finding. ``code`` is stable (``MC110``) and has a page in the docs."""
+
+    code: str
+    message: str
+    place: Place | None = None
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        hint = f" ({self.suggestion})" if self.suggestion else ""
+        return f"{where}{self.code} {self.message}{hint}"
+
+
+class RunPosition:
+    """Where a run was when an error ended it; the engine fills in missing values.
+
+    ``node`` ran or was about to run; ``path`` is every node entered in this call. ``state`` is the
+    state before the node: data for the caller, never part of the message.
+    """
+
+    thread: str | None = None
+    run_id: str | None = None
+    node: str | None = None
+    step: int | None = None
+    path: tuple[str, ...] = ()
+    state: Any = None
+
+
+class MilecastleError(Exception):
+    """The root of the tree. ``code`` is stable and has a page in the docs."""
+
+    code: ClassVar[str] = "MC000"
+
+    def __init__(self, message: str) -> None:
+        self.message = with_readable_threads(message)
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+_STEP_OF_A_PARENT = re.compile("\x1f[^\x1f']*\\.[0-9]+\x1f")
+"""What is between the name of a thread and the task of a subgraph, in the name of its thread."""
+
+
+def with_readable_threads(text: str) -> str:
+    """The text with each name of a subgraph's thread as ``thread > node``, at every level."""
+    return _STEP_OF_A_PARENT.sub(" > ", text) if "\x1f" in text else text
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an exception, which may be a user's class whose ``__str__`` raises."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def _rebuild(
+    cls: type[MilecastleError], args: tuple[Any, ...], data: dict[str, Any]
+) -> MilecastleError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(data)
+    return error
+
+
+class DefinitionError(MilecastleError):
+    """The graph cannot be compiled. ``problems`` lists all problems, in source order."""
+
+    code = "MC100"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        title = f"the graph has {count} problem{'s' if count != 1 else ''}:"
+        super().__init__("\n".join([title, *(f"  {problem}" for problem in self.problems)]))
+
+
+class RunError(MilecastleError, RunPosition):
+    """A run failed. ``thread`` and ``run_id`` identify it, if there is a store."""
+
+    code = "MC200"
+
+    def __init__(
+        self, message: str, *, thread: str | None = None, run_id: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.thread = thread
+        self.run_id = run_id
+
+
+class ExecutionError(RunError):
+    """A node failed, or a user's reducer or router did. ``cause`` is the exception raised.
+
+    ``state`` is the state before the node; it is data for the caller and is never
+    part of the message. ``channel`` is the key whose reducer raised, if one did.
+    """
+
+    code = "MC201"
+    node: str
+    step: int
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: str,
+        step: int,
+        path: Sequence[str],
+        state: Any,
+        cause: BaseException,
+        channel: str | None = None,
+        thread: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        super().__init__(message, thread=thread, run_id=run_id)
+        # Always known here, unlike in its base.
+        self.node = node  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.step = step  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.path = tuple(path)
+        self.state = state
+        self.cause = cause
+        self.channel = channel
+
+    def __str__(self) -> str:
+        why = message_of(self.cause)
+        return f"{super().__str__()}: {why}" if why else super().__str__()
+
+
+class MaxStepsExceeded(RunError):
+    """The run needed more than ``max`` steps; ``reached`` is the step it was about to run."""
+
+    code = "MC202"
+
+    def __init__(self, *, max: int, reached: int, node: str | None = None) -> None:
+        super().__init__(
+            f"step {reached} exceeds max_steps={max}: raise max_steps in "
+            "ExecutionOptions, or look for a loop that never ends"
+        )
+        self.node = node
+        self.max = max
+        self.reached = reached
+
+
+class CycleDetected(RunError):
+    """``node`` ran again within the window; ``recent`` is the window, oldest first."""
+
+    code = "MC203"
+
+    def __init__(self, *, node: str, recent: Sequence[str], strict: bool = False) -> None:
+        why = "and strict cycle detection is on" if strict else "and the state did not change"
+        super().__init__(
+            f"node '{node}' ran again {why} (recent nodes: {' -> '.join(recent)}); "
+            "change the state in the loop, or allow it with cycle_detection=False"
+        )
+        self.node = node
+        self.recent = tuple(recent)
+        self.strict = strict
+
+
+class NodeTimeout(RunError):
+    """``node`` ran longer than ``seconds``."""
+
+    code = "MC204"
+
+    def __init__(self, *, node: str, seconds: float) -> None:
+        super().__init__(f"node '{node}' took longer than {seconds:g} s")
+        self.node = node
+        self.seconds = seconds
+
+
+class RunTimeout(RunError):
+    """The run took longer than ``seconds``. Committed steps are saved."""
+
+    code = "MC205"
+
+    def __init__(self, *, seconds: float) -> None:
+        super().__init__(
+            f"the run took longer than {seconds:g} s and was stopped; committed steps are saved, "
+            "and resume() continues from there"
+        )
+        self.seconds = seconds
+
+
+class RunCancelled(RunError):
+    """The run was cancelled. Committed steps are saved."""
+
+    code = "MC206"
+
+    def __init__(self, *, thread: str | None = None, run_id: str | None = None) -> None:
+        super().__init__(
+            "the run was cancelled; committed steps are saved, and resume() continues from there",
+            thread=thread,
+            run_id=run_id,
+        )
+
+
+class RunFailed(RunError):
+    """A run failed in another process, and is not retried. ``failure_type`` is what it raised."""
+
+    code = "MC210"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        failure_type: str,
+        node: str | None = None,
+        thread: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        super().__init__(message, thread=thread, run_id=run_id)
+        self.failure_type = failure_type
+        self.node = node
+
+
+class InvalidUpdate(RunError):
+    """A node returned something that is not an update of this state."""
+
+    code = "MC207"
+
+    def __init__(self, message: str, *, node: str, key: str | None = None) -> None:
+        super().__init__(message)
+        self.node = node
+        self.key = key
+
+
+class RoutingError(RunError):
+    """No edge of ``node`` can be taken, or its router named a node that it had not declared."""
+
+    code = "MC208"
+
+    def __init__(self, message: str, *, node: str) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+class AttemptsExhausted(RunError):
+    """``node`` was started ``attempts`` times, and the process died each time."""
+
+    code = "MC209"
+
+    def __init__(self, *, node: str, attempts: int) -> None:
+        super().__init__(
+            f"node '{node}' was started {attempts} times and never finished: the process died "
+            "each time; find the cause before you resume"
+        )
+        self.node = node
+        self.attempts = attempts
+
+
+class CommandFailed(RunError):
+    """A command exited with an ``exit_code`` other than 0, or timed out (``None``).
+
+    ``output`` is its output, size-limited; it is data and never part of the message.
+    """
+
+    code = "MC220"
+
+    def __init__(
+        self, message: str, *, command: str, exit_code: int | None, output: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.command = command
+        self.exit_code = exit_code
+        self.output = output
+
+
+class FileRefused(RunError):
+    """``file``, which a node declares, is missing or not allowed."""
+
+    code = "MC221"
+
+    def __init__(self, message: str, *, file: str, node: str | None = None) -> None:
+        super().__init__(message)
+        self.file = file
+        self.node = node
+
+
+class RecoveryError(MilecastleError):
+    """A thread cannot continue."""
+
+    code = "MC300"
+
+
+class ResumeRefused(RecoveryError):
+    """The thread or the portable file cannot be resumed; ``reasons`` lists every reason."""
+
+    code = "MC301"
+
+    def __init__(
+        self, thread: str, reasons: Sequence[str], *, what: str = "thread", advice: str = ""
+    ) -> None:
+        self.thread = thread
+        self.reasons = tuple(reasons)
+        told = [*self.reasons, advice] if advice else self.reasons
+        super().__init__(f"{what} '{thread}' was not resumed: " + "; ".join(told))
+
+
+class InvalidRequest(MilecastleError):
+    """The call has an invalid argument, or names a thread or checkpoint that does not exist."""
+
+    code = "MC302"
+
+
+class InvalidAnswer(InvalidRequest):
+    """An answer that is not valid for its question. The thread is unchanged."""
+
+    code = "MC303"
+
+
+class OwningProcess(Protocol):
+    """The process that drives a run, as a run record names it (``Owner``)."""
+
+    @property
+    def host(self) -> str:
+        """The name of its host."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """Its process id there."""
+        ...
+
+
+class StoreError(MilecastleError, RunPosition):
+    """A store operation failed. An error that ended a run has the position of the run."""
+
+    code = "MC400"
+
+
+class Conflict(StoreError):
+    """Another writer appended to the thread first. This writer must stop.
+
+    ``expected`` is the seq that this writer tried to append; ``head`` is the thread's newest seq.
+    """
+
+    code = "MC401"
+
+    def __init__(self, *, tenant: str, thread: str, expected: int, head: int) -> None:
+        happened = (
+            f"was deleted and created again: its head is seq {head} again, but not the entry that "
+            "this writer read"
+            if expected == head + 1
+            else f"has changed: this writer expected to append seq {expected}, but the head is "
+            f"already at seq {head}"
+        )
+        self._keep(
+            f"thread '{thread}' {happened}; "
+            "another run owns the thread, so read the thread again before writing",
+            tenant,
+            thread,
+            expected,
+            head,
+        )
+
+    def _keep(self, message: str, tenant: str, thread: str, expected: int, head: int) -> None:
+        super().__init__(message)
+        self.tenant = tenant
+        self.thread = thread
+        self.expected = expected
+        self.head = head
+
+
+class RunInProgress(Conflict):
+    """A live process drives the thread. Nothing was read or written.
+
+    ``run`` is the run's id, ``owner`` its process (``owner.host``, ``owner.pid``), ``since`` its
+    start.
+    """
+
+    code = "MC405"
+
+    def __init__(
+        self,
+        *,
+        tenant: str,
+        thread: str,
+        head: int,
+        run: str,
+        owner: OwningProcess,
+        since: datetime,
+        who: str,
+    ) -> None:
+        self._keep(
+            f"thread '{thread}' is in progress: run {run}, driven by {who} since "
+            f"{since.isoformat(timespec='seconds')}; wait for it, or call with take_over=True "
+            "to take the thread from it",
+            tenant,
+            thread,
+            head + 1,
+            head,
+        )
+        self.run = run
+        self.owner = owner
+        self.since = since
+
+
+class Corrupted(StoreError):
+    """Stored bytes are damaged. ``place`` says where."""
+
+    code = "MC402"
+
+    def __init__(self, message: str, *, place: str) -> None:
+        super().__init__(f"{message} at {place}")
+        self.place = place
+
+
+class Unavailable(StoreError):
+    """The store cannot be reached, or was closed."""
+
+    code = "MC403"
+
+
+class FormatTooNew(StoreError):
+    """The data was written by a newer format version than this library reads."""
+
+    code = "MC404"
+
+    def __init__(self, *, found: int, supported: int, place: str) -> None:
+        super().__init__(
+            f"{place} has format version {found}; this version of milecastle reads up to "
+            f"{supported}: upgrade milecastle"
+        )
+        self.found = found
+        self.supported = supported
+        self.place = place
+
+
+class CodecError(MilecastleError):
+    """Bytes that cannot be decoded: damaged, of an unknown type, or over a limit."""
+
+    code = "MC500"
+
+
+class UnserializableState(CodecError):
+    """A value that cannot be stored. ``path`` is where (``$.docs[3].lock``).
+
+    Keys of a dict are data: the message has ``place``, the path with their positions
+    (``$.docs[3][key 0]``).
+    """
+
+    code = "MC501"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str,
+        type_name: str,
+        node: str | None = None,
+        place: str | None = None,
+    ) -> None:
+        self.place = place or path
+        by = f" (returned by node '{node}')" if node else ""
+        super().__init__(f"the value at {self.place}{by} cannot be stored: {message}")
+        self.reason = message
+        self.path = path
+        self.type_name = type_name
+        self.node = node
+
+
+class UntrustedFile(CodecError):
+    """A file that is not opened because it is not trusted."""
+
+    code = "MC502"
+
+
+class EncryptionError(CodecError):
+    """Decryption failed: the bytes were moved or changed, or need another key."""
+
+    code = "MC503"
+
+    def __init__(self, message: str, *, thread: str | None = None, seq: int = 0) -> None:
+        super().__init__(message)
+        self.thread = thread
+        self.seq = seq
+
+
+class NoKeyring(EncryptionError):
+    """The entry ``seq`` is encrypted, but this app or store has no keyring."""
+
+    code = "MC504"
+
+
+class KeyNotFound(EncryptionError):
+    """A key is missing: one of the keyring's, or the thread's own."""
+
+    code = "MC505"
+
+
+class PlaintextRefused(EncryptionError):
+    """The entry ``seq`` of ``thread`` is not encrypted, and the reader requires encryption."""
+
+    code = "MC506"

@@ -1,0 +1,89 @@
+"""Metrics of a worker in the text format of Prometheus, version 0.0.4.
+
+The queue is reported by graph and tenant. At most ``MOST`` of these pairs are named, those with the
+most due threads; the others are added up under ``(other)``, so that the number of series is bounded
+however many tenants there are. All workers of a store report the same queue: take the maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from milecastle.ports.claims import LaneDepth
+
+__all__ = ["CONTENT_TYPE", "MOST", "Family", "queue_families", "render"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+MOST = 100
+"""How many pairs of lane and tenant are named."""
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Family(msgspec.Struct, frozen=True):
+    """The samples of one metric, by their labels."""
+
+    name: str
+    type: Literal["counter", "gauge"]
+    help: str
+    samples: Mapping[Labels, float]
+
+
+def render(families: Iterable[Family]) -> str:
+    """The text of a scrape."""
+    return "".join(f"{line}\n" for family in families for line in _lines(family))
+
+
+def _lines(family: Family) -> Iterator[str]:
+    name = f"milecastle_{family.name}"
+    yield f"# HELP {name} {_escaped(family.help)}"
+    yield f"# TYPE {name} {family.type}"
+    for labels, value in family.samples.items():
+        shown = ",".join(f'{label}="{_quoted(text)}"' for label, text in labels)
+        yield f"{name}{{{shown}}} {value!r}" if shown else f"{name} {value!r}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _quoted(text: str) -> str:
+    """The text of a label; what UTF-8 cannot have is replaced."""
+    plain = text.encode("utf-8", "replace").decode()
+    return _escaped(plain).replace('"', '\\"')
+
+
+def queue_families(depths: Sequence[LaneDepth]) -> list[Family]:
+    """What waits and runs, by graph and tenant."""
+    ranked = sorted(depths, key=lambda one: (-one.due, -one.running, one.lane, one.tenant))
+    shown = {_labels(one): one for one in ranked[:MOST]}
+    if rest := ranked[MOST:]:
+        other = LaneDepth(
+            lane="(other)@",
+            tenant="(other)",
+            due=sum(one.due for one in rest),
+            later=sum(one.later for one in rest),
+            running=sum(one.running for one in rest),
+            oldest=max(one.oldest for one in rest),
+        )
+        shown[_labels(other)] = other
+
+    def gauge(name: str, help: str, field: str) -> Family:
+        samples = {labels: float(getattr(one, field)) for labels, one in shown.items()}
+        return Family(name, "gauge", help, samples)
+
+    return [
+        gauge("queue_due", "Threads that wait for a worker.", "due"),
+        gauge("queue_later", "Threads whose time has not come: sleeps, delays, retries.", "later"),
+        gauge("queue_running", "Threads that have a worker.", "running"),
+        gauge("queue_oldest_seconds", "For how long the first due thread has waited.", "oldest"),
+    ]
+
+
+def _labels(depth: LaneDepth) -> Labels:
+    graph, _, fingerprint = depth.lane.rpartition("@")
+    return ("graph", graph), ("fingerprint", fingerprint), ("tenant", depth.tenant)

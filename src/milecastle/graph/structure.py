@@ -1,0 +1,311 @@
+"""The frozen parts of a graph: what is declared, nodes, subgraphs, the compiled graph.
+
+A subgraph is a compiled graph that is a node of another. What leads in and out, unless ``give``
+and ``take`` say otherwise: the subgraph is given the keys that both states have; what it changed
+in them is its update. For a key with a reducer that is what it added: the end of a list, the
+changed entries of a dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from milecastle.errors import InvalidUpdate, Place
+from milecastle.graph.edges import Exits, PlainEdge, Router
+from milecastle.graph.reducers import add, append, maximum, merge, minimum, union
+from milecastle.graph.schedules import Schedule
+from milecastle.graph.schema import Channel, StateSchema
+from milecastle.model.manifest import Manifest
+from milecastle.model.policies import ExecutionConfig, Retry, Timeout
+
+
+class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What was declared of a node.
+
+    ``limit`` is how many tasks of this node run at once. ``on_error`` names the node that runs
+    instead of what comes next when this one has failed for good. ``defer`` waits until no other
+    node is left to run. ``goto`` are the nodes that a ``Command`` may lead to. ``give`` and
+    ``take`` lead into a subgraph and out of it.
+    """
+
+    version: str = ""
+    inline: bool = False
+    retry: Retry | None = None
+    timeout: Timeout | None = None
+    limit: int | None = None
+    on_error: str | None = None
+    defer: bool = False
+    goto: tuple[str, ...] = ()
+    give: Callable[[Any], Any] | None = None
+    take: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and not (_is_number(self.limit, int) and self.limit >= 1):
+            raise TypeError(f"limit= takes a whole number of at least 1, not {_said(self.limit)}")
+        if self.on_error is not None and not isinstance(cast("object", self.on_error), str):
+            raise TypeError(f"on_error= takes the name of a node, not {_said(self.on_error)}")
+        for name in ("inline", "defer"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name}= takes True or False, not {_said(getattr(self, name))}")
+        for function in (self.give, self.take):
+            if function is not None and not callable(function):
+                raise TypeError("give= and take= must be functions of the state")
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the node is run once and either returns or fails."""
+        return self.retry is None and self.timeout is None and self.on_error is None
+
+
+PLAIN: Final = NodePolicy()
+
+
+def read_retry(given: object) -> Retry | None:
+    """``retry=3`` is short for ``retry=Retry(attempts=3)``."""
+    if given is None or isinstance(given, Retry):
+        return given
+    if _is_number(given, int):
+        return Retry(attempts=cast("int", given))
+    raise TypeError(f"retry= takes a number of attempts or Retry(...), not {_said(given)}")
+
+
+def read_timeout(given: object) -> Timeout | None:
+    """``timeout=30`` is short for ``timeout=Timeout(run=30)``."""
+    if given is None or isinstance(given, Timeout):
+        return given
+    if _is_number(given, int, float):
+        return Timeout(run=cast("float", given))
+    raise TypeError(f"timeout= takes seconds or Timeout(...), not {_said(given)}")
+
+
+def _is_number(given: object, *kinds: type) -> bool:
+    return isinstance(given, kinds) and not isinstance(given, bool)
+
+
+def _said(given: object) -> str:
+    """What was given, in words: a number or a text as it is, everything else by its type."""
+    return repr(given) if isinstance(given, int | float | str) else type(given).__name__
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as it is run. ``parameters`` pairs each parameter with what is injected into it.
+
+    The first ``leading`` of them are passed by position. ``positional`` is true for the common
+    case of a function of the state alone. ``simple`` is true for a node that is called once and
+    either returns or fails; a ``subgraph`` is not called at all.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    parameters: tuple[tuple[str, str], ...]
+    leading: int
+    positional: bool
+    wants_context: bool
+    simple: bool = True
+    policy: NodePolicy = PLAIN
+    place: Place | None = None
+    subgraph: Subgraph | None = None
+
+    @property
+    def version(self) -> str:
+        """The version that its author declared."""
+        return self.policy.version
+
+    def calling(self, function: Callable[..., Any]) -> Node:
+        """The node with another function, which takes ``state``, ``config`` and ``ctx`` by name."""
+        parameters = (("state", "state"), ("config", "config"), ("ctx", "ctx"))
+        return msgspec.structs.replace(
+            self, function=function, parameters=parameters, leading=0, positional=False
+        )
+
+    def call(self, state: Any, config: Any, context: Any) -> Any:
+        """Call the function; an async one gives its coroutine."""
+        if self.positional:
+            return self.function(state)
+        given = {"state": state, "config": config, "ctx": context, "name": self.name}
+        leading = [given[what] for _, what in self.parameters[: self.leading]]
+        named = {parameter: given[what] for parameter, what in self.parameters[self.leading :]}
+        return self.function(*leading, **named)
+
+
+_MISSING = object()
+
+
+class Subgraph(msgspec.Struct, frozen=True):
+    """A graph as a node. ``interval`` is how often its own threads are saved."""
+
+    graph: CompiledGraph
+    parent: StateSchema
+    interval: int = 1
+    give: Callable[[Any], Any] | None = None
+    take: Callable[[Any], Any] | None = None
+
+    def input(self, state: Any) -> Any:
+        """What the subgraph is given of the parent's state."""
+        if self.give is not None:
+            return self.give(state)
+        values = _values(self.parent, state)
+        return {name: values[name] for name in self.graph.schema.channels if name in values}
+
+    def update(self, node: str, state: Any, values: Mapping[str, Any]) -> Any:
+        """The update of the parent's state that the subgraph's last state means."""
+        if self.take is not None:
+            return self.take(self.graph.schema.present(dict(values)))
+        before = _values(self.parent, state)
+        update: dict[str, Any] = {}
+        for name in shared_keys(self.parent, self.graph.schema):
+            if name not in values:
+                continue
+            old, new = before.get(name, _MISSING), values[name]
+            if old is _MISSING or self.parent.channels[name].reducer.name == "last":
+                if not _same(old, new):
+                    update[name] = new
+                continue
+            added = _added(node, self.parent.channels[name], old, new)
+            if added is not _MISSING:
+                update[name] = added
+        return update
+
+
+def shared_keys(parent: StateSchema, child: StateSchema) -> list[str]:
+    """The keys that both states have."""
+    return [name for name in parent.channels if name in child.channels]
+
+
+def unshareable_keys(parent: StateSchema, child: StateSchema) -> list[str]:
+    """Shared keys whose reducer is the user's own: what was added to them cannot be determined."""
+    return [
+        name
+        for name in shared_keys(parent, child)
+        if parent.channels[name].reducer.name != "last"
+        and parent.channels[name].reducer.function not in _ADDED
+    ]
+
+
+def _values(schema: StateSchema, state: Any) -> dict[str, Any]:
+    return state if schema.form == "typed-dict" else schema.fields_of(state)
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether a value is as it was; one that was read back from a store is another object."""
+    if old is new:
+        return True
+    if type(old) is not type(new):
+        return False
+    kind = cast("object", type(old))
+    if kind is list or kind is tuple:
+        return len(old) == len(new) and all(map(_same, old, new))
+    if kind is dict:
+        return old.keys() == new.keys() and all(_same(old[name], new[name]) for name in old)
+    try:
+        return bool(old == new)
+    except Exception:  # values with their own equality, such as arrays
+        return False
+
+
+def _added(node: str, channel: Channel, old: Any, new: Any) -> Any:
+    if old is new:
+        return _MISSING
+    added = _ADDED[channel.reducer.function](old, new)
+    if added is None:
+        raise InvalidUpdate(
+            f"the subgraph '{node}' changed values that were already in '{channel.name}', and "
+            "only additions can be determined: set take= on the node to define its update",
+            node=node,
+            key=channel.name,
+        )
+    return added
+
+
+def _tail(old: Any, new: Any) -> Any:
+    """The end of a sequence, if its beginning is as it was."""
+    count = len(old)
+    if new[:count] != old:
+        return None
+    return new[count:] or _MISSING
+
+
+def _new_entries(old: Any, new: Any) -> Any:
+    if any(name not in new for name in old):
+        return None
+    changed: dict[Any, Any] = {
+        name: value for name, value in new.items() if name not in old or not _same(old[name], value)
+    }
+    return changed or _MISSING
+
+
+def _new_members(old: Any, new: Any) -> Any:
+    return None if old - new else (new - old or _MISSING)
+
+
+def _sum_of_rest(old: Any, new: Any) -> Any:
+    return _tail(old, new) if hasattr(old, "__len__") else new - old
+
+
+_ADDED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
+    append: _tail,
+    merge: _new_entries,
+    union: _new_members,
+    add: _sum_of_rest,
+    maximum: lambda _, new: new,
+    minimum: lambda _, new: new,
+}
+"""What was added to the first value to make the second, by reducer function."""
+
+
+class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph that passed every check. ``order`` ranks nodes as they were declared.
+
+    ``gotos`` are the nodes that each node may lead to by whatever way.
+    """
+
+    name: str
+    schema: StateSchema
+    nodes: Mapping[str, Node]
+    order: Mapping[str, int]
+    exits: Mapping[str, Exits]
+    gotos: Mapping[str, frozenset[str]]
+    config: ExecutionConfig
+    manifest: Manifest
+    fingerprint: str
+    is_async: bool
+    defers: bool = False
+    interrupt_before: frozenset[str] = frozenset()
+    interrupt_after: frozenset[str] = frozenset()
+    schedules: tuple[Schedule, ...] = ()
+
+    @property
+    def stops(self) -> bool:
+        """Whether a run looks at a step before running it: something in it may have to wait."""
+        return self.defers or bool(self.interrupt_before or self.interrupt_after)
+
+
+class NodeDeclaration(msgspec.Struct, frozen=True):
+    """A node as it was declared."""
+
+    name: str
+    function: Callable[..., Any]
+    policy: NodePolicy
+    place: Place
+
+
+class Declared(msgspec.Struct):
+    """Everything that was declared, in order.
+
+    ``local_names`` are what the annotations of a state written inside a function may refer to.
+    """
+
+    state_type: type
+    name: str
+    local_names: Mapping[str, Any]
+    place: Place
+    nodes: list[NodeDeclaration] = []
+    edges: list[PlainEdge] = []
+    routers: list[Router] = []
+    exit_points: set[str] = set()
+    schedules: list[Schedule] = []
+    config: ExecutionConfig = ExecutionConfig()

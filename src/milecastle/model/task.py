@@ -1,0 +1,69 @@
+"""A task as data: what another process needs to know to run a node, and what comes back.
+
+Nothing here refers to a live object of the run: the executor finds the function by the graph and
+the name of the node, and the port to the run by the id of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from milecastle.model.keys import ThreadKey
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a state came from: the run and the nodes that produced it, and when."""
+
+    run_id: str
+    nodes: tuple[str, ...]
+    timestamp: datetime
+
+
+class RunFacts(msgspec.Struct, frozen=True, eq=False):
+    """What the tasks of one run have in common.
+
+    ``fingerprint`` is that of the graph that was called; ``path`` names the nodes that lead from
+    it to the subgraph whose run this is. ``thread`` is ``None`` without a store.
+    """
+
+    run_id: str
+    fingerprint: str
+    path: tuple[str, ...]
+    thread: ThreadKey | None
+    config: Any
+
+
+class TaskFacts(msgspec.Struct, frozen=True):
+    """More data for the context of a node; ``began`` is the id of the entry before the step."""
+
+    origin: Origin
+    failures: Mapping[str, Any]
+    began: str
+
+
+class RunTask(msgspec.Struct, eq=False):
+    """One attempt at a task: run a node with these values of the state.
+
+    ``id`` names the task within its step. ``facts`` are there if the node takes a context; any
+    other task that needs them asks the port.
+    """
+
+    run: RunFacts
+    node: str
+    state: dict[str, Any]
+    id: str
+    step: int
+    attempt: int = 1
+    facts: TaskFacts | None = None
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A task that ended: what it returned, or what it raised."""
+
+    task: RunTask
+    update: Any = None
+    error: BaseException | None = None

@@ -1,0 +1,290 @@
+"""Claims: how workers share the threads of a store.
+
+A thread is the fleet's if its line in the index names a *lane*: a graph and its fingerprint. The
+commit that makes a run necessary writes ``due_at`` into that line, so no wake-up can be lost.
+
+Rules that every store with this port follows, and that ``milecastle.testing.ClaimContract`` checks:
+
+1. A thread is *due* if its line has a lane, a ``due_at`` that has come, and no worker. Committing a
+   line with ``due_at=0`` makes it due at once: the store replaces 0 by the time on its own clock.
+2. ``claim`` writes the worker into the lines of due threads, each by one comparison: of two claims
+   of one thread, one gets it. A line stays claimed until a commit writes another line, until it is
+   given back, or until ``reclaim`` finds that its worker is gone. If ``claim`` raises, its outcome
+   is unknown: ``claimed`` tells what the worker has.
+3. A claim is not a fence. It decides who tries; the log decides who may write. A worker that lost
+   its claim is refused by the log once another run has written its first entry.
+4. A worker is alive while it calls ``beat``, which it does before its first claim. Only the store's
+   clock is compared: with itself.
+5. ``reclaim`` makes threads due at a whole second, and nothing else does so on purpose: whoever
+   claims such a thread knows that a worker was lost with it (``was_lost``). A thread whose own time
+   is a whole second looks the same, which costs one entry of the log.
+6. If more is due than a claim may take, it is shared as ``milecastle.ports.sharing`` says: one of
+   each tenant's lane in turn, those with the higher priority first, then those that were due first.
+   It may get less than it asked for, though more is due; something that is due it gets.
+7. Claiming costs what is claimed, and not what sleeps, is queued elsewhere or has ended.
+8. Inputs that are enqueued wait beside the log of their thread, in the order of ``enqueue``. While
+   one waits, the thread is due whenever its run has completed or was cancelled: the commit that
+   writes this, and ``enqueue`` if it comes later, make it due at once, in the lane that it had. The
+   batch that starts the next run removes its input.
+9. Limits hold as ``milecastle.ports.limits`` says, also if many claim at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import time_ns
+from typing import NoReturn, Protocol, runtime_checkable
+
+import msgspec
+import msgspec.structs
+
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import Owner, RunRecord, ThreadInfo
+from milecastle.ports.limits import Limit
+from milecastle.ports.store import Batch, Store
+
+__all__ = [
+    "SILENT",
+    "BellStore",
+    "ClaimStore",
+    "LaneDepth",
+    "Listening",
+    "WaitingInput",
+    "WorkerInfo",
+    "dated",
+    "is_due",
+    "lost_at",
+    "next_is_due",
+    "refuse_no_lane",
+    "require_worker",
+    "system_time",
+    "waiting_inputs",
+    "was_lost",
+]
+
+_SECOND = 1_000_000
+
+SILENT = 15.0
+"""After how many seconds without a heartbeat a worker is considered gone, unless told otherwise."""
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as its heartbeat describes it.
+
+    ``capacity`` is how many threads it runs in parallel at most. ``running`` is how many it has
+    claimed, and ``silent`` for how many seconds it has not called ``beat``: both are the store's
+    to say.
+    """
+
+    id: str
+    owner: Owner
+    lanes: tuple[str, ...]
+    started_at: int
+    capacity: int = 1
+    draining: bool = False
+    running: int = 0
+    silent: float = 0.0
+
+
+class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in one lane for one tenant.
+
+    ``due`` threads wait for a worker, the oldest of them for ``oldest`` seconds; ``later`` have a
+    time that has not come; ``running`` have a worker.
+    """
+
+    lane: str
+    tenant: str
+    due: int
+    later: int
+    running: int
+    oldest: float
+
+
+class WaitingInput(msgspec.Struct, frozen=True, kw_only=True):
+    """An input that waits: the run that it starts, its mark, and what it is, encoded."""
+
+    run_id: str
+    mark: str
+    payload: bytes
+
+
+@runtime_checkable
+class ClaimStore(Store, Protocol):
+    """A store whose threads workers can share. Times are in microseconds since 1970."""
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """Record that a worker is alive now, and what it serves."""
+        ...
+
+    def retire(self, worker: str) -> int:
+        """Forget a worker, and give all its threads back; return how many these were.
+
+        A thread that is just being committed may be left out: ``reclaim`` finds it.
+        """
+        ...
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """All workers that were not forgotten, by id."""
+        ...
+
+    def claim(
+        self,
+        worker: str,
+        lanes: Sequence[str],
+        *,
+        limit: int,
+        keys: Sequence[ThreadKey] | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Give due threads of these lanes to a worker; their lines as they are now.
+
+        Those that were due first come first. With ``keys``, only these threads are considered, and
+        nothing is shared among tenants.
+        ``InvalidRequest`` if the worker's id is empty.
+        """
+        ...
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        """Make a thread due again after ``delay`` seconds; ``False`` if the worker has it not."""
+        ...
+
+    def reclaim(self, timeout: float) -> int:
+        """Take the threads of all workers that were silent for longer, or that nobody knows.
+
+        They become due at once, as ``lost_at`` says. Returns how many these were. The workers are
+        forgotten.
+        """
+        ...
+
+    def claimed(self, worker: str) -> Sequence[ThreadKey]:
+        """The threads that this worker has, by tenant and thread."""
+        ...
+
+    def due_in(self, lanes: Sequence[str]) -> float | None:
+        """In how many seconds a thread of these lanes is due: 0 or less if one is due now.
+
+        ``None`` if no thread of these lanes has a time.
+        """
+        ...
+
+    def now(self) -> int:
+        """The time on the clock of the store, by which threads become due."""
+        ...
+
+    def depths(self) -> Sequence[LaneDepth]:
+        """How much is in each lane, by lane and tenant."""
+        ...
+
+    def overdue(self, age: float) -> Sequence[str]:
+        """The lanes that have a thread which has been due for longer than so many seconds.
+
+        It costs what these lanes are, and not what is in them.
+        """
+        ...
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Let an input wait until its thread is free; the id of the run that it starts.
+
+        ``record`` is that of the run, which is queued. Of the waiting inputs of a thread, no two
+        have the same ``mark``: if one has it, nothing is written, and its run is returned.
+        ``InvalidRequest`` if the thread is in no lane: then no worker would find it.
+        """
+        ...
+
+    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+        """The inputs that wait, in their order."""
+        ...
+
+    def limits(self) -> Sequence[Limit]:
+        """What claims must not exceed, by graph and tenant."""
+        ...
+
+    def set_limit(self, limit: Limit) -> None:
+        """Set the limit of a graph and a tenant, in place of the one that they had.
+
+        One that limits nothing is removed. The period of a rate is not begun again.
+        """
+        ...
+
+
+def system_time() -> int:
+    """The time of this machine in microseconds: the clock of a store that has no server."""
+    return time_ns() // 1000
+
+
+def lost_at(now: int) -> int:
+    """The time from which on a thread is due whose worker was lost by now."""
+    return now - now % _SECOND
+
+
+def was_lost(info: ThreadInfo) -> bool:
+    """Whether a thread became due because its worker was lost."""
+    return info.due_at is not None and info.due_at % _SECOND == 0
+
+
+def require_worker(id: str) -> None:
+    """Refuse an empty id: a line without a worker has that."""
+    if not id:
+        raise InvalidRequest("a worker needs an id that is not empty")
+
+
+class Listening(Protocol):
+    """A listener of a store, until it is closed."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it can hear: the store has answered it lately."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
+@runtime_checkable
+class BellStore(ClaimStore, Protocol):
+    """A store that tells workers of other processes when a thread becomes due.
+
+    It is a hint: it may be lost, late or doubled, and workers look by themselves as well.
+    """
+
+    def listen(self, heard: Callable[[], None]) -> Listening:
+        """Call ``heard``, from any thread, whenever a thread may have become due."""
+        ...
+
+
+def next_is_due(line: ThreadInfo, lane: str) -> ThreadInfo:
+    """The line of a thread that has waiting inputs, which was in this lane: due if it is free."""
+    if line.status not in ("completed", "cancelled") or line.due_at is not None:
+        return msgspec.structs.replace(line, lane=line.lane or lane)
+    return msgspec.structs.replace(line, lane=line.lane or lane, due_at=0)
+
+
+def waiting_inputs(
+    store: Store, key: ThreadKey, limit: int | None = None
+) -> Sequence[WaitingInput]:
+    """The inputs that wait for their turn; none in a store that workers do not share."""
+    return store.inputs(key, limit=limit) if isinstance(store, ClaimStore) else ()
+
+
+def refuse_no_lane(key: ThreadKey) -> NoReturn:
+    """No worker would find the thread."""
+    raise InvalidRequest(
+        f"thread '{key.thread}' is not run by workers, so its inputs cannot wait for one: submit "
+        "when its run has ended"
+    )
+
+
+def is_due(batch: Batch) -> bool:
+    """Whether a batch makes its thread due at once."""
+    line = batch.thread
+    return line is not None and line.due_at == 0 and not line.worker
+
+
+def dated(batch: Batch, now: int) -> Batch:
+    """The batch with ``now`` as the time of a line that is due at once."""
+    line = batch.thread
+    if line is None or line.due_at != 0:
+        return batch
+    return msgspec.structs.replace(batch, thread=msgspec.structs.replace(line, due_at=now))

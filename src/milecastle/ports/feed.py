@@ -1,0 +1,45 @@
+"""A feed: what nodes emit while they run, for readers in other processes.
+
+Rules that every feed follows:
+
+1. It is lossy. A payload may be lost, never doubled, and those of one publisher arrive in order.
+   Who reads numbers, and finds gaps: see ``app/runtime/emitting.py``.
+2. ``publish`` never waits and never raises: a node that emits is as fast without a server.
+3. It stores nothing. A subscriber hears what is published after ``subscribe`` has returned.
+4. It does not look into payloads, which may be encrypted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+
+__all__ = ["Feed", "FeedStore"]
+
+
+class Feed(Protocol):
+    """Carries payloads from the process that runs a thread to those that follow it."""
+
+    def publish(self, key: ThreadKey, payload: bytes, /) -> None:
+        """Offer a payload to the followers of a thread; from any thread."""
+        ...
+
+    def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None], /) -> Callable[[], None]:
+        """Call ``heard``, from any thread, with each payload; returns a function that ends this.
+
+        ``heard`` returns quickly and raises nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class FeedStore(Store, Protocol):
+    """A store with a feed that reaches other processes."""
+
+    @property
+    def feed(self) -> Feed:
+        """The feed of this store."""
+        ...

@@ -1,0 +1,142 @@
+"""Limits: how many threads of a graph, of a tenant or of both may run, without I/O.
+
+Rules:
+
+- A limit covers the threads of a graph or of every graph, and of a tenant or of every tenant; what
+  it covers counts together. All limits that cover a thread hold.
+- ``concurrency``: so many of them have a worker at most. A limit that is lowered stops no run.
+- ``rate``: so many of them are claimed within a period of ``period`` seconds, at most. A period
+  begins with its first claim. Each segment of a run is a claim: also its wake-up and its retry.
+- ``paused``: none of them is claimed. They stay due, and are counted as such.
+- A claim looks at the limits, and at the clock of the store, in its own transaction: claims that
+  meet do not exceed them. A changed limit holds for every claim that begins afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+import msgspec
+import msgspec.structs
+
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import ThreadKey
+
+__all__ = ["Limit", "Meter", "Rooms", "charged", "graph_of"]
+
+_SECOND = 1_000_000
+_MOST = 2**31 - 1
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """What the threads of a graph and a tenant may do together; empty names mean every one."""
+
+    graph: str = ""
+    tenant: str = ""
+    concurrency: int | None = None
+    rate: int | None = None
+    period: float = 1.0
+    paused: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tenant:
+            ThreadKey(self.tenant, "thread")
+        if self.concurrency is not None and not 0 <= self.concurrency <= _MOST:
+            raise InvalidRequest(f"a concurrency must be at least 0, not {self.concurrency}")
+        if self.rate is not None and not 1 <= self.rate <= _MOST:
+            raise InvalidRequest(f"a rate must be at least 1, not {self.rate}")
+        if not 0.001 <= self.period <= _MOST:
+            raise InvalidRequest(f"a period must be at least 0.001 seconds, not {self.period}")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it limits nothing."""
+        return self.concurrency is None and self.rate is None and not self.paused
+
+    @property
+    def microseconds(self) -> int:
+        """The period of its rate, as stores write it."""
+        return round(self.period * _SECOND)
+
+
+class Meter(msgspec.Struct, frozen=True):
+    """A limit with the period of its rate: when it began, and how many were claimed in it."""
+
+    limit: Limit
+    begun: int = 0
+    used: int = 0
+
+    def at(self, now: int) -> Meter:
+        """As it is now: in a new period if the last one is over, or began in the future."""
+        if self.begun <= now < self.begun + self.limit.microseconds:
+            return self
+        return Meter(self.limit, now, 0)
+
+    def room(self, running: int) -> int:
+        """How many more may be claimed."""
+        limit = self.limit
+        if limit.paused:
+            return 0
+        by_count = _MOST if limit.concurrency is None else limit.concurrency - running
+        return min(by_count, _MOST if limit.rate is None else limit.rate - self.used)
+
+
+class Rooms:
+    """What the limits leave to one claim."""
+
+    def __init__(
+        self, meters: Sequence[Meter] = (), running: Mapping[tuple[str, str], int] | None = None
+    ) -> None:
+        """``meters`` as they are now; ``running``: how many have a worker, by lane and tenant."""
+        counts = _covered(running or {})
+        self._left = {_covers(meter): meter.room(counts[_covers(meter)]) for meter in meters}
+
+    def is_open(self, lane: str, tenant: str) -> bool:
+        """Whether a thread may be claimed there."""
+        return all(self._left[each] > 0 for each in self._covering(lane, tenant))
+
+    def enter(self, lane: str, tenant: str) -> bool:
+        """Claim one thread there, if it may be claimed."""
+        if not self.is_open(lane, tenant):
+            return False
+        for each in self._covering(lane, tenant):
+            self._left[each] -= 1
+        return True
+
+    def _covering(self, lane: str, tenant: str) -> Iterable[tuple[str, str]]:
+        return self._left.keys() & set(_scopes(lane, tenant)) if self._left else ()
+
+
+def charged(meters: Iterable[Meter], claimed: Iterable[tuple[str, str]]) -> list[Meter]:
+    """The meters of rates that change with a claim, of threads by lane and tenant."""
+    counts = _covered(Counter(claimed))
+    return [
+        msgspec.structs.replace(meter, used=meter.used + counts[_covers(meter)])
+        for meter in meters
+        if meter.limit.rate is not None and counts[_covers(meter)]
+    ]
+
+
+def graph_of(lane: str) -> str:
+    """The graph of the threads in a lane."""
+    return lane.rpartition("@")[0] or lane
+
+
+def _covers(meter: Meter) -> tuple[str, str]:
+    return meter.limit.graph, meter.limit.tenant
+
+
+def _scopes(lane: str, tenant: str) -> Iterable[tuple[str, str]]:
+    """The names of the limits that cover a thread."""
+    return product((graph_of(lane), ""), (tenant, ""))
+
+
+def _covered(counts: Mapping[tuple[str, str], int]) -> Counter[tuple[str, str]]:
+    """How many threads each possible limit covers; they are counted by lane and tenant."""
+    found: Counter[tuple[str, str]] = Counter()
+    for (lane, tenant), count in counts.items():
+        for scope in _scopes(lane, tenant):
+            found[scope] += count
+    return found

@@ -1,0 +1,109 @@
+"""How a claim is shared among tenants: the same for every store, without I/O.
+
+Rules:
+
+- A claim takes one thread of each tenant's lane in turn, until it has enough. So a tenant that has
+  just come waits for one thread of each other tenant, and not for all that they have queued.
+- Of one tenant's lane, those with the higher priority come first; of these, those that were due
+  first. A priority never puts one tenant before another.
+- Tenants take turns between claims too: a lane is looked at from behind the tenant at which the
+  last look ended. A store that is opened again begins at the first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat, takewhile
+from typing import NamedTuple
+
+from milecastle.ports.limits import Rooms
+
+__all__ = ["VISITS", "Group", "Rotation", "Scan", "divide"]
+
+VISITS = 1000
+"""How many groups of a lane a claim looks at, at most: some may have nothing that is due."""
+
+
+class Group(NamedTuple):
+    """Threads of one lane, tenant and rank; ``size`` of them are due, or are to be taken.
+
+    The rank is the negated priority: groups in ascending order are in the order of claims.
+    """
+
+    lane: str
+    tenant: str
+    rank: int
+    size: int
+
+
+class Scan(NamedTuple):
+    """What a look at one lane has found, in the order of tenants.
+
+    ``stop`` is the tenant at which it gave up, before the end of the lane; otherwise it is empty.
+    """
+
+    groups: Sequence[Group]
+    stop: str = ""
+
+    def then(self, more: Scan) -> Scan:
+        """With what was found from the beginning of the lane on, each group once."""
+        return Scan(list(dict.fromkeys([*self.groups, *more.groups])), more.stop)
+
+
+class Rotation:
+    """Where the next look at each lane begins. A hint: if it is lost, a tenant waits for longer."""
+
+    def __init__(self) -> None:
+        self._after: dict[str, str] = {}
+        self._turn = 0
+
+    def lanes(self, lanes: Iterable[str]) -> list[tuple[str, str]]:
+        """Each lane once, with the tenant behind which to begin; another one is first each time."""
+        named = [lane for lane in dict.fromkeys(lanes) if lane]
+        self._turn += 1
+        first = self._turn % len(named) if named else 0
+        return [(lane, self._after.get(lane, "")) for lane in named[first:] + named[:first]]
+
+    def note(
+        self, lane: str, scan: Scan, limit: int, taken: Sequence[Group], rooms: Rooms | None = None
+    ) -> None:
+        """Take note of a look at a lane, of what was taken from all lanes, and what limits left."""
+        after, rooms = scan.stop, rooms or Rooms()
+        if len(scan.groups) > limit:  # the next look begins with the first that got nothing
+            served = {group[:2] for group in taken}
+            passed = takewhile(
+                lambda group: group[:2] in served or not rooms.is_open(*group[:2]), scan.groups
+            )
+            after = ([self._after.get(lane, "")] + [group.tenant for group in passed])[-1]
+        self._after[lane] = after
+
+
+def divide(limit: int, groups: Iterable[Group], rooms: Rooms | None = None) -> list[Group]:
+    """How many threads of each group a claim takes; the first groups come first."""
+    rooms = rooms or Rooms()
+    lines: dict[tuple[str, str], list[Group]] = {}
+    for group in {group[:3]: group for group in groups}.values():
+        lines.setdefault((group.lane, group.tenant), []).append(group)
+    queues = [sorted(line, key=lambda group: group.rank) for line in lines.values()]
+    each = _in_turn([map(_each, queue) for queue in queues])
+    allowed = (group for group in each if rooms.enter(group.lane, group.tenant))
+    taken = Counter(islice(allowed, max(0, limit)))
+    return [group._replace(size=size) for group, size in taken.items()]
+
+
+def _each(group: Group) -> Iterator[Group]:
+    return repeat(group, group.size)
+
+
+def _in_turn(queues: Sequence[Iterable[Iterator[Group]]]) -> Iterator[Group]:
+    """The first of each, then the second of each, and so on."""
+    left: list[Iterator[Group]] = [chain.from_iterable(queue) for queue in queues]
+    while left:
+        still: list[Iterator[Group]] = []
+        for queue in left:
+            group = next(queue, None)
+            if group is not None:
+                still.append(queue)
+                yield group
+        left = still

@@ -1,0 +1,69 @@
+"""What a task may ask of its run while it runs, in this process by a call.
+
+Every argument and every answer is data, except the function of ``transact``: an executor in
+another process may implement this port by messages to the one that drives the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from milecastle.model.task import RunTask, TaskFacts
+
+MISSING: Final = object()
+"""What is not on record."""
+
+
+class TaskPort(Protocol):
+    """One run, as its tasks see it. Called from the thread, or the event loop, that a node runs on.
+
+    Raises ``InvalidRequest`` once the run has stopped: nothing more is recorded then.
+    """
+
+    def is_running(self, task: RunTask, /) -> bool:
+        """Whether the run is in the step of this task, and has not stopped."""
+        ...
+
+    def facts(self, task: RunTask, /) -> TaskFacts:
+        """The facts of a task that came without them."""
+        ...
+
+    def recorded(self, task: RunTask, name: str, /) -> Any:
+        """What the task recorded under this name; ``MISSING`` if it did not."""
+        ...
+
+    def record(self, task: RunTask, name: str, value: Any, /) -> None:
+        """Record a value under this name. When it returns the record is durable."""
+        ...
+
+    async def arecord(self, task: RunTask, name: str, value: Any, /) -> None:
+        """``record`` without stopping the event loop."""
+        ...
+
+    def transact(self, task: RunTask, name: str, function: Callable[[Any], Any], /) -> Any:
+        """Record what ``function`` returns in the transaction that it writes in."""
+        ...
+
+    def emit(self, task: RunTask, value: Any, /) -> None:
+        """Emit a value to the reader of the stream; may wait until the reader has caught up."""
+        ...
+
+    async def aemit(self, task: RunTask, value: Any, /) -> None:
+        """``emit`` without stopping the event loop."""
+        ...
+
+    def heartbeat(self, task: RunTask, /) -> None:
+        """The task is still at work."""
+        ...
+
+    def answer(self, label: str, /) -> Any:
+        """The answer to a question, as plain data; ``MISSING`` if there is none yet."""
+        ...
+
+    def wake_time(self, label: str, until: int | None, seconds: float, /) -> int | None:
+        """When a sleep ends, in microseconds since 1970; ``None`` if that time has come.
+
+        A length of time counts from the first time that the task asked.
+        """
+        ...

@@ -1,0 +1,162 @@
+"""What is written: a batch as the line that stores it, and logs written again.
+
+A log is written again without what was pruned, without anything, or in the newest format.
+
+The first line of a pruned log says where it begins; runs, failures, manifests and the thread's line
+come next, then the checkpoints that stay, one in a line, then the results that the head still has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec.structs
+from msgspec import UNSET, Raw
+
+from milecastle.model.checkpoint import Entry
+from milecastle.model.run import ThreadInfo
+from milecastle.ports.fencing import conflict
+from milecastle.ports.store import Batch
+from milecastle.stores.jsonl.index import Index
+from milecastle.stores.jsonl.log import LogFile, new_log_id
+from milecastle.stores.jsonl.reading import each_record, each_result, thread_of
+from milecastle.stores.jsonl.shapes import (
+    FORMAT,
+    CommitShape,
+    EntryShape,
+    FailureShape,
+    HeaderShape,
+    ResultShape,
+    RunShape,
+    ThreadShape,
+    checkpoint_of,
+    manifest_shape,
+    to_moment,
+)
+
+
+def check_fence(batch: Batch, index: Index) -> None:
+    """Raise ``Conflict`` unless the batch's entries come right above the head."""
+    head = index.head
+    if batch.head != head:
+        raise conflict(batch.key, batch.head + 1, head)
+    if batch.head_id is not None and not index.is_head(batch.head_id):
+        raise conflict(batch.key, head + 1, head)
+    expected = head
+    for entry in batch.entries:
+        expected += 1
+        if entry.seq != expected:
+            raise conflict(batch.key, entry.seq, head)
+
+
+def shape_of(batch: Batch, index: Index) -> CommitShape | None:
+    """The line of a batch; ``None`` if there is nothing to write.
+
+    A manifest that the log has is not written again.
+    """
+    entries = batch.entries
+    if entries:
+        first = entries[0]
+        commit = CommitShape(UNSET, first.seq, to_moment(first.created_at), checkpoint_of(first))
+        if len(entries) > 1:
+            commit.also = tuple(map(EntryShape.of, entries[1:]))
+    else:
+        commit = CommitShape(head=batch.head)
+    if batch.results or batch.runs or batch.failure or batch.manifest or batch.thread:
+        _add_facts(commit, batch, index)
+    return commit if entries or commit != CommitShape(head=batch.head) else None
+
+
+def _add_facts(commit: CommitShape, batch: Batch, index: Index) -> None:
+    commit.results = tuple(map(ResultShape.of, batch.results))
+    commit.runs = tuple(map(RunShape.of, batch.runs))
+    if batch.failure is not None:
+        commit.failures = (FailureShape.of(batch.failure),)
+    if batch.manifest is not None and batch.manifest[0] not in index.manifests:
+        commit.manifests = {batch.manifest[0]: manifest_shape(batch.manifest[1])}
+    if batch.thread is not None:
+        commit.thread = ThreadShape.of(batch.thread)
+    elif index.thread is None and batch.runs:
+        commit.thread = ThreadShape.of(ThreadInfo.of(batch.runs[-1]))
+
+
+def commit_of(first: EntryShape, *also: EntryShape) -> CommitShape:
+    """The line of these checkpoints."""
+    return CommitShape(
+        seq=first.seq, created_at=first.created_at, checkpoint=first.checkpoint, also=also
+    )
+
+
+def drop_below(log: LogFile, header: HeaderShape, cut: int, changed: Mapping[int, Entry]) -> None:
+    """Write the log again from ``cut`` on, with some of its entries changed; its lock is held."""
+    begun = msgspec.structs.replace(header, format=FORMAT, first_seq=cut)
+    log.replace(begun, _kept(log, cut, changed))
+
+
+def upgrade(log: LogFile, header: HeaderShape) -> None:
+    """Write the log again in the newest format, commit by commit; its lock is held."""
+    log.replace(msgspec.structs.replace(header, format=FORMAT), _upgraded(log))
+
+
+def _upgraded(log: LogFile) -> Iterator[CommitShape]:
+    yield from log.commits()
+    thread = _thread(log) if log.index.thread is None else None
+    if thread is not None:
+        yield CommitShape(head=log.index.head, thread=thread)
+
+
+def _thread(log: LogFile) -> ThreadShape | None:
+    info = thread_of(log)
+    return None if info is None else ThreadShape.of(info)
+
+
+def _kept(log: LogFile, cut: int, changed: Mapping[int, Entry]) -> Iterator[CommitShape]:
+    index = log.index
+    facts = CommitShape(
+        head=0,
+        runs=tuple(_runs(log)),
+        failures=tuple(_failures(log)),
+        manifests=dict(_manifests(log)),
+        thread=_thread(log),
+    )
+    if facts.runs or facts.failures or facts.manifests or facts.thread:
+        yield facts
+    for record in each_record(log, cut, index.head, lambda record: record):
+        entry = changed.get(record.seq)
+        yield commit_of(record if entry is None else EntryShape.of(entry))
+    results = tuple(each_result(log, lambda result: result))
+    if results:
+        yield CommitShape(head=index.head, results=results)
+
+
+def _runs(log: LogFile) -> Iterator[RunShape]:
+    for run_id, span in log.index.runs.items():
+        commit = log.read(span, lambda commit: commit)
+        yield next(run for run in reversed(commit.runs) if run.run_id == run_id)
+
+
+def _failures(log: LogFile) -> Iterator[FailureShape]:
+    for run_id, span in log.index.failures.items():
+        commit = log.read(span, lambda commit: commit)
+        yield next(failure for failure in commit.failures if failure.run_id == run_id)
+
+
+def _manifests(log: LogFile) -> Iterator[tuple[str, Raw]]:
+    for fingerprint, span in log.index.manifests.items():
+        commit = log.read(span, lambda commit: commit)
+        yield fingerprint, commit.manifests[fingerprint]
+
+
+def drop_all(log: LogFile, header: HeaderShape, *, now: int) -> None:
+    """Write a tombstone: the header of an empty log, which refuses every writer of the old one."""
+    log.replace(
+        HeaderShape(
+            format=FORMAT,
+            tenant=header.tenant,
+            thread=header.thread,
+            log=new_log_id(),
+            generation=header.generation + 1,
+            deleted_at=to_moment(now),
+        ),
+        (),
+    )

@@ -1,0 +1,192 @@
+"""Which threads workers of a memory store have, and which they may take.
+
+Only lines that have a lane and a time or a worker are looked at. The caller holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec.structs
+
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import ThreadInfo
+from milecastle.ports.claims import LaneDepth, WorkerInfo, lost_at, require_worker
+from milecastle.ports.limits import Limit, Meter, Rooms, charged
+from milecastle.ports.sharing import Group, Rotation, Scan, divide
+
+__all__ = ["Claims"]
+
+_SECOND = 1_000_000
+
+_Due = tuple[int, ThreadKey]
+
+
+class Claims:
+    """The workers, and the lines that concern them.
+
+    ``now`` is the clock; ``write`` puts a line that a claim changed into the index.
+    """
+
+    def __init__(self, now: Callable[[], int], write: Callable[[ThreadInfo], None]) -> None:
+        self.now = now
+        self._write = write
+        self._lines: dict[ThreadKey, ThreadInfo] = {}
+        self._workers: dict[str, tuple[int, WorkerInfo]] = {}
+        self.rotation = Rotation()
+        self._meters: dict[tuple[str, str], Meter] = {}
+
+    def note(self, key: ThreadKey, line: ThreadInfo | None) -> None:
+        """Take note of the line that a thread has now; ``None`` if it is gone."""
+        if line is not None and (line.worker or (line.lane and line.due_at is not None)):
+            self._lines[key] = line
+        elif key in self._lines:
+            del self._lines[key]
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """Record that a worker is alive."""
+        require_worker(worker.id)
+        self._workers[worker.id] = self.now(), worker
+
+    def workers(self) -> list[WorkerInfo]:
+        """Every worker, by id, with what the store knows of it."""
+        now = self.now()
+        return [
+            msgspec.structs.replace(
+                worker, running=len(self.claimed(id)), silent=(now - beaten) / _SECOND
+            )
+            for id, (beaten, worker) in sorted(self._workers.items())
+        ]
+
+    def claim(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> list[ThreadInfo]:
+        """Give due threads to a worker: shared among tenants, or those that are named."""
+        require_worker(worker)
+        now, limit = self.now(), max(0, limit)
+        meters = [meter.at(now) for meter in self._meters.values()]
+        rooms = Rooms(meters, self._running() if meters else None)
+        found = sorted(
+            (due_at, key)
+            for key, due_at in self._waiting(lanes)
+            if due_at <= now and (keys is None or key in keys)
+        )
+        if keys is not None:
+            found = [due for due in found if rooms.enter(self._lines[due[1]].lane, due[1].tenant)]
+        elif meters or len(found) > limit:
+            found = self._shared(lanes, limit, found, rooms)
+        lines = [self._put(key, worker=worker) for _, key in found[:limit]]
+        for meter in charged(meters, ((line.lane, line.key.tenant) for line in lines)):
+            self._meters[meter.limit.graph, meter.limit.tenant] = meter
+        return lines
+
+    def limits(self) -> list[Limit]:
+        """Every limit, by graph and tenant."""
+        return [meter.limit for _, meter in sorted(self._meters.items())]
+
+    def set_limit(self, limit: Limit) -> None:
+        """Set a limit, or remove it if it limits nothing."""
+        known = self._meters.pop((limit.graph, limit.tenant), Meter(limit))
+        if not limit.is_empty:
+            changed = msgspec.structs.replace(known, limit=limit)
+            self._meters[limit.graph, limit.tenant] = changed
+
+    def _running(self) -> Counter[tuple[str, str]]:
+        lines = self._lines.values()
+        return Counter((line.lane, line.key.tenant) for line in lines if line.worker)
+
+    def _shared(
+        self, lanes: Sequence[str], limit: int, due: Sequence[_Due], rooms: Rooms
+    ) -> list[_Due]:
+        """What a claim gets of threads that are due, those that were due first first."""
+        queues: dict[tuple[str, str, int], list[_Due]] = {}
+        for each in due:
+            line = self._lines[each[1]]
+            queues.setdefault((line.lane, line.key.tenant, -line.priority), []).append(each)
+        groups = [Group(*queue, len(own)) for queue, own in sorted(queues.items())]
+        scans = {
+            lane: Scan(
+                [group for group in groups if group.lane == lane and group.tenant > after]
+                + [group for group in groups if group.lane == lane and group.tenant <= after]
+            )
+            for lane, after in self.rotation.lanes(lanes)
+        }
+        taken = divide(limit, [group for scan in scans.values() for group in scan.groups], rooms)
+        for lane, scan in scans.items():
+            self.rotation.note(lane, scan, limit, taken, rooms)
+        return sorted(due for group in taken for due in queues[group[:3]][: group.size])
+
+    def give_back(self, key: ThreadKey, due_at: int) -> None:
+        """Make a claimed thread due at a time."""
+        self._put(key, worker="", due_at=due_at)
+
+    def retire(self, worker: str) -> int:
+        """Forget a worker and give all its threads back."""
+        self._workers.pop(worker, None)
+        return self._take_from({worker}, self.now())
+
+    def reclaim(self, timeout: float) -> int:
+        """Take what silent and unknown workers have, and forget the silent ones."""
+        least = self.now() - round(timeout * _SECOND)
+        for id in [id for id, (beaten, _) in self._workers.items() if beaten < least]:
+            del self._workers[id]
+        named = {line.worker for line in self._lines.values() if line.worker}
+        return self._take_from(named - self._workers.keys(), lost_at(self.now()))
+
+    def claimed(self, worker: str) -> list[ThreadKey]:
+        """The threads that a worker has."""
+        return sorted(key for key, line in self._lines.items() if worker and line.worker == worker)
+
+    def due_in(self, lanes: Sequence[str]) -> float | None:
+        """In how many seconds something is due."""
+        first = min((due_at for _, due_at in self._waiting(lanes)), default=None)
+        return None if first is None else (first - self.now()) / _SECOND
+
+    def overdue(self, age: float) -> list[str]:
+        """The lanes that have a thread which has been due for longer than so many seconds."""
+        least = self.now() - round(age * _SECOND)
+        lanes = {line.lane for line in self._lines.values()}
+        waiting = {lane: [due_at for _, due_at in self._waiting([lane])] for lane in lanes}
+        return sorted(lane for lane, times in waiting.items() if min(times, default=least) < least)
+
+    def depths(self) -> list[LaneDepth]:
+        """How much is in each lane, by lane and tenant."""
+        now = self.now()
+        places: dict[tuple[str, str], list[ThreadInfo]] = {}
+        for key, line in self._lines.items():
+            if line.lane:
+                places.setdefault((line.lane, key.tenant), []).append(line)
+        return [_depth(*place, lines, now) for place, lines in sorted(places.items())]
+
+    def _waiting(self, lanes: Sequence[str]) -> Iterator[tuple[ThreadKey, int]]:
+        for key, line in self._lines.items():
+            if line.lane in lanes and line.lane and not line.worker and line.due_at is not None:
+                yield key, line.due_at
+
+    def _take_from(self, workers: set[str], due_at: int) -> int:
+        keys = [key for key, line in self._lines.items() if line.worker in workers - {""}]
+        for key in keys:
+            self.give_back(key, due_at)
+        return len(keys)
+
+    def _put(self, key: ThreadKey, **changes: Any) -> ThreadInfo:
+        line = msgspec.structs.replace(self._lines[key], **changes)
+        self._write(line)
+        self.note(key, line)
+        return line
+
+
+def _depth(lane: str, tenant: str, lines: Sequence[ThreadInfo], now: int) -> LaneDepth:
+    running = sum(bool(line.worker) for line in lines)
+    ages = [now - line.due_at for line in lines if not line.worker and line.due_at is not None]
+    due = [age for age in ages if age >= 0]
+    return LaneDepth(
+        lane=lane,
+        tenant=tenant,
+        due=len(due),
+        later=len(ages) - len(due),
+        running=running,
+        oldest=max(due, default=0) / _SECOND,
+    )

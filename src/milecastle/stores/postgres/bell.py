@@ -1,0 +1,126 @@
+"""The bell: tells workers in other processes that a thread is due, before they look.
+
+Rules:
+
+- It is a hint. One that is lost, late or doubled delays a run until workers look by themselves.
+- It rings after a commit and never inside: a NOTIFY in a transaction is committed under a lock of
+  the whole cluster. Many commits are one ring.
+- Its commit does not wait for the disk: runs that are being committed need that.
+- Listening takes one connection, which must not go through a pooler in transaction mode.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from threading import Event, Thread
+from time import monotonic
+
+import psycopg
+
+from milecastle.errors import StoreError
+from milecastle.stores.postgres.address import ServerAddress
+from milecastle.stores.postgres.migrating import connect
+from milecastle.stores.postgres.pool import Pool
+from milecastle.stores.postgres.translating import Lost
+
+_log = logging.getLogger("milecastle.fleet")
+
+_RING = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify('milecastle', %(schema)s)"
+_LISTEN = b"LISTEN milecastle"
+_PROBE = b"SELECT 1"
+
+_PAUSE = 0.01
+"""Seconds between two rings: what is committed meanwhile shares the next one."""
+
+_PROBES = 10.0
+_DEAF = 30.0
+"""After how many silent seconds a listener asks whether its connection is still there, and after
+how many without an answer it is considered deaf."""
+
+
+class DueBell:
+    """Rings for one store, from a thread that is started when it is first needed."""
+
+    def __init__(self, pool: Pool, schema: str) -> None:
+        self._pool = pool
+        self._schema = schema
+        self._wanted = Event()
+        self._closed = False
+        self._pid = 0
+
+    def ring(self) -> None:
+        """Ring soon."""
+        if self._pid != os.getpid():  # not started yet, or this is a fork
+            self._pid = os.getpid()
+            self._wanted = Event()
+            Thread(target=self._run, name="milecastle-bell", daemon=True).start()
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Stop ringing."""
+        self._closed = True
+        self._wanted.set()
+
+    def _run(self) -> None:
+        wanted, pause = self._wanted, Event()
+        while wanted.wait() and not self._closed:
+            wanted.clear()
+            try:
+                self._pool.run(_RING, {"schema": self._schema}, "")
+            except (StoreError, Lost) as error:
+                _log.debug("the bell could not be rung: %s", error)
+            pause.wait(_PAUSE)
+
+
+class Listener:
+    """Calls ``heard`` on each ring, on its own thread and connection, until it is closed."""
+
+    def __init__(self, address: ServerAddress, heard: Callable[[], None]) -> None:
+        self._address = address
+        self._heard = heard
+        self._answered: float | None = None
+        self._closed = Event()
+        self._thread = Thread(target=self._run, name="milecastle-listener", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the server has answered lately."""
+        answered = self._answered
+        return answered is not None and monotonic() - answered < _DEAF
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with connect(self._address) as connection:
+                    self._listen(connection)
+            except (StoreError, psycopg.Error) as error:
+                _log.debug("the bell is not heard: %s", error)
+                self._answered = None
+                self._closed.wait(1.0)
+
+    def _listen(self, connection: psycopg.Connection) -> None:
+        connection.execute(_LISTEN)
+        self._answered = monotonic()
+        self._heard()  # what rang before is not known
+        silent = 0.0
+        while not self._closed.is_set():
+            rang = [
+                found.payload == self._address.schema
+                for found in connection.notifies(timeout=0.5, stop_after=1)
+            ]
+            silent = 0.0 if rang else silent + 0.5
+            if silent >= _PROBES:
+                connection.execute(_PROBE)
+                silent = 0.0
+            if silent == 0.0:
+                self._answered = monotonic()
+            if any(rang):
+                self._heard()

@@ -1,0 +1,265 @@
+"""The feed: emitted values from one process to another, by NOTIFY.
+
+Rules:
+
+- Publishing puts a payload into a buffer. One thread sends what is there every 20 milliseconds, in
+  one statement that is its own transaction: never in that of a commit. If the buffer is full, the
+  oldest are dropped; if the server is away, all are.
+- Each thread has its own channel of the server, named by a hash: a reader receives nothing else.
+  What fits into one notice (8000 bytes) is sent together; a larger payload is dropped.
+- All readers of a process share one connection, which must not go through a pooler in transaction
+  mode. A notice that is none of ours is ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from hashlib import sha256
+from threading import Event, Lock, Thread
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from milecastle.errors import StoreError, Unavailable
+from milecastle.model.keys import ThreadKey
+from milecastle.stores.postgres.address import ServerAddress
+from milecastle.stores.postgres.migrating import connect
+from milecastle.stores.postgres.pool import Pool
+from milecastle.stores.postgres.translating import Lost
+
+__all__ = ["PostgresFeed"]
+
+_log = logging.getLogger("milecastle")
+
+_SEND = (
+    b"SELECT set_config('synchronous_commit', 'off', true), pg_notify(name, payload) "
+    b"FROM unnest(%(names)s::text[], %(payloads)s::text[]) AS notice (name, payload)"
+)
+"""The commit need not wait for the disk: there is nothing to lose that is not lost anyway."""
+
+_PROBE = b"SELECT 1"
+
+_PAUSE = 0.02
+"""Seconds between two sendings: what is published meanwhile shares the next one."""
+
+_MOST = 5000
+_FULL = 5900
+_FRAME = 5
+"""How many payloads wait to be sent; how many bytes a notice has before they become text; how many
+each payload needs besides its own."""
+
+_TURN = 0.05
+_PROBES = 10.0
+_PATIENCE = 15.0
+"""Seconds: after which a reader's connection looks for new readers; after which it asks whether the
+server is there; after which a reader gives up."""
+
+_PARTS = msgspec.msgpack.Decoder(list[bytes])
+
+
+class PostgresFeed:
+    """The feed of one schema."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._sender = _Sender(pool)
+        self._receiver = _Receiver(pool.address)
+        self.publish = self._sender.publish
+        self.subscribe = self._receiver.subscribe
+
+    def close(self) -> None:
+        """Stop sending and receiving."""
+        self._sender.close()
+        self._receiver.close()
+
+
+@lru_cache(maxsize=4096)
+def _channel(schema: str, key: ThreadKey) -> str:
+    """The channel of a thread: no two threads share one, and its name reveals nothing."""
+    parts = "".join(f"{len(part)}:{part}" for part in (schema, key.tenant, key.thread))
+    return f"milecastle_{sha256(parts.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+
+
+class _Sender:
+    """Sends from a thread that is started when it is first needed."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._waiting: deque[tuple[ThreadKey, bytes]] = deque(maxlen=_MOST)
+        self._wanted = Event()
+        self._closed = False
+        self._lock = Lock()
+        self._pid = 0
+
+    def publish(self, key: ThreadKey, payload: bytes) -> None:
+        """Send soon, if it fits."""
+        if len(payload) + _FRAME > _FULL:
+            _log.debug("an emitted value of %d bytes is too large to be sent", len(payload))
+            return
+        if self._pid != os.getpid():  # not started yet, or this is a fork
+            self._start()
+        self._waiting.append((key, payload))
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Stop sending."""
+        self._closed = True
+        self._wanted.set()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._pid != os.getpid():
+                self._waiting = deque(maxlen=_MOST)
+                self._wanted = Event()
+                Thread(target=self._run, name="milecastle-feed", daemon=True).start()
+                self._pid = os.getpid()
+
+    def _run(self) -> None:
+        wanted, pause = self._wanted, Event()
+        while wanted.wait() and not self._closed:
+            pause.wait(_PAUSE)
+            wanted.clear()
+            names, payloads = self._notices()
+            try:
+                self._pool.run(_SEND, {"names": names, "payloads": payloads}, "")
+            except (StoreError, Lost) as error:
+                _log.debug("emitted values could not be sent: %s", error)
+
+    def _notices(self) -> tuple[list[str], list[str]]:
+        """What waits, as channels and texts of notices."""
+        by_key: dict[ThreadKey, list[bytes]] = {}
+        for _ in range(len(self._waiting)):
+            key, payload = self._waiting.popleft()
+            by_key.setdefault(key, []).append(payload)
+        schema, names, texts = self._pool.address.schema, list[str](), list[str]()
+        for key, payloads in by_key.items():
+            for parts in _filled(payloads):
+                names.append(_channel(schema, key))
+                texts.append(b64encode(msgspec.msgpack.encode(parts)).decode())
+        return names, texts
+
+
+def _filled(payloads: list[bytes]) -> Iterator[list[bytes]]:
+    """The payloads in groups, each as large as a notice can have."""
+    group, size = list[bytes](), 0
+    for payload in payloads:
+        needed = len(payload) + _FRAME
+        if group and size + needed > _FULL:
+            yield group
+            group, size = [], 0
+        group.append(payload)
+        size += needed
+    if group:
+        yield group
+
+
+class _Subscription:
+    def __init__(self, channel: str, heard: Callable[[bytes], None]) -> None:
+        self.channel = channel
+        self.heard = heard
+        self.ready = Event()
+
+
+class _Receiver:
+    """One connection for all subscriptions, on its own thread, while there are any."""
+
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address
+        self._lock = Lock()
+        self._subscriptions: tuple[_Subscription, ...] = ()
+        self._thread: Thread | None = None
+
+    def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None]) -> Callable[[], None]:
+        """Call ``heard`` with what is published from now on; returns a function that ends this."""
+        subscription = _Subscription(_channel(self._address.schema, key), heard)
+        with self._lock:
+            self._subscriptions = (*self._subscriptions, subscription)
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="milecastle-reader", daemon=True)
+                self._thread.start()
+        if not subscription.ready.wait(_PATIENCE):
+            self._end(subscription)
+            raise Unavailable(
+                f"emitted values of thread '{key.thread}' cannot be received: PostgreSQL has not "
+                f"answered within {_PATIENCE:.0f} seconds"
+            )
+        return partial(self._end, subscription)
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        with self._lock:
+            self._subscriptions = ()
+
+    def _end(self, subscription: _Subscription) -> None:
+        with self._lock:
+            left = tuple(one for one in self._subscriptions if one is not subscription)
+            self._subscriptions = left
+
+    def _wanted(self) -> tuple[_Subscription, ...]:
+        """The subscriptions; if there is none left, the thread ends."""
+        with self._lock:
+            if not self._subscriptions:
+                self._thread = None
+            return self._subscriptions
+
+    def _run(self) -> None:
+        pause = Event()
+        while self._wanted():
+            try:
+                with connect(self._address) as connection:
+                    self._serve(connection)
+                return
+            except (StoreError, psycopg.Error) as error:
+                _log.debug("emitted values cannot be received: %s", error)
+                pause.wait(0.5)
+
+    def _serve(self, connection: psycopg.Connection) -> None:
+        """Listen until there is no subscription left."""
+        known: tuple[_Subscription, ...] = ()
+        listening: dict[str, list[_Subscription]] = {}
+        silent = 0.0
+        while wanted := self._wanted():
+            if wanted is not known:
+                known, listening = wanted, _listen(connection, wanted, listening)
+            heard = False
+            for notice in connection.notifies(timeout=_TURN, stop_after=1):
+                heard = True
+                _deliver(notice, listening.get(notice.channel, []))
+            silent = 0.0 if heard else silent + _TURN
+            if silent >= _PROBES:
+                connection.execute(_PROBE)
+                silent = 0.0
+
+
+def _listen(
+    connection: psycopg.Connection,
+    wanted: tuple[_Subscription, ...],
+    before: dict[str, list[_Subscription]],
+) -> dict[str, list[_Subscription]]:
+    """Listen to the channels of these subscriptions and to no others; the channels."""
+    channels: dict[str, list[_Subscription]] = {}
+    for subscription in wanted:
+        channels.setdefault(subscription.channel, []).append(subscription)
+    for name in channels.keys() - before.keys():
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(name)))
+    for name in before.keys() - channels.keys():
+        connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(name)))
+    for subscription in wanted:
+        subscription.ready.set()
+    return channels
+
+
+def _deliver(notice: psycopg.Notify, subscriptions: list[_Subscription]) -> None:
+    try:
+        parts = _PARTS.decode(b64decode(notice.payload, validate=True))
+    except (ValueError, msgspec.MsgspecError):
+        _log.debug("a notice on %s is none of milecastle's", notice.channel)
+        return
+    for subscription in subscriptions:
+        for part in parts:
+            subscription.heard(part)

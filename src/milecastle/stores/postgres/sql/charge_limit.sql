@@ -1,0 +1,4 @@
+UPDATE {schema}.limits
+SET begun = %(begun)s::bigint, used = %(used)s::integer
+WHERE graph = %(graph)s AND tenant = %(tenant)s
+RETURNING 1

@@ -1,0 +1,1 @@
+DELETE FROM {schema}.limits WHERE graph = %(graph)s AND tenant = %(tenant)s RETURNING 1

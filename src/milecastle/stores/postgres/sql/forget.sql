@@ -1,0 +1,1 @@
+DELETE FROM {schema}.workers WHERE id = %(worker)s RETURNING 1

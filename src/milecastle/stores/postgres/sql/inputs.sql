@@ -1,0 +1,5 @@
+SELECT mark, run_id, payload
+FROM {schema}.inputs
+WHERE tenant = %(tenant)s AND thread = %(thread)s
+ORDER BY number
+LIMIT %(limit)s::bigint

@@ -1,0 +1,3 @@
+SELECT graph, tenant, concurrency, rate, period, paused
+FROM {schema}.limits
+ORDER BY graph, tenant

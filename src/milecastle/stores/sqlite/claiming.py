@@ -1,0 +1,341 @@
+"""Claims: which threads a worker has, inside one transaction.
+
+Rules:
+
+- A claim changes the line of a thread in the index, and writes its checksum again.
+- Nothing is written unless something was found to write: the caller reads first, because a read
+  does not wait for the lock that writers share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+import msgspec.structs
+
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.ports.claims import (
+    LaneDepth,
+    WaitingInput,
+    WorkerInfo,
+    dated,
+    next_is_due,
+    refuse_no_lane,
+)
+from milecastle.ports.limits import Limit, Meter, Rooms, charged
+from milecastle.ports.sharing import VISITS, Group, Rotation, Scan, divide
+from milecastle.ports.store import Batch
+from milecastle.stores.sqlite.log import Known, ThreadLog
+from milecastle.stores.sqlite.rows import (
+    Damaged,
+    Row,
+    ThreadRow,
+    checked,
+    meter_of,
+    meter_row,
+    read_text,
+    summed,
+    thread_of,
+    worker_of,
+    write_text,
+)
+from milecastle.stores.sqlite.view import View
+from milecastle.stores.sqlite.writing import put_thread, write_batch
+
+__all__ = [
+    "NO_LIMIT",
+    "claim",
+    "claimed",
+    "depths",
+    "due_in",
+    "enqueue",
+    "give_back",
+    "gone",
+    "inputs",
+    "limits",
+    "overdue",
+    "set_limit",
+    "shared",
+    "take_from",
+    "waiting",
+    "with_next_input",
+    "workers",
+]
+
+NO_LIMIT = 2**62
+_SECOND = 1_000_000
+
+
+def waiting(
+    view: View, lanes: Sequence[str], now: int, limit: int, keys: Sequence[ThreadKey] | None
+) -> list[ThreadRow]:
+    """The threads of these lanes that are due, those that were due first first."""
+    if keys is None:
+        each = [_rows(view, "due_threads", (write_text(lane), now, limit)) for lane in set(lanes)]
+    else:
+        found = [thread for key in set(keys) if (thread := view.thread(key)) is not None]
+        each = [[thread] for thread in found if _is_due(thread, lanes, now)]
+    return list(islice(merge(*each, key=_due_order), limit))
+
+
+def shared(
+    view: View, lanes: Sequence[str], now: int, limit: int, rotation: Rotation, rooms: Rooms | None
+) -> list[ThreadRow]:
+    """What a claim gets of the threads that are due, those that were due first first."""
+    front = waiting(view, lanes, now, limit + 1, None)
+    if len(front) <= limit and rooms is None:
+        return front
+    scans: dict[str, Scan] = {}
+    for lane, after in rotation.lanes(lanes):
+        scan = _scan(view, lane, after, now, limit)
+        if after and not scan.stop and len(scan.groups) <= limit:
+            scan = scan.then(_scan(view, lane, "", now, limit))
+        scans[lane] = scan
+    visited = [group for scan in scans.values() for group in scan.groups]
+    if any(scan.stop for scan in scans.values()):
+        oldest = dict.fromkeys(map(_group, front))
+        visited += [_counted(view, *group, now, limit) for group in oldest]
+    taken = divide(limit, visited, rooms)
+    for lane, scan in scans.items():
+        rotation.note(lane, scan, limit, taken, rooms)
+    found = [
+        thread
+        for lane, tenant, rank, count in taken
+        for thread in _rows(view, "due_in_group", (write_text(lane), tenant, rank, now, count))
+    ]
+    return sorted(found, key=_due_order)
+
+
+def _scan(view: View, lane: str, after: str, now: int, limit: int) -> Scan:
+    """The groups of a lane where something is due, behind a tenant."""
+    found: list[Group] = []
+    tenant, row = after, view.one("next_tenant", (write_text(lane), after))
+    for _ in range(VISITS):
+        if row is None or len(found) > limit:
+            return Scan(found)
+        tenant, rank, due_at = row
+        if due_at <= now:
+            found.append(_counted(view, lane, tenant, rank, now, limit))
+        row = view.one("next_group", (write_text(lane), tenant, rank))
+    return Scan(found, tenant)
+
+
+def _counted(view: View, lane: str, tenant: str, rank: int, now: int, limit: int) -> Group:
+    asked = write_text(lane), tenant, rank, now, limit
+    (count,) = view.one("count_in_group", asked) or (0,)
+    return Group(lane, tenant, rank, count)
+
+
+def _group(thread: ThreadRow) -> tuple[str, str, int]:
+    if thread.info is None:
+        raise Damaged
+    return thread.info.lane, thread.key.tenant, -thread.info.priority
+
+
+def _is_due(thread: ThreadRow, lanes: Sequence[str], now: int) -> bool:
+    line = thread.info
+    if line is None or line.due_at is None or line.worker:
+        return False
+    return line.lane in lanes and line.due_at <= now
+
+
+def _due_order(thread: ThreadRow) -> tuple[int, ThreadKey]:
+    due_at = thread.info.due_at if thread.info else None
+    return due_at or 0, thread.key
+
+
+def claim(
+    view: View,
+    worker: str,
+    lanes: Sequence[str],
+    now: int,
+    limit: int,
+    keys: Sequence[ThreadKey] | None,
+    rotation: Rotation,
+) -> list[ThreadInfo]:
+    """Give due threads to a worker, shared among tenants or named, as far as limits allow."""
+    meters = [meter.at(now) for meter in limits(view)]
+    rooms = Rooms(meters, _running(view)) if meters else None
+    if keys is None:
+        found = shared(view, lanes, now, limit, rotation, rooms)
+    else:
+        found = waiting(view, lanes, now, limit, keys)
+        found = [each for each in found if rooms is None or rooms.enter(*_group(each)[:2])]
+    lines = [_put(view, thread, worker=worker) for thread in found]
+    for meter in charged(meters, ((line.lane, line.key.tenant) for line in lines)):
+        view.run("put_limit", meter_row(meter))
+    return lines
+
+
+def limits(view: View) -> list[Meter]:
+    """The limits, with what was used of their rates."""
+    with view.reading("limits"):
+        return [meter_of(checked(row)) for row in view.all("limits", ())]
+
+
+def set_limit(view: View, limit: Limit) -> None:
+    """Set a limit, or remove it if it limits nothing."""
+    known = [meter for meter in limits(view) if _scope(meter.limit) == _scope(limit)]
+    if limit.is_empty:
+        view.run("drop_limit", (write_text(limit.graph), limit.tenant))
+    else:
+        meter = known[0] if known else Meter(limit)
+        view.run("put_limit", meter_row(msgspec.structs.replace(meter, limit=limit)))
+
+
+def _scope(limit: Limit) -> tuple[str, str]:
+    return limit.graph, limit.tenant
+
+
+def _running(view: View) -> dict[tuple[str, str], int]:
+    rows = view.all("count_running", ())
+    return {(read_text(lane), tenant): count for lane, tenant, count in rows}
+
+
+def claimed(view: View, worker: str) -> list[ThreadRow]:
+    """The threads that a worker has."""
+    return _rows(view, "claimed_threads", (write_text(worker),))
+
+
+def give_back(view: View, worker: str, key: ThreadKey, due_at: int) -> bool:
+    """Make a thread due at a time; ``False`` if the worker has it not."""
+    thread = view.thread(key)
+    if thread is None or thread.info is None or not worker or thread.info.worker != worker:
+        return False
+    _put(view, thread, worker="", due_at=due_at)
+    return True
+
+
+def take_from(view: View, worker: str, due_at: int) -> int:
+    """Make all threads of a worker due at a time; how many these were."""
+    found = claimed(view, worker)
+    for thread in found:
+        _put(view, thread, worker="", due_at=due_at)
+    return len(found)
+
+
+def gone(view: View, least: int) -> list[str]:
+    """The workers that have a thread and did not beat since ``least``.
+
+    Each worker is looked up once, however many threads it has.
+    """
+    return [
+        read_text(name) for name in _claimants(view) if view.one("is_known", (name, least)) is None
+    ]
+
+
+def _claimants(view: View) -> Iterator[Any]:
+    row = view.one("next_claimant", ("",))
+    while row is not None:
+        yield row[0]
+        row = view.one("next_claimant", row)
+
+
+def overdue(view: View, least: int) -> list[str]:
+    """The lanes that have a thread which was due before this time."""
+    found: list[str] = []
+    row = view.one("next_lane", ("",))
+    while row is not None:
+        first = view.one("first_due", row)
+        if first is not None and first[0] < least:
+            found.append(read_text(row[0]))
+        row = view.one("next_lane", row)
+    return found
+
+
+def enqueue(view: View, record: RunRecord, mark: str, payload: bytes, now: int) -> str:
+    """Let an input wait until its thread is free; the id of the run that it starts."""
+    thread = view.thread(record.key)
+    if thread is None or thread.info is None or not thread.info.lane:
+        refuse_no_lane(record.key)
+    known = _input_rows(view, thread, NO_LIMIT)
+    for _, one in known:
+        if one.mark == mark:
+            return one.run_id
+    number = known[-1][0] + 1 if known else thread.origin + 1
+    values = number, write_text(mark), write_text(record.run_id), payload
+    view.run("put_input", summed(values))
+    line = next_is_due(thread.info, thread.info.lane)
+    head = ThreadLog(view, thread, Known(thread.id)).newest()
+    batch = Batch(key=record.key, head=head.seq if head else 0, runs=(record,), thread=line)
+    write_batch(view, dated(batch, now), None)
+    return record.run_id
+
+
+def inputs(view: View, key: ThreadKey, limit: int) -> list[WaitingInput]:
+    """The inputs that wait, in their order."""
+    thread = view.thread(key)
+    return [] if thread is None else [one for _, one in _input_rows(view, thread, limit)]
+
+
+def with_next_input(view: View, batch: Batch) -> Batch:
+    """The batch, with a line that is due if it leaves the thread free for a waiting input."""
+    thread = view.thread(batch.key)
+    if batch.thread is None or thread is None or thread.info is None:
+        return batch
+    beside = (thread.origin, thread.last, write_text(batch.dequeues or ""))
+    if view.one("input_beside", beside) is None:
+        return batch
+    line = next_is_due(batch.thread, thread.info.lane)
+    return msgspec.structs.replace(batch, thread=line)
+
+
+def _input_rows(view: View, thread: ThreadRow, limit: int) -> list[tuple[int, WaitingInput]]:
+    """Waiting inputs, with the ids of their rows."""
+    found: list[tuple[int, WaitingInput]] = []
+    with view.reading(f"inputs, thread '{thread.key}'"):
+        for row in view.all("inputs", (thread.origin, thread.last, limit)):
+            id, mark, run_id, payload = checked(row)
+            one = WaitingInput(run_id=read_text(run_id), mark=read_text(mark), payload=payload)
+            found.append((id, one))
+    return found
+
+
+def workers(view: View, now: int) -> list[WorkerInfo]:
+    """All workers, with how many threads each has."""
+    found: list[WorkerInfo] = []
+    with view.reading("workers"):
+        for row in view.all("workers", ()):
+            values = checked(row)
+            (running,) = view.one("count_claimed", values[:1]) or (0,)
+            found.append(worker_of(values, now, running))
+    return found
+
+
+def due_in(view: View, lanes: Sequence[str], now: int) -> float | None:
+    """In how many seconds a thread of these lanes is due."""
+    rows = [view.one("first_due", (write_text(lane),)) for lane in lanes if lane]
+    first = min((row[0] for row in rows if row is not None), default=None)
+    return None if first is None else (first - now) / _SECOND
+
+
+def depths(view: View, now: int) -> list[LaneDepth]:
+    """How much is in each lane, by lane and tenant."""
+    return [
+        LaneDepth(
+            lane=read_text(lane),
+            tenant=tenant,
+            due=due,
+            later=later,
+            running=running,
+            oldest=0.0 if first is None else (now - first) / _SECOND,
+        )
+        for lane, tenant, due, later, running, first in view.all("depths", (now, now, now))
+    ]
+
+
+def _rows(view: View, name: str, values: Row) -> list[ThreadRow]:
+    with view.reading("threads"):
+        return [thread_of(checked(row)) for row in view.all(name, values)]
+
+
+def _put(view: View, thread: ThreadRow, **changes: Any) -> ThreadInfo:
+    if thread.info is None:
+        raise Damaged
+    line = msgspec.structs.replace(thread.info, **changes)
+    put_thread(view, msgspec.structs.replace(thread, info=line))
+    return line

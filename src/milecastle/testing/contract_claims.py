@@ -1,0 +1,77 @@
+"""What the clauses on claims have in common: threads in lanes, and workers."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec.structs
+import pytest
+
+from milecastle.model.run import Owner, ThreadInfo
+from milecastle.ports.claims import ClaimStore, WorkerInfo
+from milecastle.ports.store import Store
+from milecastle.testing.contract_hooks import ContractHooks
+from milecastle.testing.entries import Writer, a_key
+
+__all__ = ["FAR", "LANE", "ClaimHooks", "a_line", "a_worker", "names", "queued"]
+
+LANE = "graph@3f3f"
+FAR = 2**53
+"""A time that does not come."""
+
+
+class ClaimHooks(ContractHooks):
+    """The hooks, for a store that workers share."""
+
+    @abstractmethod
+    def open_store(self) -> ClaimStore:
+        """Open a fresh, empty store that shares nothing with any other."""
+
+    @abstractmethod
+    def reopen(self, store: Store) -> ClaimStore:
+        """Open the same data again, as after a crash: ``store`` was not closed before."""
+
+    @pytest.fixture
+    def store(self) -> Iterator[ClaimStore]:
+        """The store of one test; it is closed afterwards."""
+        store = self.open_store()
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def wait(self, seconds: float) -> None:
+        """Let the store's clock move on."""
+        time.sleep(seconds)
+
+
+def a_worker(id: str, **changes: Any) -> WorkerInfo:
+    """A worker as it describes itself."""
+    owner = Owner(host="wall", boot_id="b" * 36, pid=4711, started="17")
+    worker = WorkerInfo(id=id, owner=owner, lanes=(LANE,), started_at=7, capacity=100)
+    return msgspec.structs.replace(worker, **changes)
+
+
+def a_line(writer: Writer, **changes: Any) -> ThreadInfo:
+    """The line of a thread that is due at once, unless changed."""
+    line = ThreadInfo.of(writer.run)
+    line = msgspec.structs.replace(line, status="queued", lane=LANE, due_at=0)
+    return msgspec.structs.replace(line, **changes)
+
+
+def queued(
+    store: Store, thread: str, number: int = 1, *, tenant: str = "tenant", **changes: Any
+) -> Writer:
+    """A thread that was committed with a line: due at once, unless changed."""
+    writer = Writer(a_key(thread, tenant), number)
+    line = a_line(writer, **changes)
+    writer.append(store, source="input", runs=(writer.run,), thread=line)
+    return writer
+
+
+def names(lines: Sequence[ThreadInfo]) -> list[str]:
+    """The threads of these lines."""
+    return [line.key.thread for line in lines]

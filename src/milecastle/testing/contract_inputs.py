@@ -1,0 +1,139 @@
+"""The clauses on inputs that wait until their thread is free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import msgspec.structs
+import pytest
+
+from milecastle.errors import Conflict, InvalidRequest
+from milecastle.model.run import RunRecord, RunStatus
+from milecastle.ports.claims import ClaimStore
+from milecastle.testing.contract_claims import LANE, ClaimHooks, a_line, names, queued
+from milecastle.testing.entries import Writer, a_key, a_run
+
+__all__ = ["InputClauses"]
+
+_ENDED: Sequence[RunStatus] = ("completed", "cancelled")
+_STOPPED: Sequence[RunStatus] = ("failed", "interrupted")
+_MEETINGS = 40
+
+
+class InputClauses(ClaimHooks):
+    """Rule 8: inputs wait in their order, and the thread is due when it is free for the next."""
+
+    def test_inputs_wait_in_their_order(self, store: ClaimStore) -> None:
+        """Rule 8: with the records of their runs, and also after a crash."""
+        writer = queued(store, "a", worker="one")
+        runs = [enqueued(store, writer, number) for number in (5, 3, 4)]
+        store = self.reopen(store)
+        waiting = store.inputs(writer.key)
+        assert [one.run_id for one in waiting] == [run.run_id for run in runs]
+        assert [one.payload for one in waiting] == [b"input 5", b"input 3", b"input 4"]
+        assert [one.mark for one in waiting] == ["mark 5", "mark 3", "mark 4"]
+        assert store.inputs(writer.key, limit=2) == waiting[:2]
+        assert store.inputs(a_key("a", "elsewhere")) == []
+        assert [store.run(writer.key, run.run_id) for run in runs] == runs
+
+    def test_a_mark_waits_once(self, store: ClaimStore) -> None:
+        """Rule 8: the second call finds the first, and writes nothing; each thread has its own."""
+        writer, other = queued(store, "a"), queued(store, "b", 2)
+        first = enqueued(store, writer, 5)
+        again = waiting_run(writer, 6)
+        assert store.enqueue(again, "mark 5", b"other") == first.run_id
+        assert [one.payload for one in store.inputs(writer.key)] == [b"input 5"]
+        assert store.run(writer.key, again.run_id) is None
+        enqueued(store, other, 5)
+        assert len(store.inputs(other.key)) == 1
+
+    def test_the_end_of_a_run_makes_its_thread_due(self, store: ClaimStore) -> None:
+        """Rule 8: in its lane, also if the line that ends the run names none."""
+        for number, status in enumerate(_ENDED, 1):
+            writer = queued(store, status, number, worker="one", status="running")
+            enqueued(store, writer, 5)
+            assert store.claim("two", [LANE], limit=9) == []
+            writer.append(store, thread=a_line(writer, status=status, lane="", due_at=None))
+            assert names(store.claim("two", [LANE], limit=9)) == [status]
+
+    def test_an_input_waits_behind_a_run_that_stopped(self, store: ClaimStore) -> None:
+        """Rule 8: until that has completed or was cancelled."""
+        for number, status in enumerate(_STOPPED, 1):
+            writer = queued(store, status, number, worker="one", status="running")
+            enqueued(store, writer, 5)
+            writer.append(store, thread=a_line(writer, status=status, due_at=None))
+            enqueued(store, writer, 6)
+            assert store.claim("two", [LANE], limit=9) == []
+            assert len(store.inputs(writer.key)) == 2
+
+    def test_an_input_makes_a_free_thread_due(self, store: ClaimStore) -> None:
+        """Rule 8: the run has completed before it came."""
+        writer = queued(store, "a", worker="one", status="running")
+        writer.append(store, thread=a_line(writer, status="completed", due_at=None))
+        enqueued(store, writer, 5)
+        assert names(store.claim("two", [LANE], limit=9)) == ["a"]
+
+    def test_a_batch_removes_the_input_that_it_applies(self, store: ClaimStore) -> None:
+        """Rule 8: and no other; if it is refused, the input stays."""
+        writer = queued(store, "a", worker="one", status="running")
+        runs = [enqueued(store, writer, number) for number in (5, 6)]
+        late = writer.batch(writer.plan(), thread=a_line(writer), dequeues=runs[1].run_id)
+        taken = a_line(writer, status="running", due_at=0, worker="one")
+        writer.append(store, thread=taken, dequeues=runs[0].run_id)
+        with pytest.raises(Conflict):
+            store.commit(late)
+        assert [one.run_id for one in store.inputs(writer.key)] == [runs[1].run_id]
+        ended = a_line(writer, status="completed", due_at=None)
+        writer.append(store, thread=ended, dequeues=runs[1].run_id)
+        assert store.inputs(writer.key) == []
+        assert store.claim("two", [LANE], limit=9) == []
+
+    def test_a_thread_in_no_lane_takes_no_input(self, store: ClaimStore) -> None:
+        """Rule 8: no worker would find it, nor one that does not exist."""
+        writer = queued(store, "a", lane="", due_at=None)
+        for key in (writer.key, a_key("b")):
+            with pytest.raises(InvalidRequest):
+                store.enqueue(waiting_run(Writer(key), 5), "mark", b"input")
+            assert store.inputs(key) == []
+
+    def test_inputs_are_deleted_with_their_thread(self, store: ClaimStore) -> None:
+        """Rule 8: one that is created again has none of them."""
+        writer = queued(store, "a")
+        enqueued(store, writer, 5)
+        store.delete(writer.key)
+        assert store.inputs(writer.key) == []
+        queued(store, "a", 2, status="completed", due_at=None)
+        assert store.inputs(writer.key) == []
+        assert store.claim("one", [LANE], limit=9) == []
+
+    def test_an_input_that_meets_the_end_of_a_run_is_not_forgotten(self, store: ClaimStore) -> None:
+        """Rule 8: whoever comes second sees the other; many times, from two threads."""
+        with ThreadPoolExecutor(1) as pool:
+            for number in range(1, _MEETINGS + 1):
+                writer = queued(store, f"{number}", number, worker="one", status="running")
+                begin = Barrier(2, timeout=60)
+                ended = pool.submit(_end, store, writer, begin)
+                begin.wait()
+                enqueued(store, writer, _MEETINGS + number)
+                ended.result()
+                assert names(store.claim("two", [LANE], limit=9)) == [f"{number}"]
+
+
+def _end(store: ClaimStore, writer: Writer, begin: Barrier) -> None:
+    begin.wait()
+    writer.append(store, thread=a_line(writer, status="completed", due_at=None))
+
+
+def waiting_run(writer: Writer, number: int) -> RunRecord:
+    """A run that is queued behind another."""
+    return msgspec.structs.replace(a_run(writer.key, number), status="queued", ended_at=None)
+
+
+def enqueued(store: ClaimStore, writer: Writer, number: int) -> RunRecord:
+    """A run whose input waits."""
+    record = waiting_run(writer, number)
+    found = store.enqueue(record, f"mark {number}", b"input %d" % number)
+    assert found == record.run_id
+    return record

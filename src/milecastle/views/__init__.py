@@ -1,0 +1,1 @@
+"""Documents for display: threads, runs, checkpoints, questions and differences."""

@@ -1,0 +1,126 @@
+"""States read without the graph's code.
+
+Plain data needs none. An object of a user's class is read as its type's name and its fields. A
+channel that still cannot be read (NumPy arrays) is omitted and listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import msgspec.msgpack
+
+from milecastle.app.encryption.keyring import Keyring
+from milecastle.app.runtime.threads import log_codec_for
+from milecastle.codec.bounds import refuse_excess
+from milecastle.codec.deltas import LogCodec, Operations, replay
+from milecastle.codec.envelope import ENCRYPTED
+from milecastle.codec.values import UntypedCodec
+from milecastle.engine.hidden import SENDS, split
+from milecastle.engine.position import Position, restore
+from milecastle.engine.status import NOTHING, Waits, waits_at
+from milecastle.engine.tasks import outcome_row, task_id
+from milecastle.engine.waiting import open_interrupts
+from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.checkpoint import SNAPSHOT
+from milecastle.model.interrupt import Interrupt
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Chain, Store
+
+KEYS_NEEDED: Final = "on the command line: MILECASTLE_KEYS and MILECASTLE_KEY_STORE, or --app"
+
+
+class Decoded(NamedTuple):
+    """The values of a state. ``undecoded`` names channels that need the code, and why.
+
+    ``interrupts`` are its open questions. ``tasks`` are the nodes of the step that
+    runs next, each with how many of its tasks have ended, and how many there are.
+    """
+
+    values: dict[str, Any]
+    undecoded: dict[str, str]
+    interrupts: tuple[Interrupt, ...] = ()
+    tasks: tuple[tuple[str, int, int], ...] = ()
+    waits: Waits = NOTHING
+
+
+def read_chain(store: Store, key: ThreadKey, seq: int) -> Chain:
+    """The chain of a checkpoint, which must exist."""
+    chain = store.read(key, seq)
+    if chain is None:
+        raise InvalidRequest(f"thread '{key.thread}' has no checkpoint {seq}")
+    return chain
+
+
+def decode(
+    key: ThreadKey,
+    chain: Chain,
+    graph: CompiledGraph | None,
+    keyring: Callable[[], Keyring | None],
+) -> Decoded:
+    """The state at the end of a chain; without a graph, without types.
+
+    ``keyring`` is called if the thread is encrypted.
+    """
+    sealers = keyring() if chain.entries[-1].payload[1] & ENCRYPTED else None
+    if graph is not None:
+        codec = log_codec_for(graph, sealers).for_thread(key)
+    else:
+        codec = LogCodec(UntypedCodec(), sealers=sealers).for_thread(key)
+    try:
+        found = restore(chain, codec, graph.schema if graph else None)
+    except NoKeyring as error:
+        error.add_note(KEYS_NEEDED)
+        raise
+    except EncryptionError:
+        raise
+    except CodecError:
+        if graph is not None:
+            raise
+        return _in_part(chain, codec)
+    interrupts = open_interrupts(found.hidden, found.place)
+    return Decoded(found.values, {}, interrupts, _tasks(found), waits_at(found.hidden))
+
+
+def _tasks(found: Position) -> tuple[tuple[str, int, int], ...]:
+    sends: list[Any] = found.hidden.get(SENDS) or [
+        part for name in found.next for part in (name, None)
+    ]
+    total = Counter(sends[::2])
+    ended = Counter(re.sub(r"#\d+$", "", row) for row in found.results)
+    step = found.step + 1
+    return tuple((name, ended[outcome_row(step, task_id(name))], n) for name, n in total.items())
+
+
+def _in_part(chain: Chain, log: LogCodec) -> Decoded:
+    codec = UntypedCodec()
+    undecoded: dict[str, str] = {}
+    operations: Operations = []
+    newest = max(at for at, entry in enumerate(chain.entries) if entry.kind == SNAPSHOT)
+    for body in log.unseal_chain(chain.entries[newest:]):
+        refuse_excess(body)
+        parts = msgspec.msgpack.decode(body, type=list[msgspec.Raw])
+        for code, name, value in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            channel = str(codec.decode(bytes(name)))
+            try:
+                read = codec.decode(bytes(value), path=f"$.{channel}")
+            except CodecError as error:
+                undecoded.setdefault(channel, error.message)
+                continue
+            operations += (codec.decode(bytes(code)), channel, read)
+    values = replay({}, _without(operations, undecoded))
+    waits = waits_at(split(values))
+    return Decoded(values, undecoded, waits=waits)
+
+
+def _without(operations: Operations, channels: dict[str, str]) -> Operations:
+    kept: Operations = []
+    for at in range(0, len(operations), 3):
+        if operations[at + 1] not in channels:
+            kept += operations[at : at + 3]
+    return kept

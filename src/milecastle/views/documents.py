@@ -1,0 +1,626 @@
+"""What ``--json`` prints: one document per verb, and nothing else on stdout.
+
+Fields are only ever added. Times are ISO 8601 in UTC, ids are whole, values of the state are JSON
+as ``values.plain`` makes it. ``docs/reference/command-line.md`` lists every field; a test compares
+it with this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from milecastle.ports.maintenance import CheckVerdict, Finding
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of all of them."""
+
+
+class ProblemLine(Document, frozen=True):
+    """A problem of a graph."""
+
+    code: str
+    message: str
+    file: str | None
+    line: int | None
+    suggestion: str
+
+
+class ErrorLine(Document, frozen=True):
+    """Why a verb failed. ``code`` is ``null`` for errors from elsewhere."""
+
+    type: str
+    code: str | None
+    message: str
+    exit_code: int
+    reasons: tuple[str, ...] = ()
+    problems: tuple[ProblemLine, ...] = ()
+
+
+class ErrorDocument(Document, frozen=True):
+    """Printed in place of the verb's own document."""
+
+    error: ErrorLine
+
+
+class ThreadFit(Document, frozen=True):
+    """Whether a thread would resume with the code as it is."""
+
+    thread: str
+    status: str
+    next: tuple[str, ...]
+    fits: bool
+    reasons: tuple[str, ...]
+    note: str
+
+
+class CheckDocument(Document, frozen=True):
+    """``check``. ``threads`` is ``null`` without ``--threads``."""
+
+    app: str
+    ok: bool
+    graph: str | None
+    fingerprint: str | None
+    nodes: tuple[str, ...]
+    problems: tuple[ProblemLine, ...]
+    threads: tuple[ThreadFit, ...] | None
+
+
+class QuestionLine(Document, frozen=True):
+    """An open question. ``answer`` is the JSON schema of valid answers; ``null``: anything.
+
+    ``refused`` says why the last answer was refused.
+    """
+
+    id: str
+    node: str
+    question: Any
+    show: Any
+    answer: Any
+    refused: str | None = None
+
+
+class RunDocument(Document, frozen=True):
+    """``run``, ``resume``, ``answer``: how the run stopped.
+
+    ``reused`` is true if nothing was run: the result is that of a run that had completed.
+    """
+
+    tenant: str | None
+    thread: str | None
+    run_id: str
+    status: str
+    nodes: tuple[str, ...]
+    next: tuple[str, ...]
+    step: int
+    timestamp: str
+    wake_at: str | None
+    questions: tuple[QuestionLine, ...]
+    state: Any
+    reused: bool
+
+
+class CancelDocument(Document, frozen=True):
+    """``cancel``. ``cancelled`` is false if the thread had no unfinished run."""
+
+    tenant: str
+    thread: str
+    cancelled: bool
+
+
+class DeleteDocument(Document, frozen=True):
+    """``delete``."""
+
+    tenant: str
+    thread: str
+    deleted: bool
+
+
+class PlanLine(Document, frozen=True):
+    """What would happen to a node, and why. ``restore`` are outputs that would be restored."""
+
+    node: str
+    action: Literal["reuse", "execute"]
+    reasons: tuple[str, ...]
+    restore: tuple[str, ...]
+
+
+class PlanDocument(Document, frozen=True):
+    """``run --plan``. ``refused`` has every reason against it."""
+
+    thread: str
+    mode: str
+    refused: tuple[str, ...]
+    previous_run_id: str | None
+    nodes: tuple[PlanLine, ...]
+
+
+class FileRunDocument(Document, frozen=True):
+    """``build`` of a file graph. ``executed`` says why each node ran."""
+
+    tenant: str
+    thread: str
+    run_id: str
+    status: Literal["completed"]
+    mode: str
+    executed: Mapping[str, tuple[str, ...]]
+    reused: tuple[str, ...]
+    state: Any
+
+
+class ThreadLine(Document, frozen=True):
+    """A thread, derived from the head of its log; ``run_id`` and the times are of the head's run.
+
+    ``wake_at`` is when it may resume, if it sleeps; ``questions`` is how many are open. ``status``
+    is ``lost`` if it is recorded as running but not known to be running; ``reason`` says why.
+    ``kind`` is ``files`` for file runs: then all fields are those of the newest run.
+    """
+
+    thread: str
+    status: str
+    graph: str
+    run_id: str
+    started_at: str
+    ended_at: str | None
+    kind: Literal["thread", "files"] = "thread"
+    wake_at: str | None = None
+    questions: int = 0
+    reason: str = ""
+
+
+class LsDocument(Document, frozen=True):
+    """``ls``."""
+
+    tenant: str
+    threads: tuple[ThreadLine, ...]
+
+
+class FailureLine(Document, frozen=True):
+    """Why a run did not end well."""
+
+    failure_class: str
+    resumable: bool
+    node: str | None
+    error_type: str
+    message: str
+    traceback: tuple[str, ...]
+    causes: tuple[str, ...]
+    attempt: int
+    time: str
+
+
+class RunLine(Document, frozen=True):
+    """The record of a run."""
+
+    thread: str
+    run_id: str
+    graph: str
+    fingerprint: str
+    mode: str
+    status: str
+    retry_count: int
+    previous_run_id: str | None
+    started_at: str
+    ended_at: str | None
+    metadata: Mapping[str, str]
+    failure: FailureLine | None
+
+
+class RunsDocument(Document, frozen=True):
+    """``runs``. With ``--retry-all`` or ``--cancel-all`` it lists none, but how many it changed.
+
+    ``skipped`` are those that others changed meanwhile, or that refused.
+    """
+
+    tenant: str
+    runs: tuple[RunLine, ...]
+    changed: int = 0
+    skipped: int = 0
+
+
+class CheckpointLine(Document, frozen=True):
+    """A checkpoint without its state."""
+
+    seq: int
+    id: str
+    parent_id: str | None
+    step: int
+    source: str
+    nodes: tuple[str, ...]
+    next: tuple[str, ...]
+    run_id: str
+    fingerprint: str
+    timestamp: str
+    note: str
+
+
+class HistoryDocument(Document, frozen=True):
+    """``history``, newest first."""
+
+    tenant: str
+    thread: str
+    checkpoints: tuple[CheckpointLine, ...]
+
+
+class TaskLine(Document, frozen=True):
+    """How many tasks of a node the step that runs next has, and how many of them have ended."""
+
+    node: str
+    done: int
+    total: int
+
+
+class ShowDocument(Document, frozen=True):
+    """``show``. ``undecoded`` says what of the state needs the graph's code, channel by channel.
+
+    ``tasks`` has the nodes of a step with several tasks, if it is the one that runs next.
+    ``status`` is ``lost`` if it is recorded as running but not known to be running; ``reason`` says
+    why.
+    """
+
+    tenant: str
+    thread: str
+    checkpoint: CheckpointLine
+    status: str
+    run: RunLine | None
+    state: Any
+    questions: tuple[QuestionLine, ...]
+    undecoded: Mapping[str, str]
+    tasks: tuple[TaskLine, ...] = ()
+    reason: str = ""
+
+
+class NodeLine(Document, frozen=True):
+    """A completed node of a file run. ``outputs`` has the hash of each."""
+
+    node: str
+    run_id: str
+    started_at: str
+    ended_at: str
+    outputs: Mapping[str, str]
+
+
+class FileShowDocument(Document, frozen=True):
+    """``show`` of a file run, by default the newest; ``nodes`` are its completed nodes.
+
+    Reused nodes name the run that created them.
+    """
+
+    tenant: str
+    thread: str
+    status: str
+    run: RunLine
+    nodes: tuple[NodeLine, ...]
+
+
+class FileHistoryDocument(Document, frozen=True):
+    """``history`` of file runs: each completed node, newest first."""
+
+    tenant: str
+    thread: str
+    nodes: tuple[NodeLine, ...]
+
+
+class ChangeLine(Document, frozen=True):
+    """One difference; ``old`` and ``new`` are ``null`` where there is none."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    old: Any
+    new: Any
+
+
+class DiffDocument(Document, frozen=True):
+    """``diff``. ``a`` and ``b`` are ``thread@seq``.
+
+    ``not_compared`` are the channels that cannot be read without the graph's code, each with the
+    reason: ``changes`` does not include them.
+    """
+
+    tenant: str
+    a: str
+    b: str
+    changes: tuple[ChangeLine, ...]
+    not_compared: Mapping[str, str] = {}
+
+
+class WrittenDocument(Document, frozen=True):
+    """``fork``, ``update``: the checkpoint that was written."""
+
+    tenant: str
+    thread: str
+    checkpoint: CheckpointLine
+
+
+class GraphDocument(Document, frozen=True):
+    """``graph``."""
+
+    graph: str
+    fingerprint: str
+    form: str
+    drawing: str
+    manifest: Any
+
+
+class KeptLine(Document, frozen=True):
+    """A thread that has more than ``--keep-last`` checkpoints left.
+
+    ``head``: its head depends on them. ``young``: they are newer than ``--older-than``.
+    """
+
+    thread: str
+    checkpoints: int
+    why: Literal["head", "young"]
+
+
+class GcDocument(Document, frozen=True):
+    """``gc``. ``undecoded`` threads were skipped: they need ``--app``, or keys.
+
+    ``file_runs`` are the runs deleted from a workspace.
+    """
+
+    tenant: str
+    dry_run: bool
+    threads: int
+    pruned: int
+    dropped: int
+    deleted: tuple[str, ...]
+    busy: tuple[str, ...]
+    undecoded: tuple[str, ...]
+    file_runs: tuple[str, ...]
+    kept_more: tuple[KeptLine, ...] = ()
+
+
+class Damage(Document, frozen=True):
+    """Something that differs from what was written.
+
+    ``thread`` is ``null`` if it belongs to no thread.
+    """
+
+    thread: str | None
+    place: str
+    problem: str
+    code: str
+
+    @classmethod
+    def of(cls, thread: str | None, findings: Iterable[Finding]) -> list[Damage]:
+        """What was found wrong with a thread, as lines of a report."""
+        return [cls(thread, found.place, found.problem, found.code) for found in findings]
+
+
+class VerifyDocument(Document, frozen=True):
+    """``verify``."""
+
+    tenant: str
+    threads: int
+    checkpoints: int
+    runs: int
+    damage: tuple[Damage, ...]
+
+
+class RepairLine(Document, frozen=True):
+    """A log that was repaired, and the saved copy of it."""
+
+    thread: str | None
+    file: str
+    kept: str
+
+
+class RepairDocument(Document, frozen=True):
+    """``repair``. ``damage`` is what cannot be repaired."""
+
+    tenant: str
+    threads: int
+    repaired: tuple[RepairLine, ...]
+    damage: tuple[Damage, ...]
+
+
+class CopyDocument(Document, frozen=True):
+    """``copy``."""
+
+    tenant: str
+    source: str
+    target: str
+    threads: int
+    changed: int
+    checkpoints: int
+
+
+class MigrateDocument(Document, frozen=True):
+    """``migrate``. ``sql`` is what was, or with ``--print`` would be, run."""
+
+    store: str
+    pending: bool
+    applied: bool
+    sql: str
+
+
+class DoctorCheck(Document, frozen=True):
+    """One check, and what to do about it."""
+
+    name: str
+    verdict: CheckVerdict
+    found: str
+    advice: str
+
+
+class DoctorDocument(Document, frozen=True):
+    """``doctor``."""
+
+    ok: bool
+    checks: tuple[DoctorCheck, ...]
+
+
+class ExplainDocument(Document, frozen=True):
+    """``explain``. ``text`` is Markdown."""
+
+    code: str
+    title: str
+    text: str
+
+
+class CompletionDocument(Document, frozen=True):
+    """``completion``."""
+
+    shell: str
+    script: str
+
+
+class WorkerLine(Document, frozen=True):
+    """A worker. ``silent`` is for how many seconds it has not been heard of."""
+
+    id: str
+    host: str
+    pid: int
+    lanes: tuple[str, ...]
+    running: int
+    capacity: int
+    draining: bool
+    silent: float
+    started_at: str
+
+
+class WorkerDocument(Document, frozen=True):
+    """``worker``, printed when it has stopped."""
+
+    id: str
+
+
+class HeldLine(Document, frozen=True):
+    """A thread that a worker has. ``seconds`` is the time since its last checkpoint.
+
+    ``state`` is ``lost`` if its worker is silent, ``long`` if that time is long, else ``running``.
+    """
+
+    tenant: str
+    thread: str
+    worker: str
+    nodes: tuple[str, ...]
+    seconds: float
+    state: Literal["running", "long", "lost"]
+
+
+class WorkersDocument(Document, frozen=True):
+    """``workers``; ``threads`` only if they were asked for."""
+
+    workers: tuple[WorkerLine, ...]
+    threads: tuple[HeldLine, ...] = ()
+
+
+class LaneLine(Document, frozen=True):
+    """The threads of one graph and tenant that workers have, or will have.
+
+    ``oldest`` is for how many seconds the first of those that are due has waited. ``workers`` is
+    how many serve the graph in this version: without one, they wait for one whose code fits.
+    """
+
+    graph: str
+    fingerprint: str
+    tenant: str
+    due: int
+    later: int
+    running: int
+    oldest: float
+    workers: int
+
+
+class LimitLine(Document, frozen=True):
+    """What workers may do with the threads of a graph and a tenant; empty names mean every one.
+
+    ``rate`` is how many start within ``period`` seconds.
+    """
+
+    graph: str
+    tenant: str
+    concurrency: int | None
+    rate: int | None
+    period: float
+    paused: bool
+
+
+class QueueDocument(Document, frozen=True):
+    """``queue``."""
+
+    lanes: tuple[LaneLine, ...]
+    limits: tuple[LimitLine, ...] = ()
+
+
+class ScheduleLine(Document, frozen=True):
+    """A schedule of a graph, and what has become of it.
+
+    ``thread`` is that of the schedule itself, ``last`` that of its last firing.
+    """
+
+    name: str
+    graph: str
+    when: str
+    overlap: str
+    catch_up: str
+    thread: str
+    status: str
+    next: str | None
+    last: str
+    fired: int
+    skipped: int
+    missed: int
+
+
+class BackfillLine(Document, frozen=True):
+    """A firing that a backfill submitted; ``reused``: its thread exists, and was left as it is."""
+
+    thread: str
+    reused: bool
+
+
+class SchedulesDocument(Document, frozen=True):
+    """``schedules``."""
+
+    schedules: tuple[ScheduleLine, ...]
+    backfilled: tuple[BackfillLine, ...] = ()
+
+
+class SubmitDocument(Document, frozen=True):
+    """``submit`` and ``retry``. ``reused``: nothing was started, because this run was found."""
+
+    tenant: str
+    thread: str
+    run: str
+    status: str
+    reused: bool
+
+
+DOCUMENTS: dict[str, type[Document]] = {
+    "check": CheckDocument,
+    "run": RunDocument,
+    "build": FileRunDocument,
+    "plan": PlanDocument,
+    "submit": SubmitDocument,
+    "worker": WorkerDocument,
+    "workers": WorkersDocument,
+    "queue": QueueDocument,
+    "schedules": SchedulesDocument,
+    "retry": SubmitDocument,
+    "resume": RunDocument,
+    "answer": RunDocument,
+    "cancel": CancelDocument,
+    "delete": DeleteDocument,
+    "ls": LsDocument,
+    "runs": RunsDocument,
+    "show": ShowDocument,
+    "history": HistoryDocument,
+    "diff": DiffDocument,
+    "fork": WrittenDocument,
+    "update": WrittenDocument,
+    "graph": GraphDocument,
+    "gc": GcDocument,
+    "verify": VerifyDocument,
+    "repair": RepairDocument,
+    "copy": CopyDocument,
+    "migrate": MigrateDocument,
+    "doctor": DoctorDocument,
+    "explain": ExplainDocument,
+    "completion": CompletionDocument,
+}

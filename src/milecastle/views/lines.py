@@ -1,0 +1,195 @@
+"""Records of a store as lines of documents, and as rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec.structs
+
+from milecastle.graph.schedules import ScheduleInfo
+from milecastle.model.checkpoint import CheckpointMetadata, Entry
+from milecastle.model.copying import copied
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import Failure, RunRecord, ThreadInfo
+from milecastle.ports.claims import SILENT, LaneDepth, WorkerInfo
+from milecastle.ports.limits import Limit
+from milecastle.views.documents import (
+    CheckpointLine,
+    FailureLine,
+    HeldLine,
+    LaneLine,
+    LimitLine,
+    RunLine,
+    ScheduleLine,
+    ThreadLine,
+    WorkerLine,
+)
+
+
+def checkpoint_line(known: CheckpointMetadata) -> CheckpointLine:
+    """A checkpoint without its state."""
+    return copied(CheckpointLine, known, timestamp=moment(known.timestamp))
+
+
+def thread_line(info: ThreadInfo) -> ThreadLine:
+    """A thread, derived from the head of its log."""
+    return ThreadLine(
+        thread=info.key.thread,
+        status=info.status,
+        graph=info.graph,
+        run_id=info.run_id,
+        started_at=moment(info.started_at),
+        ended_at=moment(info.ended_at),
+        wake_at=moment(info.wake_at),
+        questions=info.questions,
+    )
+
+
+def run_line(run: RunRecord, failure: Failure | None) -> RunLine:
+    """The record of a run."""
+    return copied(
+        RunLine,
+        run,
+        thread=run.key.thread,
+        started_at=moment(run.started_at),
+        ended_at=moment(run.ended_at),
+        failure=copied(FailureLine, failure, time=moment(failure.time)) if failure else None,
+    )
+
+
+def run_row(line: RunLine) -> list[str]:
+    """A run as a row: thread, run, status, graph, retry, start, end, what failed."""
+    failure = line.failure
+    why = f"{failure.error_type} at {failure.node or '-'}" if failure else ""
+    return [
+        line.thread,
+        line.run_id,
+        line.status,
+        line.graph or "-",
+        str(line.retry_count),
+        seconds(line.started_at),
+        seconds(line.ended_at),
+        why,
+    ]
+
+
+def seconds(time: str | None) -> str:
+    """A time for display, to the second."""
+    return f"{time[:19].replace('T', ' ')}Z" if time else "-"
+
+
+def names(found: Sequence[str]) -> str:
+    """Names of nodes in a cell."""
+    return ", ".join(found) or "-"
+
+
+def moment(time: int | datetime | None) -> Any:
+    """A time as ISO 8601 in UTC, to the second for ``str``; ``None`` stays."""
+    if time is None:
+        return None
+    if isinstance(time, int):
+        time = datetime.fromtimestamp(time / 1_000_000, UTC)
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def worker_line(worker: WorkerInfo) -> WorkerLine:
+    """A worker as JSON."""
+    return WorkerLine(
+        id=worker.id,
+        host=worker.owner.host,
+        pid=worker.owner.pid,
+        lanes=worker.lanes,
+        running=worker.running,
+        capacity=worker.capacity,
+        draining=worker.draining,
+        silent=round(worker.silent, 3),
+        started_at=moment(worker.started_at),
+    )
+
+
+def worker_row(line: WorkerLine) -> list[str]:
+    """A worker as a line of a table."""
+    state = " (draining)" if line.draining else ""
+    lanes = ", ".join(lane.partition("@")[0] for lane in line.lanes)
+    running = f"{line.running}/{line.capacity}{state}"
+    heard = f"{line.silent:.1f} s"
+    return [line.id, line.host, str(line.pid), lanes, running, heard, line.started_at[:19]]
+
+
+def held_line(
+    worker: WorkerInfo, key: ThreadKey, head: Entry, now: int, stuck_after: float
+) -> HeldLine:
+    """A thread that a worker has, with how long it has been in its step."""
+    seconds = max(0, now - head.created_at) / 1_000_000
+    is_lost, is_long = worker.silent > SILENT, seconds >= stuck_after
+    return HeldLine(
+        tenant=key.tenant,
+        thread=key.thread,
+        worker=worker.id,
+        nodes=head.next,
+        seconds=round(seconds, 3),
+        state="lost" if is_lost else "long" if is_long else "running",
+    )
+
+
+def held_row(line: HeldLine) -> list[str]:
+    """Such a thread as a line of a table."""
+    since = f"{line.seconds:.0f} s"
+    return [line.thread, line.tenant, names(line.nodes), since, line.state, line.worker]
+
+
+def lane_line(depth: LaneDepth, workers: Sequence[WorkerInfo]) -> LaneLine:
+    """What is in a lane as JSON; ``workers`` are all that are known."""
+    graph, _, fingerprint = depth.lane.rpartition("@")
+    return LaneLine(
+        graph=graph,
+        fingerprint=fingerprint,
+        tenant=depth.tenant,
+        due=depth.due,
+        later=depth.later,
+        running=depth.running,
+        oldest=round(depth.oldest, 3),
+        workers=sum(depth.lane in worker.lanes for worker in workers),
+    )
+
+
+def lane_row(line: LaneLine) -> list[str]:
+    """What is in a lane as a line of a table."""
+    counts = [str(line.due), str(line.later), str(line.running)]
+    waited = [f"{line.oldest:.1f} s", str(line.workers) if line.workers else "none fits"]
+    return [line.graph, line.fingerprint[:8], line.tenant, *counts, *waited]
+
+
+def schedule_line(info: ScheduleInfo) -> ScheduleLine:
+    """A schedule as JSON."""
+    schedule = info.schedule
+    return copied(
+        ScheduleLine,
+        info,
+        name=schedule.name,
+        when=schedule.described,
+        overlap=schedule.overlap,
+        catch_up=schedule.catch_up,
+        next=moment(info.next),
+    )
+
+
+def schedule_row(line: ScheduleLine) -> list[str]:
+    """A schedule as a line of a table."""
+    last = line.last.rpartition("@")[2] or "-"
+    counts = [str(line.fired), str(line.skipped), str(line.missed)]
+    return [line.name, line.when, line.status, seconds(line.next), last, *counts]
+
+
+def limit_line(limit: Limit) -> LimitLine:
+    """A limit as JSON."""
+    return LimitLine(**msgspec.structs.asdict(limit))
+
+
+def limit_row(line: LimitLine) -> list[str]:
+    """A limit as a line of a table."""
+    count = "-" if line.concurrency is None else str(line.concurrency)
+    rate = "-" if line.rate is None else f"{line.rate} in {line.period:g} s"
+    return [line.graph or "*", line.tenant or "*", count, rate, "yes" if line.paused else "-"]

@@ -1,0 +1,377 @@
+"""F1: inputs of a busy thread wait their turn, in order, and the end of one run starts the next."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, TypedDict, cast
+
+import pytest
+
+from milecastle import (
+    END,
+    START,
+    CheckpointStore,
+    InvalidRequest,
+    Keyring,
+    Retention,
+    Retry,
+    RunInProgress,
+    StateGraph,
+    Store,
+    ThreadKey,
+    interrupt,
+)
+from milecastle.app.upkeep.copying import copy_threads
+from milecastle.ports.claims import waiting_inputs
+from milecastle.stores.jsonl import JsonlStore
+from milecastle.stores.memory import MemoryStore
+from tests.acceptance.fleet.working import Trip, line, note, serving, start, work
+
+KEY = ThreadKey("default", "t")
+
+
+def told(name: str) -> dict[str, Any]:
+    """An input that can be recognized in the state."""
+    return {"n": 0, "log": [name]}
+
+
+def asks(state: Trip) -> dict[str, Any]:
+    return {"log": [f"heard {interrupt('well?')}"]}
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_inputs_of_a_busy_thread_start_in_their_order(store: Store) -> None:
+    """One worker, told once. Fails if the commit that ends a run does not make the next one due,
+    and if inputs are taken in another order.
+    """
+    app = line(store, ("a", note("a")))
+    first = app.submit(told("1"), "t")
+    rest = [app.submit(told(str(number)), "t", if_busy="queue") for number in range(2, 6)]
+    assert [handle.status for handle in rest] == ["queued"] * 4
+    assert not any(handle.reused for handle in rest)
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a", "2", "a", "3", "a", "4", "a", "5", "a"]
+    runs = store.runs(KEY)
+    assert [run.run_id for run in reversed(runs)] == [first.run_id, *(one.run_id for one in rest)]
+    assert {run.status for run in runs} == {"completed"}
+    assert not waiting_inputs(store, KEY)
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_an_input_for_a_free_thread_does_not_wait(store: Store) -> None:
+    app = line(store, ("a", note("a")))
+    app.submit(told("1"), "t", if_busy="queue")
+    work(app)
+    app.submit(told("2"), "t", if_busy="queue")
+    assert not waiting_inputs(store, KEY)
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a", "2", "a"]
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_waiting_again_is_safe(store: Store) -> None:
+    """The same input waits once, and so does the same key, also when it has run by then.
+
+    Fails if marks are not compared, and if a key is compared with waiting inputs only.
+    """
+    app = line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    two = app.submit(told("2"), "t", if_busy="queue")
+    again = app.submit(told("2"), "t", if_busy="queue")
+    assert (again.run_id, again.reused) == (two.run_id, True)
+    other = app.submit(told("2"), "t", if_busy="queue", again=True)
+    assert (other.run_id == two.run_id, other.reused) == (False, False)
+    keyed = app.submit(told("3"), "t", if_busy="queue", key="k")
+    assert app.submit(told("4"), "t", if_busy="queue", key="k").run_id == keyed.run_id
+    current = app.submit(told("1"), "t", if_busy="queue")
+    assert current.reused
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a", "2", "a", "2", "a", "3", "a"]
+    app.submit(told("5"), "t")
+    late = app.submit(told("3"), "t", if_busy="queue", key="k")
+    assert (late.run_id, late.reused) == (keyed.run_id, True)
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_inputs_wait_behind_a_question_and_a_cancelled_run_makes_room(store: Store) -> None:
+    """The next one starts from the state before the cancelled input.
+
+    Fails if a cancellation, whose line names no lane, does not make the next one due.
+    """
+    app = line(store, ("a", note("a")), ("ask", asks))
+    app.submit(told("1"), "t")
+    work(app)
+    app.submit(told("2"), "t", if_busy="queue")
+    work(app)
+    assert app.state("t").status == "interrupted"
+    assert app.cancel("t")
+    work(app)
+    assert app.state("t").state["log"] == ["2", "a"]
+    app.submit(told("3"), "t", if_busy="queue")
+    app.answer("t", "yes")
+    work(app)
+    assert app.state("t").state["log"] == ["2", "a", "heard yes", "3", "a"]
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_inputs_wait_behind_a_failed_run_until_it_is_retried(store: Store) -> None:
+    fails = True
+
+    def shaky(state: Trip) -> dict[str, Any]:
+        if fails:
+            raise ValueError("no")
+        return {"log": ["b"]}
+
+    app = line(store, ("b", shaky), retry_runs=Retry(attempts=1))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    work(app)
+    assert (app.state("t").status, len(waiting_inputs(store, KEY))) == ("failed", 1)
+    retention = Retention(older_than=timedelta(0), failed=True)
+    report = CheckpointStore(store).apply_retention("default", retention)
+    assert report.deleted == ()
+    fails = False
+    app.retry("t")
+    work(app)
+    assert app.state("t").state["log"] == ["1", "b", "2", "b"]
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_waiting_inputs_are_deleted_with_their_thread(store: Store) -> None:
+    """Fails if a thread that is created again finds the inputs of the one before."""
+    app = line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    app.delete("t", take_over=True)
+    assert not waiting_inputs(store, KEY)
+    app.submit(told("3"), "t")
+    work(app)
+    assert app.state("t").state["log"] == ["3", "a"]
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_a_thread_that_no_worker_runs_has_no_queue(store: Store) -> None:
+    app = line(store, ("ask", asks))
+    app.invoke(start(), "t")
+    with pytest.raises(InvalidRequest, match="not run by workers"):
+        app.submit(told("2"), "t", if_busy="queue")
+    with pytest.raises(InvalidRequest, match="'queue'"):
+        app.submit(told("2"), "t", if_busy=cast("Any", "wait"))
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_a_thread_that_a_caller_continues_keeps_its_queue(store: Store) -> None:
+    """Fails if the line that the caller writes, which names no lane, is taken as it is."""
+    app = line(store, ("a", note("a")), ("ask", asks))
+    app.submit(told("1"), "t")
+    work(app)
+    app.submit(told("2"), "t", if_busy="queue")
+    assert app.resume("t", answer="yes").status == "completed"
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a", "heard yes", "2", "a"]
+
+
+@pytest.mark.requirement("F1", api="App.wait")
+def test_waiting_for_a_thread_includes_its_queue(store: Store) -> None:
+    """Fails if a thread counts as stopped while its next input is due."""
+
+    async def main() -> list[str]:
+        app = line(store, ("a", note("a")))
+        await app.asubmit(told("1"), "t")
+        for number in range(2, 8):
+            await app.asubmit(told(str(number)), "t", if_busy="queue")
+        async with serving(app), asyncio.timeout(30):
+            return (await app.await_result("t")).state["log"]
+
+    assert asyncio.run(main())[::2] == list("1234567")
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_inputs_that_meet_the_end_of_a_run_are_not_lost(store: Store) -> None:
+    """Several submitters against two workers: every input runs once, those of one in its order.
+
+    Fails on each store if ``enqueue`` does not wake a thread that has just become free, and if a
+    run that ends does not see an input that was enqueued just before.
+    """
+
+    async def main() -> list[str]:
+        app = line(store, ("a", note("a")))
+
+        async def submitter(name: str) -> None:
+            for number in range(12):
+                await app.asubmit(told(f"{name}{number}"), "t", if_busy="queue")
+                await asyncio.sleep(0.003 * (number % 3))
+
+        async with serving(app), serving(app):
+            await asyncio.gather(*map(submitter, "xyz"))
+            async with asyncio.timeout(60):
+                return (await app.await_result("t")).state["log"]
+
+    log = [name for name in asyncio.run(main()) if name != "a"]
+    for who in "xyz":
+        assert [name for name in log if name[0] == who] == [f"{who}{n}" for n in range(12)]
+    assert len(log) == 36
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_waiting_inputs_are_encrypted_with_their_thread(tmp_path: Path, store: Store) -> None:
+    """Fails if the payload is sealed without the keyring."""
+    app = line(store, ("a", note("a")), encryption=Keyring({"k": b"0" * 32}, store=MemoryStore()))
+    app.submit(told("first"), "t")
+    app.submit(told("amber-room"), "t", if_busy="queue")
+    (waiting,) = waiting_inputs(store, KEY)
+    assert b"amber" not in waiting.payload
+    work(app)
+    assert app.state("t").state["log"] == ["first", "a", "amber-room", "a"]
+
+
+@pytest.mark.requirement("F1", api="copy_threads")
+def test_waiting_inputs_are_copied(tmp_path: Path, store: Store) -> None:
+    """To a store that workers share; any other cannot keep them. Fails if they are left behind."""
+    app = line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    target = MemoryStore()
+    copy_threads(store, target, "default")
+    copy_threads(store, target, "default")
+    assert waiting_inputs(target, KEY) == waiting_inputs(store, KEY)
+    there = line(target, ("a", note("a")))
+    deadline = time.monotonic() + 30
+    while there.state("t").state.get("log") != ["1", "a", "2", "a"]:
+        work(there)
+        assert time.monotonic() < deadline
+    with pytest.raises(InvalidRequest, match="1 inputs that wait"):
+        copy_threads(store, JsonlStore(tmp_path / "logs"), "default")
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_a_key_finds_its_run_also_when_the_thread_is_free_again(store: Store) -> None:
+    """The caller lost the reply and submits again, after later inputs have run. Fails if the key is
+    compared with earlier runs only while the thread is busy: then the input is run twice.
+    """
+    app = line(store, ("a", note("a")))
+    first = app.submit(told("1"), "t", key="one", if_busy="queue")
+    app.submit(told("2"), "t", key="two", if_busy="queue")
+    work(app)
+    again = app.submit(told("1"), "t", key="one", if_busy="queue")
+    assert (again.run_id, again.reused) == (first.run_id, True)
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a", "2", "a"]
+    assert not app.submit(told("1"), "t", key="one", again=True, if_busy="queue").reused
+
+
+@pytest.mark.requirement("F1", api="App.cancel")
+def test_inputs_behind_a_failed_run_start_when_it_is_cancelled(store: Store) -> None:
+    """Fails if a run that failed cannot be cancelled: then its thread is blocked until somebody
+    retries it with success. Without waiting inputs it has ended, and cancelling says so.
+    """
+
+    def fails(state: Trip) -> dict[str, Any]:
+        if state["log"] == ["1"]:
+            raise ValueError
+        return {"log": ["fine"]}
+
+    app = line(store, ("a", fails))
+    failed = app.submit(told("1"), "t")
+    work(app)
+    assert not app.cancel("t")
+    app.submit(told("2"), "t", if_busy="queue")
+    work(app)
+    assert app.cancel("t")
+    work(app)
+    assert app.state("t").state["log"] == ["2", "fine"]
+    runs = {run.run_id: run.status for run in store.runs(KEY)}
+    assert runs.pop(failed.run_id) == "failed"
+    assert set(runs.values()) == {"cancelled", "completed"}
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_a_later_copy_removes_the_inputs_that_were_started(store: Store) -> None:
+    """Fails if they still wait in the copy: then its workers run them again. An input that only the
+    copy has is left there.
+    """
+    source = MemoryStore()
+    app, beside = line(source, ("a", note("a"))), line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    copy_threads(source, store, "default")
+    assert len(waiting_inputs(store, KEY)) == 1
+    own = beside.submit(told("own"), "t", if_busy="queue")
+    work(app)
+    copy_threads(source, store, "default")
+    assert [one.run_id for one in waiting_inputs(store, KEY)] == [own.run_id]
+    work(beside)
+    assert beside.state("t").state["log"] == ["1", "a", "2", "a", "own", "a"]
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_an_input_that_is_enqueued_while_its_thread_is_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two reads of the source. Fails with a KeyError if waiting inputs are read after the
+    records of their runs.
+    """
+    source, copy = MemoryStore(), MemoryStore()
+    app = line(source, ("a", note("a")))
+    app.submit(told("1"), "t")
+    runs = source.runs
+
+    def enqueued_then(key: ThreadKey, *, limit: int | None = None) -> Any:
+        found = runs(key, limit=limit)
+        monkeypatch.setattr(source, "runs", runs)
+        app.submit(told("2"), "t", if_busy="queue")
+        return found
+
+    monkeypatch.setattr(source, "runs", enqueued_then)
+    copy_threads(source, copy, "default")
+    copy_threads(source, copy, "default")
+    assert [one.run_id for one in copy.inputs(KEY)] == [one.run_id for one in source.inputs(KEY)]
+    assert len(copy.inputs(KEY)) == 1
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_a_thread_whose_next_input_has_not_started_is_busy(store: Store) -> None:
+    """Its run has completed, and no worker has looked since. Fails if an input is started before
+    one that has waited, or that one itself, which would then run twice.
+    """
+    app = line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    app.invoke(told("1"), "t", take_over=True)
+    for name in ("2", "3"):
+        with pytest.raises(RunInProgress):
+            app.submit(told(name), "t")
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a", "2", "a"]
+
+
+def picky(known: str | None, given: str) -> str:
+    if given == "bad":
+        raise ValueError("not this one")
+    return (known or "") + given
+
+
+class Said(TypedDict):
+    text: Annotated[str, picky]
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_an_input_that_its_thread_refuses_fails_and_the_next_starts(store: Store) -> None:
+    """Fails if the input stays: then it is tried for ever, and no later one starts."""
+    graph = StateGraph(Said, name="said")
+    graph.add_node("a", lambda state: {})
+    graph.add_edges(START, "a", END)
+    app = graph.compile(store=store)
+    app.submit({"text": "one"}, "t")
+    bad = app.submit({"text": "bad"}, "t", if_busy="queue")
+    app.submit({"text": " two"}, "t", if_busy="queue")
+    work(app)
+    assert app.state("t").state["text"] == "one two"
+    assert [run.status for run in store.runs(KEY)] == ["completed", "failed", "completed"]
+    failure = store.failure(KEY, bad.run_id)
+    assert failure is not None
+    assert failure.error_type == "InvalidRequest"
+    assert not waiting_inputs(store, KEY)

@@ -1,0 +1,362 @@
+"""Changes inside of types and subgraphs: noticed before a node runs against them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from types import GenericAlias
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import msgspec
+import msgspec.structs
+import pytest
+
+from milecastle import (
+    END,
+    START,
+    App,
+    Keyring,
+    ResumeRefused,
+    StateGraph,
+    ThreadKey,
+    append,
+    interrupt,
+)
+from milecastle.model.manifest import Manifest
+from milecastle.stores.memory import MemoryStore
+from tests.acceptance.running import Runner
+
+KEY = ThreadKey("default", "t")
+
+Fields = dict[str, Any]
+
+
+def as_typed_dict(fields: Fields) -> Any:
+    make: Any = TypedDict
+    return make("Item", fields)
+
+
+def as_dataclass(fields: Fields) -> Any:
+    made = dataclasses.make_dataclass("Item", list(fields.items()))
+    made.__module__, made.__qualname__ = __name__, "Item"
+    return made
+
+
+def as_struct(fields: Fields) -> Any:
+    made = msgspec.defstruct("Item", list(fields.items()))
+    made.__module__, made.__qualname__ = __name__, "Item"
+    return made
+
+
+def as_model(fields: Fields) -> Any:
+    pydantic = pytest.importorskip("pydantic")
+    made = pydantic.create_model("Item", **{name: (hint, ...) for name, hint in fields.items()})
+    made.__module__, made.__qualname__ = __name__, "Item"
+    return made
+
+
+FORMS: dict[str, Callable[[Fields], Any]] = {
+    "TypedDict": as_typed_dict,
+    "dataclass": as_dataclass,
+    "struct": as_struct,
+    "pydantic": as_model,
+}
+
+WITHIN: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "itself": (lambda item: item, lambda value: value),
+    "a list": (lambda item: GenericAlias(list, (item,)), lambda value: [value]),
+    "a dict of optional": (
+        lambda item: GenericAlias(dict, (str, item | None)),
+        lambda value: {"x": value},
+    ),
+    "another type": (
+        lambda item: as_typed_dict({"inner": item}) | None,
+        lambda value: {"inner": value},
+    ),
+}
+
+
+def line(state: Any, store: MemoryStore, ran: list[str], *, stop: bool = False) -> App[Any]:
+    """``x``, then ``y``; the old graph stops before ``y``."""
+    graph: StateGraph[Any] = StateGraph(state, name="line")
+
+    def note(state: Any, name: str) -> None:
+        ran.append(name)
+
+    for name in "xy":
+        graph.add_node(name, note)
+    graph.add_edges(START, "x", "y", END)
+    return graph.compile(store=store, interrupt_before=["y"] if stop else ())
+
+
+def state_of(item: Any, within: str = "itself") -> Any:
+    make: Any = TypedDict
+    return make("State", {"value": WITHIN[within][0](item)})
+
+
+@pytest.mark.requirement("G5", "R4", api="ResumeRefused")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("within", [name for name in WITHIN if name != "another type"])
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        ({"a": str}, "field 'a' of Item was int and is now str"),
+        ({"b": int}, "field 'a' of Item was removed (renamed to 'b'?)"),
+        ({"a": int, "c": int}, "field 'c' of Item was added and is required"),
+    ],
+)
+def test_a_changed_nested_field_is_refused_before_a_node_runs(
+    run: Runner, form: str, within: str, after: Fields, reason: str
+) -> None:
+    """Fails if ``describe_types`` leaves this kind of type out, or ``compare`` the types."""
+    store, ran = MemoryStore(), list[str]()
+    before = FORMS[form]({"a": int})
+    value = {"a": 1} if form == "TypedDict" else before(a=1)
+    old = line(state_of(before, within), store, ran, stop=True)
+    run.invoke(old, {"value": WITHIN[within][1](value)}, "t")
+    new = line(state_of(FORMS[form](after), within), store, ran)
+    with pytest.raises(ResumeRefused) as caught:
+        run.resume(new, "t")
+    assert reason in str(caught.value)
+    assert ran == ["x"]
+    assert reason in "; ".join(new.fit("t").reasons)
+
+
+@pytest.mark.requirement("G5", "R4", api="App.resume")
+def test_an_optional_nested_field_may_be_added(run: Runner) -> None:
+    """Fails if every difference of a type is a reason against."""
+    store, ran = MemoryStore(), list[str]()
+    old = line(state_of(as_typed_dict({"a": int}), "another type"), store, ran, stop=True)
+    run.invoke(old, {"value": {"inner": {"a": 1}}}, "t")
+    item = as_typed_dict({"a": int, "b": NotRequired[int]})
+    new = line(state_of(item, "another type"), store, ran)
+    assert run.resume(new, "t").status == "completed"
+    notes = [known.note for known in new.history("t") if known.note]
+    assert notes == ["the graph changed: field 'b' of Item added"]
+
+
+@pytest.mark.requirement("G5", "R4", api="App.resume")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_thread_of_an_older_manifest_is_resumed(run: Runner, form: str) -> None:
+    """One that describes no types: only what both describe is compared.
+
+    Fails if a type that only one of the two describes counts as a difference.
+    """
+    store, ran = MemoryStore(), list[str]()
+    item = FORMS[form]({"a": int})
+    app = line(state_of(item, "a list"), store, ran, stop=True)
+    outdate(app)
+    run.invoke(app, {"value": [{"a": 1} if form == "TypedDict" else item(a=1)]}, "t")
+    again = line(state_of(item, "a list"), store, ran)
+    assert again.fingerprint != app.graph.fingerprint
+    assert run.resume(again, "t").status == "completed"
+    notes = [known.note for known in again.history("t") if known.note]
+    assert notes == ["the graph changed: nested types or subgraphs are now described"]
+
+
+def outdate(app: App[Any]) -> None:
+    """Let an app write the manifest that older versions wrote."""
+    old = older(app.graph.manifest)
+    msgspec.structs.force_setattr(app.graph, "manifest", old)
+    msgspec.structs.force_setattr(app.graph, "fingerprint", old.fingerprint)
+
+
+def older(manifest: Manifest) -> Manifest:
+    nodes = tuple(msgspec.structs.replace(n, subgraph=msgspec.UNSET) for n in manifest.nodes)
+    return msgspec.structs.replace(manifest, nodes=nodes, types=msgspec.UNSET)
+
+
+GOLDEN = (
+    b'{"channels":[{"name":"value","optional":false,"reducer":"last","type":"list[Item]"}],'
+    b'"edges":[{"kind":"fixed","label":"","source":"__start__","target":"x"},'
+    b'{"kind":"fixed","label":"","source":"x","target":"y"},'
+    b'{"kind":"fixed","label":"","source":"y","target":"__end__"}],'
+    b'"nodes":[{"name":"x","version":""},{"name":"y","version":""}]}'
+)
+"""What version 0.1 wrote."""
+
+
+@pytest.mark.requirement("G5", api="Manifest")
+def test_a_golden_manifest_of_the_old_form_is_read() -> None:
+    """Fails if a part that was added must be there, or if it changes the bytes of the rest."""
+    found = Manifest.from_bytes(GOLDEN)
+    assert found.to_bytes() == GOLDEN
+    app = line(state_of(as_dataclass({"a": int}), "a list"), MemoryStore(), [])
+    assert older(app.graph.manifest) == found
+    assert found.fingerprint == "aacda122be7a8cb5cc52c47084c66304"
+
+
+# ---- subgraphs
+
+
+class Log(TypedDict):
+    log: Annotated[list[str], append]
+
+
+class NamedLog(TypedDict):
+    log: Annotated[list[str], append]
+    name: NotRequired[str]
+
+
+class OtherLog(TypedDict):
+    log: Annotated[list[str], append]
+    title: str
+
+
+def note(state: Any, name: str) -> dict[str, Any]:
+    return {"log": [name]}
+
+
+def ask(state: Any) -> dict[str, Any]:
+    return {"log": [interrupt("q", answer=str)]}
+
+
+def inner_of(*names: str, state: Any = Log) -> App[Any]:
+    graph: StateGraph[Any] = StateGraph(state, name="inner")
+    for name in names:
+        graph.add_node(name, ask if name == "ask" else note)
+    graph.add_edges(START, *names, END)
+    return graph.compile()
+
+
+def outer_of(
+    inner: Any, store: Any, *, stop: bool = False, deep: bool = False, encryption: Any = None
+) -> App[Any]:
+    """``before``, then the subgraph as ``sub``, perhaps inside of another, then ``after``."""
+    if deep:
+        middle: StateGraph[Any] = StateGraph(Log, name="middle")
+        middle.add_node("deep", inner)
+        middle.add_edges(START, "deep", END)
+        inner = middle.compile()
+    graph: StateGraph[Any] = StateGraph(Log, name="outer")
+    graph.add_node("before", note)
+    graph.add_node("sub", inner)
+    graph.add_node("after", note)
+    graph.add_edges(START, "before", "sub", "after", END)
+    before = ["sub"] if stop else ()
+    return graph.compile(store=store, interrupt_before=before, encryption=encryption)
+
+
+@pytest.mark.requirement("G8", "R4", api="ResumeRefused")
+def test_a_subgraph_replaced_by_a_function_is_refused(run: Runner) -> None:
+    """Fails if the manifest does not say that a node is a subgraph."""
+    store = MemoryStore()
+    run.invoke(outer_of(inner_of("p", "ask"), store), {}, "t")
+    replaced = outer_of(note, store)
+    with pytest.raises(ResumeRefused, match="'sub' would run next, but it used to be a subgraph"):
+        run.resume(replaced, "t")
+
+
+@pytest.mark.requirement("G8", "R4", api="ResumeRefused")
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (inner_of("p", "r"), "node 'ask' would run next but was removed"),
+        (inner_of("p", "ask", state=OtherLog), "state key 'title' was added and is required"),
+    ],
+)
+def test_a_subgraph_that_does_not_fit_its_thread_is_refused_before_anything_runs(
+    run: Runner, deep: bool, changed: App[Any], reason: str
+) -> None:
+    """By the parent's call, with nothing written. Fails if the threads of subgraphs are looked
+    at only when their nodes start: then the run fails there."""
+    store = MemoryStore()
+    run.invoke(outer_of(inner_of("p", "ask"), store, deep=deep), {}, "t")
+    history = [entry.id for entry in store.history(KEY)]
+    new = outer_of(changed, store, deep=deep)
+    with pytest.raises(ResumeRefused) as caught:
+        new.resume("t", "yes")
+    assert caught.value.thread == "t"
+    where = "in subgraph 'sub': in subgraph 'deep': " if deep else "in subgraph 'sub': "
+    assert where + reason in str(caught.value)
+    assert [entry.id for entry in store.history(KEY)] == history
+    assert not new.fit("t")
+
+
+@pytest.mark.requirement("G8", "R4", api="App.resume")
+def test_a_changed_subgraph_that_was_not_begun_is_run_as_it_is_now(run: Runner) -> None:
+    """Fails if any change of a subgraph is a reason against."""
+    store = MemoryStore()
+    run.invoke(outer_of(inner_of("p", "q"), store, stop=True), {}, "t")
+    assert run.resume(outer_of(inner_of("r"), store), "t")["log"] == ["before", "r", "after"]
+
+
+@pytest.mark.requirement("G8", "R4", api="App.migrate")
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_migration_reaches_a_subgraph(run: Runner, deep: bool, encrypted: bool) -> None:
+    """Registered with the app, by the fingerprint that the refusal names. It is called once.
+
+    Fails if the threads of subgraphs have no migrations, and if the plan of a child is made
+    from a second migration of it.
+    """
+    store, calls = MemoryStore(), list[tuple[str, ...]]()
+    ring = Keyring({"k": bytes(32)}, store=MemoryStore()) if encrypted else None
+    inner = inner_of("p", "ask")
+    run.invoke(outer_of(inner, store, deep=deep, encryption=ring), {}, "t")
+    new = outer_of(inner_of("p", "r", state=OtherLog), store, deep=deep, encryption=ring)
+    with pytest.raises(ResumeRefused) as caught:
+        run.resume(new, "t")
+    assert f"app.migrate('{inner.fingerprint}', ...)" in str(caught.value)
+
+    def over(state: dict[str, Any], next: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
+        calls.append(next)
+        return {**state, "title": "walls"}, ["r"]
+
+    new.migrate(inner.fingerprint, over)
+    assert new.fit("t")
+    result = run.resume(new, "t")
+    assert (result.status, result["log"]) == ("completed", ["before", "p", "r", "after"])
+    assert calls == [("ask",)]
+    notes = [known.note for known in new.history("t", subgraphs=True) if known.note]
+    assert f"migrated from {inner.fingerprint[:8]}" in notes
+
+
+@pytest.mark.requirement("G8", "H2", "R4", api="App.migrate")
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_question_of_a_migrated_subgraph_stays_open(
+    run: Runner, deep: bool, at_once: bool
+) -> None:
+    """If the migration leaves the node next: it is asked again, or answered in the same call.
+
+    Fails if the question is dropped although an answer is given, or is not asked again.
+    """
+    store = MemoryStore()
+    inner = inner_of("p", "ask")
+    run.invoke(outer_of(inner, store, deep=deep), {}, "t")
+    new = outer_of(inner_of("p", "ask", "r", state=OtherLog), store, deep=deep)
+    new.migrate(inner.fingerprint, lambda state, nodes: ({**state, "title": "walls"}, nodes))
+    if not at_once:
+        waiting = run.resume(new, "t")
+        assert [found.question for found in waiting.interrupts] == ["q"]
+    assert new.resume("t", "yes")["log"] == ["before", "p", "yes", "r", "after"]
+
+
+@pytest.mark.requirement("G8", "R4", api="App.resume")
+@pytest.mark.parametrize("deep", [False, True])
+def test_accepted_changes_reach_a_subgraph(run: Runner, deep: bool) -> None:
+    """Fails if the call's word is not handed to the plans of subgraphs."""
+    store = MemoryStore()
+    inner = inner_of("p", "ask", "q", state=NamedLog)
+    run.invoke(outer_of(inner, store, deep=deep), {}, "t")
+    new = outer_of(inner_of("p", "ask", "q"), store, deep=deep)
+    with pytest.raises(ResumeRefused, match="accept_changes=True"):
+        new.resume("t", "yes")
+    result = new.resume("t", "yes", accept_changes=True)
+    assert result["log"] == ["before", "p", "yes", "q", "after"]
+    notes = [known.note for known in new.history("t", subgraphs=True) if known.note]
+    assert any(found.startswith("changes accepted: ") for found in notes)
+
+
+@pytest.mark.requirement("G8", api="App.resume")
+def test_a_paused_subgraph_of_an_older_manifest_is_resumed(run: Runner) -> None:
+    """Fails if a parent that describes no subgraphs is taken for one that had none."""
+    store = MemoryStore()
+    old = outer_of(inner_of("p", "ask"), store)
+    for app in (old, inner_of("p", "ask")):
+        outdate(app)
+    run.invoke(old, {}, "t")
+    new = outer_of(inner_of("p", "ask"), store)
+    assert new.resume("t", "yes")["log"] == ["before", "p", "yes", "after"]

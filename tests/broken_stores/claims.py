@@ -1,0 +1,624 @@
+"""Stores that break a promise on claims. ``ClaimContract`` must catch each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec.structs
+
+from milecastle.errors import Conflict, InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.ports.claims import LaneDepth, WaitingInput, WorkerInfo
+from milecastle.ports.limits import Limit
+from milecastle.ports.sharing import Rotation
+from milecastle.ports.store import Batch
+from milecastle.stores.memory import MemoryStore
+from tests.broken_stores.store import BrokenStore
+
+__all__ = ["BROKEN_CLAIMS", "BrokenClaims"]
+
+
+class BrokenClaims(BrokenStore):
+    """The memory store, with ways round the rules of claims."""
+
+    def lines(self) -> list[ThreadInfo]:
+        """Every line in the index."""
+        return [log.info for log in self._logs.values() if log.info is not None]
+
+    def change(self, line: ThreadInfo, **changes: Any) -> ThreadInfo:
+        """Write a line without asking."""
+        changed = msgspec.structs.replace(line, **changes)
+        self._logs[line.key].info = changed
+        self._claims.note(line.key, changed)
+        return changed
+
+    def claim(
+        self,
+        worker: str,
+        lanes: Sequence[str],
+        *,
+        limit: int,
+        keys: Sequence[ThreadKey] | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """As the memory store does, by way of what a broken one changes."""
+        return self.claimed_by(worker, lanes, limit, keys)
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """The claim, for broken ones to override."""
+        return super().claim(worker, lanes, limit=limit, keys=keys)
+
+
+class ClaimsWhatIsClaimed(BrokenClaims, caught_by=("test_a_due_thread_is_claimed_once",)):
+    """The last worker that asks has it."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Take it from the worker that has it."""
+        for line in self.lines():
+            self.change(line, worker="")
+        return super().claimed_by(worker, lanes, limit, keys)
+
+
+class ClaimsInTwoSteps(BrokenClaims, caught_by=("test_racing_claims_take_each_thread_once",)):
+    """Looks first, and writes a moment later."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Compare nothing when writing."""
+        found = [line for line in self.lines() if line.lane in lanes and not line.worker]
+        time.sleep(0.001)
+        return [self.change(line, worker=worker) for line in found[:limit]]
+
+
+class ClaimsWhatIsNotDue(BrokenClaims, caught_by=("test_what_is_not_due_is_not_claimed",)):
+    """Its clock is fast."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Look at a time that comes much later."""
+        now, self._claims.now = self._claims.now, lambda: 2**60
+        found = super().claimed_by(worker, lanes, limit, keys)
+        self._claims.now = now
+        return found
+
+
+class ClaimsWithoutALane(BrokenClaims, caught_by=("test_what_is_not_due_is_not_claimed",)):
+    """What nobody may run, anybody may."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Put threads without a lane into the first that is asked for."""
+        for line in self.lines() if lanes else ():
+            self.change(line, lane=line.lane or lanes[0])
+        return super().claimed_by(worker, lanes, limit, keys)
+
+
+class KeepsTheZero(BrokenClaims, caught_by=("test_a_line_that_is_due_at_0_is_due_now",)):
+    """0 is long ago, and so due."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write the time that was given."""
+        super().commit(batch)
+        if batch.thread is not None and batch.thread.due_at == 0:
+            self.change(batch.thread)
+
+
+class ClaimsInEveryLane(BrokenClaims, caught_by=("test_a_worker_claims_in_its_lanes",)):
+    """Work is work."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Look into all of them."""
+        every = sorted({line.lane for line in self.lines()})
+        return super().claimed_by(worker, every, limit, keys)
+
+
+_ORDER = "test_those_that_were_due_first_are_claimed_first"
+
+
+class ClaimsByName(BrokenClaims, caught_by=(_ORDER,)):
+    """Alphabetical order is order."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Take them backwards."""
+        found = super().claimed_by(worker, lanes, 2**70, keys)[::-1]
+        for line in found[max(0, limit) :]:
+            self.change(line, worker="")
+        return found[: max(0, limit)]
+
+
+class ServesWhoeverCameFirst(BrokenClaims, caught_by=("test_a_claim_is_shared_among_tenants",)):
+    """First come, first served."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Name every thread: what is named is not shared."""
+        every = [line.key for line in self.lines()]
+        return super().claimed_by(worker, lanes, limit, every if keys is None else keys)
+
+
+class ForgetsWhoseTurnItIs(BrokenClaims, caught_by=("test_tenants_and_lanes_take_turns",)):
+    """Each claim begins with the first tenant."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Begin again."""
+        self._claims.rotation = Rotation()
+        return super().claimed_by(worker, lanes, limit, keys)
+
+
+class IgnoresPriorities(BrokenClaims, caught_by=("test_a_higher_priority_is_claimed_first",)):
+    """All threads are equal."""
+
+    def commit(self, batch: Batch) -> None:
+        """Drop the priority."""
+        super().commit(batch)
+        line = self.thread(batch.key)
+        if line is not None:
+            self.change(line, priority=0)
+
+
+class ClaimsAllThatIsDue(BrokenClaims, caught_by=(_ORDER,)):
+    """More is better."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Ignore the limit."""
+        return super().claimed_by(worker, lanes, 2**70, keys)
+
+
+class ClaimsOfOneTenant(BrokenClaims, caught_by=("test_threads_of_every_tenant_are_claimed",)):
+    """A worker belongs to one tenant."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Look at the first tenant."""
+        first = min((line.key.tenant for line in self.lines()), default="")
+        own = [line.key for line in self.lines() if line.key.tenant == first]
+        return super().claimed_by(worker, lanes, limit, own if keys is None else keys)
+
+
+class ClaimsOthersThanNamed(BrokenClaims, caught_by=("test_named_threads_are_claimed",)):
+    """Names are a hint."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Take what is there."""
+        return super().claimed_by(worker, lanes, limit, None)
+
+
+_ENDS = "test_a_commit_of_another_line_ends_a_claim"
+
+
+class KeepsClaimsThroughCommits(BrokenClaims, caught_by=(_ENDS,)):
+    """What a worker has, it has."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write the line, but for the worker."""
+        known = self.thread(batch.key)
+        super().commit(batch)
+        if batch.thread is not None and known is not None and known.worker:
+            self.change(batch.thread, worker=known.worker)
+
+
+class EndsClaimsWithEachCommit(BrokenClaims, caught_by=(_ENDS,)):
+    """A step ends a claim."""
+
+    def commit(self, batch: Batch) -> None:
+        """Take the worker out of the line."""
+        super().commit(batch)
+        known = self.thread(batch.key)
+        if batch.thread is None and known is not None:
+            self.change(known, worker="")
+
+
+class GivesBackForAnybody(BrokenClaims, caught_by=("test_a_thread_is_given_back",)):
+    """Whoever asks."""
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        """Do not look at which worker has it."""
+        known = self.thread(key)
+        return super().give_back(known.worker if known else worker, key, delay=delay)
+
+
+class GivesBackAtOnce(BrokenClaims, caught_by=("test_a_thread_is_given_back",)):
+    """A delay costs time."""
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        """Forget the delay."""
+        return super().give_back(worker, key)
+
+
+class ForgetsClaimsInACrash(BrokenClaims, caught_by=("test_claims_are_durable",)):
+    """Claims are in memory."""
+
+    def crashed(self) -> MemoryStore:
+        """Lose them."""
+        for line in self.lines():
+            self.change(line, worker="")
+        return self
+
+
+class ClaimsWhatWasDeleted(BrokenClaims, caught_by=("test_a_deleted_thread_is_not_claimed",)):
+    """A queue of its own."""
+
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
+        """Leave the thread in the queue."""
+        line = self.thread(key)
+        found = super().delete(key, head=head, head_id=head_id)
+        self._claims.note(key, line)
+        return found
+
+
+class ClaimsForNobody(BrokenClaims, caught_by=("test_a_worker_has_an_id",)):
+    """A name is a formality."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Accept a worker without one."""
+        return super().claimed_by(worker, lanes, limit, keys) if worker else []
+
+
+class KeepsEmptyLimits(BrokenClaims, caught_by=("test_limits_are_listed_as_they_were_set",)):
+    """A limit stays."""
+
+    def set_limit(self, limit: Limit) -> None:
+        """Remove nothing."""
+        if not limit.is_empty:
+            super().set_limit(limit)
+
+
+class _ChangesLimits(BrokenClaims):
+    """Claims with other limits than were set."""
+
+    def changed(self, limit: Limit, worker: str) -> Limit:
+        """What it makes of a limit."""
+        raise NotImplementedError
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Put the limits back afterwards."""
+        known = self.limits()
+        for each in known:
+            self.set_limit(self.changed(each, worker))
+        found = super().claimed_by(worker, lanes, limit, keys)
+        for each in known:
+            self.set_limit(each)
+        return found
+
+
+class IgnoresConcurrency(
+    _ChangesLimits, caught_by=("test_a_limit_of_concurrency_is_not_exceeded",)
+):
+    """There is always room for one more."""
+
+    def changed(self, limit: Limit, worker: str) -> Limit:
+        """Without a concurrency."""
+        return msgspec.structs.replace(limit, concurrency=None)
+
+
+class LimitsEachWorker(_ChangesLimits, caught_by=("test_racing_claims_do_not_exceed_a_limit",)):
+    """Each worker keeps the limit."""
+
+    def changed(self, limit: Limit, worker: str) -> Limit:
+        """Do not count what others run."""
+        others = sum(line.worker not in ("", worker) for line in self.lines())
+        return msgspec.structs.replace(limit, concurrency=(limit.concurrency or 0) + others)
+
+
+class IgnoresRates(_ChangesLimits, caught_by=("test_a_rate_is_not_exceeded",)):
+    """Faster is better."""
+
+    def changed(self, limit: Limit, worker: str) -> Limit:
+        """Without a rate."""
+        return msgspec.structs.replace(limit, rate=None)
+
+
+class ClaimsWhatIsPaused(_ChangesLimits, caught_by=("test_what_is_paused_is_not_claimed",)):
+    """A pause is a wish."""
+
+    def changed(self, limit: Limit, worker: str) -> Limit:
+        """Resumed."""
+        return msgspec.structs.replace(limit, paused=False)
+
+
+class LooksAtTheOldest(BrokenClaims, caught_by=("test_many_that_are_paused_hide_nobody",)):
+    """Considers as many threads as it may claim."""
+
+    def claimed_by(
+        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
+    ) -> Sequence[ThreadInfo]:
+        """Name the oldest."""
+        waiting = [line for line in self.lines() if not line.worker and line.due_at is not None]
+        oldest = sorted(waiting, key=lambda line: line.due_at or 0)[: max(0, limit)]
+        named = [line.key for line in oldest]
+        return super().claimed_by(worker, lanes, limit, named if keys is None else keys)
+
+
+_SILENT = "test_threads_of_a_silent_worker_are_reclaimed"
+
+
+class NeverReclaims(BrokenClaims, caught_by=(_SILENT,)):
+    """A worker will be back."""
+
+    def reclaim(self, timeout: float) -> int:
+        """Wait for it."""
+        return 0
+
+
+class KeepsTheTimeOfWhatItReclaims(BrokenClaims, caught_by=(_SILENT,)):
+    """Only the worker changes: what was running is not due."""
+
+    def reclaim(self, timeout: float) -> int:
+        """Leave ``due_at`` as it was."""
+        before = {line.key: line.due_at for line in self.lines()}
+        count = super().reclaim(timeout)
+        for line in self.lines():
+            self.change(line, due_at=before[line.key])
+        return count
+
+
+class KeepsSilentWorkers(BrokenClaims, caught_by=(_SILENT,)):
+    """Takes the threads and still counts on the worker."""
+
+    def reclaim(self, timeout: float) -> int:
+        """Remember every worker."""
+        known = self.workers()
+        count = super().reclaim(timeout)
+        for worker in known:
+            self.beat(worker)
+        return count
+
+
+class SparesTheUnknown(
+    BrokenClaims, caught_by=("test_threads_of_an_unknown_worker_are_reclaimed",)
+):
+    """A worker that never said anything is not silent."""
+
+    def reclaim(self, timeout: float) -> int:
+        """Look only at those that are known."""
+        known = {worker.id for worker in self.workers()}
+        held = [line for line in self.lines() if line.worker and line.worker not in known]
+        count = super().reclaim(timeout)
+        for line in held:
+            self.change(line)
+        return count - len(held)
+
+
+class CountsTheFirstBeat(BrokenClaims, caught_by=("test_a_living_worker_keeps_its_threads",)):
+    """A worker lives so long after it began."""
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """Note the first beat."""
+        if worker.id not in {known.id for known in self.workers()}:
+            super().beat(worker)
+
+
+class RetiresTheWorkerAlone(
+    BrokenClaims, caught_by=("test_a_worker_that_retires_gives_its_threads_back",)
+):
+    """The threads are found later."""
+
+    def retire(self, worker: str) -> int:
+        """Forget the worker, and leave its threads."""
+        held = [line for line in self.lines() if line.worker == worker]
+        count = super().retire(worker)
+        for line in held:
+            self.change(line)
+        return count
+
+
+class ListsWorkersAsTheyWere(
+    BrokenClaims, caught_by=("test_workers_are_listed_as_they_describe_themselves",)
+):
+    """What a worker says of itself is taken as it is."""
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """Count nothing."""
+        return [msgspec.structs.replace(worker, running=0) for worker in super().workers()]
+
+
+class ListsClaimsAsTheyCame(BrokenClaims, caught_by=("test_the_threads_of_a_worker_are_listed",)):
+    """In no order."""
+
+    def claimed(self, worker: str) -> Sequence[ThreadKey]:
+        """Turn the list round."""
+        return super().claimed(worker)[::-1]
+
+
+class CountsWhatIsTaken(BrokenClaims, caught_by=("test_a_store_says_when_something_is_due",)):
+    """What is due is due, whoever has it."""
+
+    def due_in(self, lanes: Sequence[str]) -> float | None:
+        """Look at every line."""
+        times = [line.due_at for line in self.lines() if line.due_at and line.lane in lanes]
+        return (min(times) - self._claims.now()) / 1e6 if times else None
+
+
+class TellsTheTimeOfAnotherClock(
+    BrokenClaims, caught_by=("test_a_store_tells_the_time_by_which_threads_are_due",)
+):
+    """An hour ahead."""
+
+    def now(self) -> int:
+        """Add an hour."""
+        return super().now() + 3_600_000_000
+
+
+class CountsTheLaterAsDue(BrokenClaims, caught_by=("test_depths_are_counted",)):
+    """All that waits."""
+
+    def depths(self) -> Sequence[LaneDepth]:
+        """Add up."""
+        return [
+            msgspec.structs.replace(depth, due=depth.due + depth.later, later=0)
+            for depth in super().depths()
+        ]
+
+
+class LosesWhatItReclaims(
+    BrokenClaims, caught_by=("test_claims_and_commits_do_not_stop_each_other",)
+):
+    """Takes threads from a worker and offers them to nobody."""
+
+    def reclaim(self, timeout: float) -> int:
+        """Forget when they were due."""
+        held = [line for line in self.lines() if line.worker]
+        count = super().reclaim(timeout)
+        for line in held:
+            self.change(line, worker="", due_at=None)
+        return count
+
+
+class LetsLateWorkersWrite(BrokenClaims, caught_by=("test_a_late_worker_is_refused_by_the_log",)):
+    """A claim is enough."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write whatever a worker brings."""
+        try:
+            super().commit(batch)
+        except Conflict:
+            self.force(batch)
+
+
+class AnswersWhenClosed(
+    BrokenClaims, caught_by=("test_a_closed_store_answers_no_call_of_a_worker",)
+):
+    """Nothing is nothing."""
+
+    def depths(self) -> Sequence[LaneDepth]:
+        """Look at what is left."""
+        return self._claims.depths()
+
+
+class ListsEveryLaneAsLate(BrokenClaims, caught_by=("test_lanes_that_wait_for_long_are_listed",)):
+    """Everything is urgent."""
+
+    def overdue(self, age: float) -> Sequence[str]:
+        """Every lane that there is."""
+        return sorted({line.lane for line in self.lines()})
+
+
+class TakesTheLastInputFirst(BrokenClaims, caught_by=("test_inputs_wait_in_their_order",)):
+    """The newest is the most urgent."""
+
+    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+        """From the other end."""
+        return super().inputs(key)[::-1][:limit]
+
+
+class DoublesMarks(BrokenClaims, caught_by=("test_a_mark_waits_once",)):
+    """Two calls are two inputs."""
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Make every mark a new one."""
+        return super().enqueue(record, f"{mark} {record.run_id}", payload)
+
+
+class EndsWithoutALook(
+    BrokenClaims,
+    caught_by=(
+        "test_the_end_of_a_run_makes_its_thread_due",
+        "test_an_input_that_meets_the_end_of_a_run_is_not_forgotten",
+    ),
+):
+    """The line is as the writer gave it, even if an input came a moment before."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write it over."""
+        if batch.thread is not None and batch.thread.status == "completed":
+            time.sleep(0.001)  # let the input come first
+        super().commit(batch)
+        if batch.thread is not None and batch.thread.due_at is None:
+            self.change(batch.thread)
+
+
+class ComesWithoutALook(BrokenClaims, caught_by=("test_an_input_makes_a_free_thread_due",)):
+    """The end of some run will find it."""
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Leave the line as it was."""
+        line = self.thread(record.key)
+        run_id = super().enqueue(record, mark, payload)
+        if line is not None:
+            self.change(line)
+        return run_id
+
+
+class WaitsBehindNobody(BrokenClaims, caught_by=("test_an_input_waits_behind_a_run_that_stopped",)):
+    """A run that stopped has ended."""
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Make the thread due whatever it waits for."""
+        run_id = super().enqueue(record, mark, payload)
+        line = self.thread(record.key)
+        if line is not None and line.status in ("failed", "interrupted"):
+            self.change(line, due_at=1)
+        return run_id
+
+
+class KeepsWhatWasApplied(
+    BrokenClaims, caught_by=("test_a_batch_removes_the_input_that_it_applies",)
+):
+    """Better twice than never."""
+
+    def commit(self, batch: Batch) -> None:
+        """Put the input back."""
+        kept = dict(self._logs[batch.key].inputs) if batch.key in self._logs else {}
+        super().commit(batch)
+        self._logs[batch.key].inputs = kept
+
+
+class TakesInputsForNobody(BrokenClaims, caught_by=("test_a_thread_in_no_lane_takes_no_input",)):
+    """Somebody will come."""
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Accept it anyway."""
+        try:
+            return super().enqueue(record, mark, payload)
+        except InvalidRequest:
+            return record.run_id
+
+
+class KeepsInputsOfDeletedThreads(
+    BrokenClaims, caught_by=("test_inputs_are_deleted_with_their_thread",)
+):
+    """Names are forever."""
+
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
+        """Remember what waited."""
+        self._left = dict(self._logs[key].inputs) if key in self._logs else {}
+        return super().delete(key, head=head, head_id=head_id)
+
+    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+        """What waits now, or waited for the thread before."""
+        return super().inputs(key, limit=limit) or list(getattr(self, "_left", {}).values())
+
+
+BROKEN_CLAIMS: tuple[type[BrokenClaims], ...] = tuple(
+    store for store in BrokenStore.known if issubclass(store, BrokenClaims)
+)
+"""One for each way to break the contract of claims; each says which clauses catch it."""

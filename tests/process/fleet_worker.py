@@ -1,0 +1,251 @@
+"""A worker process, honest or with one part broken on purpose: the controls of the chaos test.
+
+Run as ``python -m tests.process.fleet_worker CHEAT MODULE:ATTRIBUTE OPTIONS``. Whatever it is, the
+hints that it hears are lost, late and doubled, and SIGUSR1 sets its clock.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread, Timer
+from typing import Any, cast
+
+from milecastle import Handle, MilecastleError, ThreadKey
+from milecastle.app.runtime.clock import SystemClock
+from milecastle.cli.main import cli
+from milecastle.engine.assignment import Assignment
+from milecastle.fleet import heartbeat, worker
+from milecastle.fleet.schedules import ScheduleRun, Schedules
+from milecastle.model.run import ThreadInfo
+
+
+def without_reconciler() -> None:
+    """Nobody takes the threads of silent workers."""
+
+    class Deaf:
+        def __init__(self, store: Any) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return _reclaim_nothing if name == "reclaim" else getattr(self._store, name)
+
+    class DeafHeartbeat(heartbeat.Heartbeat):
+        def __init__(self, store: Any, **named: Any) -> None:
+            super().__init__(cast("Any", Deaf(store)), **named)
+
+    setattr(worker, "Heartbeat", DeafHeartbeat)  # noqa: B010 - it is not exported
+
+
+def _reclaim_nothing(silent: float) -> int:
+    return 0
+
+
+def without_wake_up() -> None:
+    """A run that sleeps does not say when it is due again."""
+    honest = Assignment.line
+
+    def line(self: Assignment, info: ThreadInfo, retry_at: int | None) -> ThreadInfo:
+        import msgspec.structs
+
+        found = honest(self, info, retry_at)
+        return msgspec.structs.replace(found, due_at=None) if info.wake_at else found
+
+    Assignment.line = line  # type: ignore[method-assign]
+
+
+def skewed() -> None:
+    """Honest, with a clock that is an hour behind, right or an hour ahead; not that of a store."""
+    import os
+    import time
+
+    from milecastle.app.runtime import clock
+
+    hours = os.getpid() % 3 - 1
+    setattr(clock, "time_ns", lambda: time.time_ns() + hours * 3600 * 10**9)  # noqa: B010
+
+
+def own_clock() -> None:
+    """Each worker fires every tick of its schedules by its own clock, and no fence decides."""
+    from threading import Thread
+
+    honest = Schedules.register
+
+    def register(self: Schedules, *, insists: bool = False) -> None:
+        if insists:
+            Thread(target=_fire_forever, args=(self,), daemon=True).start()
+        honest(self, insists=insists)
+
+    def _fire_forever(schedules: Schedules) -> None:
+        import os
+        import time
+
+        since, mine = time.time_ns() // 1000, str(os.getpid())
+        while True:
+            time.sleep(0.05)
+            now = time.time_ns() // 1000
+            for found in schedules.runs.values():
+                for tick in found.schedule.ticks(since):
+                    if tick > now:
+                        break
+                    key = ThreadKey(found.key.tenant, found.schedule.thread(tick))
+                    with suppress(MilecastleError):
+                        found.app.submit(
+                            found.schedule.input_at(tick), key, key=mine, if_busy="queue"
+                        )
+            since = now
+
+    Schedules.register = register  # type: ignore[method-assign]
+
+
+def drops() -> None:
+    """Every tenth tick is recorded as fired before it is, and then is not."""
+    honest = ScheduleRun.submit
+
+    def submit(self: ScheduleRun, tick: int, tenant: str) -> Any:
+        key = ThreadKey(tenant, self.schedule.thread(tick))
+        if tick // 100_000 % 10 == 0:
+            return Handle(key, "", "queued", False, cast("Any", None))
+        return honest(self, tick, tenant)
+
+    ScheduleRun.submit = submit  # type: ignore[method-assign]
+
+
+def without_owner() -> None:
+    """A claim does not look whether a worker has the thread."""
+
+    class Greedy:
+        def __init__(self, store: Any) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return self._claim if name == "claim" else getattr(self._store, name)
+
+        def _claim(self, *given: Any, **named: Any) -> Any:
+            self._store.reclaim(-1.0)
+            return self._store.claim(*given, **named)
+
+    honest = worker.Worker._claim  # pyright: ignore[reportPrivateUsage]
+
+    async def claim(self: worker.Worker, limit: int) -> int:
+        found = vars(self)
+        store, found["_store"] = found["_store"], Greedy(found["_store"])
+        try:
+            return await honest(self, limit)
+        finally:
+            found["_store"] = store
+
+    setattr(worker.Worker, "_claim", claim)  # noqa: B010 - it is private
+
+
+def with_beats_on_loop() -> None:
+    """The heartbeat waits for the event loop."""
+
+    class Patient(heartbeat.Heartbeat):
+        _last = 0.0
+
+        def _run(self) -> None:
+            while not self._stopped.wait(self._interval):
+                self._ask()
+
+        def answer(self) -> None:
+            super().answer()
+            if time.monotonic() - self._last >= self._interval / 2:
+                self._last = time.monotonic()
+                self.beat()
+
+    setattr(worker, "Heartbeat", Patient)  # noqa: B010 - it is not exported
+
+
+CHEATS: dict[str, Callable[[], None]] = {
+    "honest": lambda: None,
+    "no-reconciler": without_reconciler,
+    "no-wake-up": without_wake_up,
+    "skewed": skewed,
+    "own-clock": own_clock,
+    "drops": drops,
+    "no-owner": without_owner,
+    "beats-on-loop": with_beats_on_loop,
+}
+
+
+def lose_hints() -> None:
+    """Of the hints of a PostgreSQL store a third is lost, a third is late, the others double."""
+    from milecastle.stores.postgres import PostgresStore
+
+    honest = PostgresStore.listen
+
+    def listen(self: PostgresStore, heard: Callable[[], None]) -> Any:
+        def perhaps() -> None:
+            chance = random.random()
+            if chance < 0.33:
+                return
+            if chance < 0.66:
+                Timer(0.5, heard).start()
+                return
+            heard()
+            heard()
+
+        return honest(self, perhaps)
+
+    PostgresStore.listen = listen  # type: ignore[method-assign]
+
+
+def let_clock_jump() -> None:
+    """SIGUSR1 sets the clock of this process wrong, by up to ten seconds."""
+    ahead = [0]
+    honest = SystemClock.now
+
+    def now(self: SystemClock) -> int:
+        return honest(self) + ahead[0]
+
+    def jump(*_: object) -> None:
+        ahead[0] = random.randint(-10_000_000, 10_000_000)
+
+    SystemClock.now = now  # type: ignore[method-assign]
+    signal.signal(signal.SIGUSR1, jump)
+
+
+def relay(port: int, path: str) -> None:
+    """Lead from a port of a network of our own to the socket of the server."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    listening = socket.create_server(("127.0.0.1", port))
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        while True:
+            client, _ = listening.accept()
+            server = socket.socket(socket.AF_UNIX)
+            try:
+                server.connect(path)
+            except OSError:
+                client.close()
+                continue
+            for ends in ((client, server), (server, client)):
+                Thread(target=copy, args=ends, daemon=True).start()
+
+    Thread(target=accept, daemon=True).start()
+
+
+if __name__ == "__main__":
+    found = os.environ.get("MILECASTLE_TEST_RELAY", "")
+    if found:
+        relay(int(found.partition(":")[0]), found.partition(":")[2])
+    lose_hints()
+    let_clock_jump()
+    CHEATS[sys.argv[1]]()
+    cli(["worker", *sys.argv[2:]], prog_name="milecastle")

@@ -1,0 +1,135 @@
+"""Claims on PostgreSQL: they wait for nobody, and know no clock but the server's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from milecastle.errors import Unavailable
+from milecastle.model.keys import ThreadKey
+from milecastle.stores.postgres import PostgresStore
+from milecastle.testing.contract_claims import LANE, a_worker, names, queued
+from milecastle.testing.entries import a_key
+from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
+
+pytestmark = needs_postgres
+
+
+class Shared:
+    """A store in a schema of its own, whose statements may take two seconds."""
+
+    def __init__(self) -> None:
+        self.schema = new_schema()
+        options = "-c%20statement_timeout%3D2000"
+        self.store = PostgresStore(the_cluster().url_of(self.schema, options=options))
+
+    @contextmanager
+    def held(self, key: ThreadKey) -> Generator[None, None, None]:
+        """Hold the row of a thread, as a commit does that has not ended."""
+        with the_cluster().connect() as connection, connection.transaction():
+            query = f"SELECT FROM {self.schema}.threads WHERE tenant = %s AND thread = %s"
+            connection.execute(f"{query} FOR UPDATE".encode(), [key.tenant, key.thread])
+            yield
+
+
+@pytest.fixture
+def shared() -> Iterator[Shared]:
+    made = Shared()
+    yield made
+    made.store.close()
+
+
+def test_a_claim_leaves_out_what_is_being_written(shared: Shared) -> None:
+    """Seen to fail without SKIP LOCKED: the claim waited until the statement timed out."""
+    store, keys = shared.store, [a_key(name) for name in "ab"]
+    for number, name in enumerate("ab", 1):
+        queued(store, name, number)
+    with shared.held(keys[0]):
+        assert names(store.claim("one", [LANE], limit=1)) == ["b"]
+        assert store.claim("one", [LANE], limit=9, keys=keys) == []
+    assert names(store.claim("one", [LANE], limit=9)) == ["a"]
+
+
+def test_reclaim_and_retire_leave_out_what_is_being_written(shared: Shared) -> None:
+    """Seen to fail without SKIP LOCKED. What was left out is found by the next ``reclaim``."""
+    store = shared.store
+    for number, name in enumerate("abcd", 1):
+        queued(store, name, number)
+    store.beat(a_worker("known"))
+    store.claim("known", [LANE], limit=2)
+    store.claim("unknown", [LANE], limit=2)
+    with shared.held(a_key("c")):
+        assert store.reclaim(3600) == 1
+    assert store.reclaim(3600) == 1
+    with shared.held(a_key("a")):
+        assert store.retire("known") == 1
+        assert list(store.workers()) == []
+    assert store.reclaim(3600) == 1
+    assert sorted(names(store.claim("one", [LANE], limit=9))) == ["a", "b", "c", "d"]
+
+
+def test_a_worker_that_beats_at_this_moment_is_not_silent(shared: Shared) -> None:
+    """Seen to fail if the silent are chosen without a lock: its threads were taken."""
+    store = shared.store
+    queued(store, "a")
+    store.beat(a_worker("one"))
+    store.claim("one", [LANE], limit=1)
+    time.sleep(0.05)
+    with the_cluster().connect() as connection, connection.transaction():
+        connection.execute(f"UPDATE {shared.schema}.workers SET beat_at = beat_at".encode())
+        assert store.reclaim(0.01) == 0
+    assert store.claimed("one") == [a_key("a")]
+    assert store.reclaim(0.01) == 1
+
+
+@pytest.mark.parametrize("offset", [-(10**17), 10**17], ids=["behind", "ahead"])
+def test_the_clock_of_a_client_decides_nothing(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    """Three years off. Seen to fail with the client's time in place of 0."""
+    real, real_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real_ns() + offset)
+    monkeypatch.setattr(time, "time", lambda: real() + offset / 1e9)
+    monkeypatch.setattr("milecastle.ports.claims.time_ns", lambda: real_ns() + offset)
+    store = shared.store
+    queued(store, "a")
+    store.beat(a_worker("one"))
+    due = store.due_in([LANE])
+    assert due is not None
+    assert -60 < due <= 0
+    assert names(store.claim("one", [LANE], limit=1)) == ["a"]
+    assert store.reclaim(60) == 0
+    assert store.workers()[0].silent < 60
+
+
+def test_a_claim_without_an_answer_is_not_repeated(shared: Shared) -> None:
+    """Seen to fail if it is retried: the second one returned nothing, and the first was lost."""
+    store = shared.store
+    queued(store, "a")
+    with ThreadPoolExecutor(1) as pool:
+        with the_cluster().connect() as holder, holder.transaction():
+            holder.execute(f"LOCK TABLE {shared.schema}.threads IN EXCLUSIVE MODE".encode())
+            claim = pool.submit(store.claim, "one", [LANE], limit=1)
+            end_the_waiting(holder)
+        with pytest.raises(Unavailable, match=r"claimed\(\) says"):
+            claim.result(timeout=10)
+    assert store.claimed("one") == []
+    assert names(store.claim("one", [LANE], limit=1)) == ["a"]
+
+
+def end_the_waiting(holder: psycopg.Connection[tuple[object, ...]]) -> None:
+    """End the session that waits for a lock of this one."""
+    query = (
+        b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        b"WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    )
+    for _ in range(300):
+        if holder.execute(query).fetchall():
+            return
+        time.sleep(0.01)
+    raise AssertionError("nobody waited")

@@ -1,0 +1,117 @@
+"""Runs between two workers: what was found by simulated fleets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from milecastle import Context, Retry, RunFailed, StateGraph, Unavailable
+from milecastle.app.runtime.calls import Call, PlannedRun
+from milecastle.app.runtime.starting import Terms
+from milecastle.engine.assignment import Assignment
+from milecastle.fleet.worker import Worker
+from milecastle.model.keys import ThreadKey
+from milecastle.stores.memory import MemoryStore
+from tests.acceptance.fleet.working import QUICK, Trip, line, note, start, until, work
+
+
+def test_a_run_that_is_released_with_its_first_entry_runs_no_node() -> None:
+    """Its worker began to drain after it had claimed it.
+
+    Fails if ``Run`` does not look whether its opening entry has released it: it then runs nodes of
+    a thread that is in the queue.
+    """
+    ran: list[str] = []
+
+    def counts(state: Trip, ctx: Context) -> dict[str, Any]:
+        ran.append(ctx.task)
+        return {"log": ["counted"]}
+
+    store = MemoryStore()
+    app = line(store, ("counts", counts))
+    handle = app.submit(start(), "t")
+    runner = app.__runner__
+    (info,) = store.claim("w", [runner.lane], limit=1)
+    assignment = Assignment(lane=info.lane, worker="w", is_draining=lambda: True)
+    terms = Terms(take_over=True, assignment=assignment)
+    planned = runner.begin(Call(thread=handle.thread, terms=terms))
+    assert isinstance(planned, PlannedRun)
+    planned.finish()
+    assert ran == []
+    assert app.state("t").status == "queued"
+    work(app)
+    assert ran == ["counts"]
+
+
+def test_a_retried_run_has_all_its_attempts_again() -> None:
+    """Fails if a run that is handed over keeps the counts of the one before: it fails at once."""
+    tries: list[int] = []
+
+    def fails(state: Trip, ctx: Context) -> dict[str, Any]:
+        tries.append(ctx.attempt)
+        if len(tries) < 4:
+            raise ConnectionError("on purpose")
+        return {"log": ["done"]}
+
+    graph: StateGraph[Trip] = StateGraph(Trip, name="line")
+    graph.add_node("fails", fails, retry=Retry(attempts=2, delay=0, jitter=0))
+    graph.add_edges("__start__", "fails", "__end__")
+    app = graph.compile(store=MemoryStore())
+    app.submit(start(), "t")
+    work(app)
+    with pytest.raises(RunFailed):
+        app.wait("t", timeout=5)
+    app.retry("t")
+    work(app)
+    assert tries == [1, 2, 1, 2]
+    assert app.wait("t", timeout=5).state["log"] == ["done"]
+
+
+class Forgetful(MemoryStore):
+    """Cannot take threads back at first."""
+
+    failures = 1
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("out for lunch")
+        return super().give_back(worker, key, delay=delay)
+
+
+def test_a_thread_is_not_given_back_after_it_was_claimed_again() -> None:
+    """What is owed from an earlier claim is paid before the next one, or not at all.
+
+    Fails if debts are paid while a claim is under way, or by the heartbeat.
+    """
+    store = Forgetful()
+    app = line(store, ("a", note("a")))
+    worker = Worker([app], QUICK)
+    calls: list[str] = []
+    claim, give_back = store.claim, store.give_back
+
+    def claims(*given: Any, **named: Any) -> Any:
+        calls.append("claim")
+        return claim(*given, **named)
+
+    def gives(*given: Any, **named: Any) -> Any:
+        calls.append("give back")
+        return give_back(*given, **named)
+
+    setattr(store, "claim", claims)  # noqa: B010 - watched
+    setattr(store, "give_back", gives)  # noqa: B010 - watched
+
+    async def has_claimed() -> bool:
+        return "claim" in calls
+
+    async def serve() -> None:
+        vars(worker)["_owed"][ThreadKey("default", "t")] = 0.0
+        running = asyncio.create_task(worker.run())
+        await until(has_claimed)
+        worker.stop()
+        await running
+
+    asyncio.run(serve())
+    assert calls[:3] == ["give back", "give back", "claim"]
