@@ -29,6 +29,7 @@ import msgspec
 
 from milecastle.builds.records import Artifact, CacheEntry, Item, NodeCheckpoint
 from milecastle.disk.replacing import put
+from milecastle.model.prepared import prepared
 
 _CHUNK: Final = 1 << 20
 
@@ -194,6 +195,7 @@ _GRAIN: Final = 2_000_000_000
 Signature = tuple[int, int, int, int, int]
 
 
+@prepared
 class _Known(msgspec.Struct, frozen=True, array_like=True, gc=False):
     signature: Signature
     hash: str

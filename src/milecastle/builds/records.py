@@ -23,6 +23,7 @@ from milecastle.disk.files import PRIVATE_FILE, append, sync
 from milecastle.disk.replacing import make_folders
 from milecastle.errors import CodecError, Corrupted, FormatTooNew
 from milecastle.model.keys import ThreadKey
+from milecastle.model.prepared import prepared
 from milecastle.stores.jsonl.shapes import FailureShape, RunShape
 
 FORMAT: Final = 1
@@ -53,6 +54,7 @@ class Artifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     items: tuple[Item, ...]
 
 
+@prepared
 class NodeCheckpoint(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False
 ):
@@ -81,6 +83,7 @@ class NodeCheckpoint(
     expires_at: int | None
 
 
+@prepared
 class CacheEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a task gave: its outputs, and its update as the codec's bytes.
 
@@ -99,6 +102,7 @@ class CacheEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     checksum: str = ""
 
 
+@prepared
 class RunNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``nodes.json``: the checkpoints of a run in one file.
 
@@ -110,6 +114,7 @@ class RunNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nodes: tuple[NodeCheckpoint, ...]
 
 
+@prepared
 class RunFile(RunShape, kw_only=True):
     """``run.json``: the record of a run, with its thread."""
 
@@ -118,6 +123,7 @@ class RunFile(RunShape, kw_only=True):
     thread: str
 
 
+@prepared
 class FailureFile(FailureShape, kw_only=True):
     """``failure.json``: why a run did not end well."""
 
@@ -126,6 +132,7 @@ class FailureFile(FailureShape, kw_only=True):
     thread: str
 
 
+@prepared
 class _RecordFormat(msgspec.Struct):
     format: int
 
@@ -166,6 +173,7 @@ def _refuse_newer(data: bytes, path: Path | str) -> None:
 TraceEvent = Literal["started", "complete", "failed", "reused"]
 
 
+@prepared
 class _NodeLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time: int
     event: TraceEvent

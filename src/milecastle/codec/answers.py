@@ -15,6 +15,7 @@ import msgspec
 
 from milecastle.codec.plain import kind_of
 from milecastle.errors import InvalidAnswer, InvalidRequest
+from milecastle.model.prepared import convert
 from milecastle.model.printable import path_segment
 
 _MAX_WAYS: Final = 1_000_000
@@ -123,7 +124,7 @@ def deliver(answer: Any, wanted: Any) -> Any:
     try:
         if hasattr(wanted, "model_validate"):
             return wanted.model_validate(answer)
-        return msgspec.convert(answer, wanted)
+        return convert(answer, wanted)
     except ValueError as error:
         kind = getattr(wanted, "__name__", str(wanted))
         raise InvalidAnswer(f"the answer is not a valid {kind}: {_reason(error)}") from None

@@ -16,6 +16,7 @@ import msgspec.structs
 from msgspec import UNSET, UnsetType
 
 from milecastle.errors import CodecError
+from milecastle.model.prepared import prepared
 
 START: Final = "__start__"
 END: Final = "__end__"
@@ -95,3 +96,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CodecError(f"the manifest of the graph cannot be decoded: {error}") from None
+
+
+prepared(Manifest)  # it refers to itself, so not before its name is known

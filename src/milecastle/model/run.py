@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from milecastle.model.keys import ThreadKey
+from milecastle.model.prepared import prepared
 
 __all__ = [
     "RESUMABLE",
@@ -34,6 +35,7 @@ RESUMABLE: dict[FailureClass, bool] = {
 }
 
 
+@prepared
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Each run that did not complete has exactly one of these."""
 
@@ -90,6 +92,7 @@ def may_become(old: RunStatus, new: RunStatus) -> bool:
     return old == new or new in TRANSITIONS[old]
 
 
+@prepared
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """The process that drives a run.
 
@@ -105,6 +108,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     started: str
 
 
+@prepared
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a run. ``previous_run_id`` is ``None`` if there is no previous run.
 
@@ -130,6 +134,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner | None = None
 
 
+@prepared
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A line in the list of threads, derived from the head of the thread's log.
 

@@ -25,6 +25,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.graph.draw import draw_mermaid, draw_svg
 from milecastle.model.event import Event
 from milecastle.model.manifest import Manifest
+from milecastle.model.prepared import prepared
 
 VisitOutcome = Literal["done", "failed", "next", "active"]
 
@@ -135,6 +136,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int = 0
 
 
+@prepared
 class _EventLine(msgspec.Struct, frozen=True):
     at: int
     type: str

@@ -40,6 +40,7 @@ import msgspec.structs
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
+from milecastle.model.prepared import prepared
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch, Store
@@ -69,6 +70,7 @@ SILENT = 15.0
 """After how many seconds without a heartbeat a worker is considered gone, unless told otherwise."""
 
 
+@prepared
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as its heartbeat describes it.
 

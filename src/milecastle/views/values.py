@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from milecastle.graph.schema import Channel, StateSchema
+from milecastle.model.prepared import convert
 from milecastle.model.printable import is_unsafe
 
 _SURELY_SHORT = 2000
@@ -143,6 +144,6 @@ def _fit(channel: Channel, value: Any, typed: str | None) -> Any:
     if typed is not None and str in channel.classes:
         return typed
     try:
-        return msgspec.convert(value, channel.annotation, strict=False)
+        return convert(value, channel.annotation, strict=False)
     except (TypeError, ValueError, msgspec.ValidationError):
         return value

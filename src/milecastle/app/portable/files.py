@@ -49,6 +49,7 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import END
+from milecastle.model.prepared import prepared
 from milecastle.model.printable import printable
 from milecastle.ports.clock import Clock
 
@@ -121,6 +122,7 @@ _END_SIZE: Final = 1024
 """More than the bytes after the pickle."""
 
 
+@prepared
 class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The contents of a file.
 
@@ -142,6 +144,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pending: dict[str, Any] = {}
 
 
+@prepared
 class _Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The form of ``pending``, checked on loading."""
 

@@ -26,6 +26,7 @@ from milecastle.codec.envelope import PayloadPlace
 from milecastle.errors import CodecError, EncryptionError, UnserializableState
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
+from milecastle.model.prepared import prepared
 from milecastle.model.printable import printable
 from milecastle.ports.feed import Feed, FeedStore
 from milecastle.ports.store import Store
@@ -42,6 +43,7 @@ _ROOM = 10_000
 """How many payloads wait for a reader; then the oldest are dropped."""
 
 
+@prepared
 class _Emitted(msgspec.Struct, frozen=True, kw_only=True):
     """One emitted value as it is published."""
 

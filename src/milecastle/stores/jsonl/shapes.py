@@ -41,6 +41,7 @@ from msgspec import UNSET, Raw, UnsetType
 from milecastle.model.checkpoint import SNAPSHOT, Entry, Kind, Source, TaskResult
 from milecastle.model.copying import copied
 from milecastle.model.keys import ThreadKey
+from milecastle.model.prepared import prepared
 from milecastle.model.run import (
     Failure,
     FailureClass,
@@ -196,6 +197,7 @@ class _Shape(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, gc=
     """The base: strict on reading, short on writing."""
 
 
+@prepared
 class HeaderShape(_Shape):
     """The first line. ``log`` distinguishes a thread from a deleted one of the same name.
 
@@ -377,6 +379,7 @@ class FailureShape(_Shape):
         return copied(Failure, self, time=to_microseconds(self.time))
 
 
+@prepared
 class CommitShape(_Shape):
     """One commit."""
 
@@ -410,6 +413,7 @@ def _microseconds(moment: Moment | None) -> int | None:
     return None if moment is None else to_microseconds(moment)
 
 
+@prepared
 class _LogFormat(msgspec.Struct):
     format: int
 

@@ -21,6 +21,7 @@ import msgspec
 
 from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import Source
+from milecastle.model.prepared import prepared
 from milecastle.model.run import Failure, FailureClass
 
 NO_ID = b"\2"
@@ -186,6 +187,7 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _Number = Annotated[int, msgspec.Meta(ge=_LOWEST, le=_HIGHEST)]
 
 
+@prepared
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fields as they are stored, texts escaped. The run's id is that of the row."""
 
