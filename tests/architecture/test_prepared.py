@@ -8,8 +8,19 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "milecastle"
 READERS = {"convert", "decode", "Decoder"}
-PLAIN = {"Any", "Raw", "bool", "bytes", "dict", "float", "int", "list", "msgspec"}
-PLAIN |= {"str", "tuple", "_Send", "_Question"}
+PLAIN = {
+    "Any",
+    "Raw",
+    "_Question",
+    "_Send",
+    "bytes",
+    "dict",
+    "int",
+    "list",
+    "msgspec",
+    "str",
+    "tuple",
+}
 """Types without fields, and names that stand for such a type."""
 PASSED_ON = {
     ("builds/records.py", "shape"),  # checked where it is called
