@@ -386,6 +386,7 @@ class Runner(Generic[S]):
                 call.given,
                 accept=call.accept_changes,
                 terms=call.terms,
+                known=call.known,
             )
         if key is None:
             key = ThreadKey(self.settings.tenant, self.settings.clock.new_id())

@@ -22,7 +22,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from time import monotonic
@@ -57,6 +57,7 @@ from milecastle.model.printable import printable
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import SILENT, BellStore, Listening, WorkerInfo, was_lost
 from milecastle.ports.limits import graph_of
+from milecastle.ports.store import ManyReader, Opened
 
 __all__ = ["Worker", "WorkerOptions"]
 
@@ -66,16 +67,18 @@ _POLL_IF_TOLD = 1.0
 _POLL = 0.2
 """How often to look for due threads, in seconds, if the store tells of them and if it does not."""
 
-_AT_ONCE = 4
-_TOGETHER = 8
-"""How many threads are read in parallel, and how many by one call off the loop: a call costs as
-much as a read, but the first of them must not wait for long."""
+_TOGETHER = 16
+"""How many claimed threads are begun by one call off the loop, before the first of them runs."""
 
 _LONGEST_REFUSAL = 60.0
 """The longest time, in seconds, after which a thread that does not fit is tried again."""
 
 _ALONE = 10.0
 """For how many seconds a run that is suspected of ending its worker has no other beside it."""
+
+
+_Known = Mapping[ThreadKey, Opened]
+"""What was read of claimed threads."""
 
 
 class WorkerOptions(Settings):
@@ -327,15 +330,29 @@ class Worker:
         self._claims += 1  # odd while one is under way: see _check_claims
         try:
             lanes = [*self.lanes, *await self._adopted()]
-            claim, began = partial(self._store.claim, self.id, lanes, limit=limit), monotonic()
-            claimed = await asyncio.to_thread(claim)
-            self.tally.add("claims")
-            self.tally.add("claim_seconds", monotonic() - began)
-            shares = [claimed[first::_AT_ONCE] for first in range(min(_AT_ONCE, len(claimed)))]
-            await asyncio.gather(*map(self._begin_all, shares))
+            claimed, known = await asyncio.to_thread(self._take, lanes, limit)
+            for first in range(0, len(claimed), _TOGETHER):
+                some = claimed[first : first + _TOGETHER]
+                for segment in await asyncio.to_thread(self._begin_all, some, known):
+                    self._start(segment)
         finally:
             self._claims += 1
         return len(claimed)
+
+    def _take(self, lanes: Sequence[str], limit: int) -> tuple[Sequence[ThreadInfo], _Known]:
+        """Claim due threads, and read them together if the store can."""
+        began = monotonic()
+        known: _Known = {}
+        claimed = self._store.claim(self.id, lanes, limit=limit)
+        self.tally.add("claims")
+        self.tally.add("claim_seconds", monotonic() - began)
+        if len(claimed) > 1 and isinstance(self._store, ManyReader):
+            with suppress(StoreError):  # then each is read by itself, and only some are refused
+                known = self._store.read_many([one.key for one in claimed])
+        return claimed, known
+
+    def _begin_all(self, claimed: Sequence[ThreadInfo], known: _Known) -> list[_Segment]:
+        return [self._begin(info, known.get(info.key)) for info in claimed]
 
     async def _adopted(self) -> Sequence[str]:
         """The lanes of other versions that this worker serves for now."""
@@ -354,13 +371,6 @@ class Worker:
         alive = (one for one in self._store.workers() if one.silent < self.options.silent)
         served = {lane for worker in alive for lane in worker.lanes}
         return [lane for lane in late if lane not in served]
-
-    async def _begin_all(self, claimed: Sequence[ThreadInfo]) -> None:
-        """Read some threads one after the other, off the loop, and start their segments."""
-        for first in range(0, len(claimed), _TOGETHER):
-            some = claimed[first : first + _TOGETHER]
-            for segment in await asyncio.to_thread(list, map(self._begin, some)):
-                self._start(segment)
 
     async def _patience(self, claimed: int) -> float:
         """For how many seconds nothing is due, at most ``poll``.
@@ -384,12 +394,11 @@ class Worker:
 
     # ---- segments
 
-    def _begin(self, info: ThreadInfo) -> _Segment:
-        """Read a thread and decide what to run: off the loop, for many threads in a row."""
+    def _begin(self, info: ThreadInfo, known: Opened | None = None) -> _Segment:
+        """Decide what to run of a thread: off the loop, for many threads in a row."""
         runner = self._serving(info.lane)
-        self._clock.reach(
-            info.due_at or 0
-        )  # or the run would sleep again, be due at once, and so on
+        # Otherwise the run would sleep again, be due at once, and so on.
+        self._clock.reach(info.due_at or 0)
         segment = _Segment(info.key, runner)
         is_lost = was_lost(info)
         assignment = Assignment(
@@ -404,7 +413,8 @@ class Worker:
         self.tally.add("segments_started")
         self.tally.add("taken_over", is_lost)
         self.tally.add("retried", info.status == "failed")
-        call = Call(thread=info.key, terms=Terms(take_over=True, assignment=assignment))
+        terms = Terms(take_over=True, assignment=assignment)
+        call = Call(thread=info.key, terms=terms, known=known)
         try:
             segment.losses = count_lost(self._store, info.key) if is_lost else 0
             if segment.losses >= self.options.losses:

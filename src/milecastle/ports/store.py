@@ -39,8 +39,8 @@ Rules that every store follows, and that ``milecastle.testing.StoreContract`` ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -50,7 +50,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.pages import Page
 
-__all__ = ["Batch", "Chain", "GroupStore", "Store", "TransactionStore"]
+__all__ = ["Batch", "Chain", "GroupStore", "ManyReader", "Opened", "Store", "TransactionStore"]
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -88,6 +88,13 @@ class Chain(msgspec.Struct, frozen=True):
 
     entries: tuple[Entry, ...]
     results: tuple[TaskResult, ...] = ()
+
+
+class Opened(NamedTuple):
+    """The chain of a thread's head, and the record of the run that wrote that head."""
+
+    chain: Chain
+    record: RunRecord
 
 
 class Store(Protocol):
@@ -290,6 +297,18 @@ class GroupStore(Store, Protocol):
         A batch that conflicts leaves no trace, and its ``Conflict`` is returned in its place; the
         others are written. Any other error is raised, and then no batch is known to be written.
         Batches of one thread are taken in the order given.
+        """
+        ...
+
+
+@runtime_checkable
+class ManyReader(Store, Protocol):
+    """A store that reads many threads faster together than one after the other."""
+
+    def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
+        """What ``read`` and then ``run`` find for each; a thread that lacks one of both is missing.
+
+        If one of the threads is damaged, it may raise for all: read each by itself then.
         """
         ...
 

@@ -34,7 +34,15 @@ from milecastle.ports.maintenance import (
     inspect_listed,
 )
 from milecastle.ports.pages import Page, page_of, place_after, place_text
-from milecastle.ports.store import Batch, Chain, GroupStore, Store, TransactionStore
+from milecastle.ports.store import (
+    Batch,
+    Chain,
+    GroupStore,
+    ManyReader,
+    Opened,
+    Store,
+    TransactionStore,
+)
 
 if TYPE_CHECKING:
     from milecastle.stores.jsonl import JsonlStore
@@ -64,7 +72,9 @@ __all__ = [
     "Limit",
     "Listening",
     "Maintenance",
+    "ManyReader",
     "MemoryStore",
+    "Opened",
     "Owner",
     "Page",
     "Pending",

@@ -19,7 +19,7 @@ from milecastle.model.checkpoint import (
     Source,
     TaskResult,
 )
-from milecastle.ports.store import Batch, Store
+from milecastle.ports.store import Batch, ManyReader, Store
 from milecastle.testing.contract_hooks import ContractHooks
 from milecastle.testing.entries import (
     Writer,
@@ -93,6 +93,29 @@ class ReadingClauses(ContractHooks):
         assert writer.states[writer.head].startswith(writer.states[2])
         assert not writer.states[writer.head].startswith(writer.states[3])
         check_reads(store, writer)
+
+    def test_many_threads_are_read_as_each_by_itself(self, store: Store) -> None:
+        """Rule 7, if the store is a ``ManyReader``: the same chains, results and records."""
+        if not isinstance(store, ManyReader):
+            return
+        long = Writer(a_key("long \U0001f3f0"), 1).begin(store).write(store, LONG)
+        short = Writer(a_key("short", "other"), 2).begin(store, 2)
+        short.append(store, results=(a_result(3), a_result(3, "second")))
+        again = Writer(a_key("again"), 3).begin(store, 9)
+        store.delete(again.key)
+        again = Writer(a_key("again"), 4).begin(store, 3)
+        cut = Writer(a_key("cut"), 5).begin(store).write(store, LONG)
+        cut.prune(store, 20)
+        keys = [writer.key for writer in (short, long, again, cut)]
+        found = store.read_many([*keys[:2], a_key("missing"), *keys[2:]])
+        assert {*found} == {*keys}
+        for key, (chain, record) in found.items():
+            single = store.read(key)
+            assert single is not None
+            assert chain.entries == single.entries
+            assert {*chain.results} == {*single.results}
+            assert record == store.run(key, chain.entries[-1].run_id)
+        assert store.read_many([]) == {}
 
     def test_missing_item_is_none(self, store: Store) -> None:
         """Rule 7: below the first and above the head there is nothing."""

@@ -32,7 +32,7 @@ from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
 from milecastle.ports.observer import Observer
 from milecastle.ports.services import Services
-from milecastle.ports.store import Store
+from milecastle.ports.store import Opened, Store
 
 __all__ = ["Call", "Launcher", "PlannedRun"]
 
@@ -43,7 +43,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """What a call of ``invoke``, ``stream`` or ``resume`` asks for.
 
     ``mode`` is that of a stream, or ``None`` without a reader. ``run_id`` names a run that is not
-    saved; saved runs have their own.
+    saved; saved runs have their own. ``known`` is what was read of the thread already.
     """
 
     input: Any = None
@@ -57,6 +57,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     accept_changes: bool = False
     file: Any = None
     run_id: str | None = None
+    known: Opened | None = None
 
     def __post_init__(self) -> None:
         if self.config is not None:

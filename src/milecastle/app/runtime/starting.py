@@ -48,7 +48,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import TRANSITIONS, RunRecord, ThreadInfo
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.clock import Clock
-from milecastle.ports.store import Chain
+from milecastle.ports.store import Chain, Opened
 
 __all__ = [
     "NO_TERMS",
@@ -326,18 +326,24 @@ def interrupts_at(position: Position, status: str) -> tuple[Interrupt, ...]:
     return tuple(Interrupt(id=f"{position.place}:{name}", node=name) for name in position.next)
 
 
-def _look(threads: Threads, key: ThreadKey) -> tuple[Chain, RunRecord] | None:
+def _look(threads: Threads, key: ThreadKey, known: Opened | None = None) -> Opened | None:
     """The head of a thread and the record of its run, as they were at one moment."""
+    if known is not None and _agree(known.chain.entries[-1], known.record):
+        return known
     while (chain := threads.store.read(key)) is not None:
         entry = chain.entries[-1]
         record = threads.store.run(key, entry.run_id)
-        if record is not None and not (record.status == "completed" and entry.next):
-            return chain, record
+        if record is not None and _agree(entry, record):
+            return Opened(chain, record)
         # Either the run ended between the two reads, or somebody went back to before its end.
         newest = threads.store.head(key)
         if newest is not None and newest.seq == entry.seq:
-            return chain, threads.record(key, entry)
+            return Opened(chain, threads.record(key, entry))
     return None
+
+
+def _agree(entry: Entry, record: RunRecord) -> bool:
+    return not (record.status == "completed" and entry.next)
 
 
 def start_resumed(
@@ -347,12 +353,14 @@ def start_resumed(
     *,
     accept: bool = False,
     terms: Terms = NO_TERMS,
+    known: Opened | None = None,
 ) -> RunPlan:
     """Resume from the head, however the previous run ended.
 
-    ``accept`` resumes although the state no longer matches the graph.
+    ``accept`` resumes although the state no longer matches the graph. ``known`` is what the store
+    said of the thread after the caller claimed it.
     """
-    found = _look(threads, key)
+    found = _look(threads, key, known)
     if found is None:
         raise ResumeRefused(key.thread, ["nothing is saved: start it with invoke()"])
     chain, previous = found

@@ -12,6 +12,7 @@ from milecastle.stores.postgres import writing
 from milecastle.stores.postgres.direct import Direct
 
 _HERE = Path(__file__).parent
+_KEY = ("shard", "tenant", "thread")
 
 
 class Statements:
@@ -24,7 +25,6 @@ class Statements:
         self.commit = direct("commit", writing.COMMIT)
         self.keep_results = direct("keep_results", writing.KEEP_RESULTS)
         self.head = load("head")
-        self.read = load("read")
         self.results = load("results")
         self.entry_at = load("entry_at")
         self.locate = load("locate")
@@ -33,6 +33,7 @@ class Statements:
         self.history = load("history")
         self.runs = load("runs")
         self.run = load("run")
+        self.run_many = load("run_many")
         self.failure = load("failure")
         self.manifest = load("manifest")
         self.thread = load("thread")
@@ -65,7 +66,16 @@ class Statements:
         self.overdue = load("overdue")
         self.enqueue = load("enqueue")
         self.inputs = load("inputs")
+        self._load_chains(schema)
         self._load_limits(load)
+
+    def _load_chains(self, schema: str) -> None:
+        """One text finds the chain of one thread, and those of many."""
+        one = {name: sql.Placeholder(name) for name in (*_KEY, "seq")}
+        each = {name: sql.Identifier("asked", name) for name in _KEY}
+        chain = _composed(schema, "read", **each, seq=sql.NULL)
+        self.read = _load(schema, "read", **one)
+        self.read_many = _load(schema, "read_many", chain=chain)
 
     def _load_limits(self, load: Callable[[str], bytes]) -> None:
         self.limits = load("limits")
@@ -77,9 +87,13 @@ class Statements:
         self.unclaim = load("unclaim")
 
 
-def _load(schema: str, name: str) -> bytes:
+def _load(schema: str, name: str, **parts: sql.Composable) -> bytes:
+    return _composed(schema, name, **parts).as_bytes(None)
+
+
+def _composed(schema: str, name: str, **parts: sql.Composable) -> sql.Composed:
     doubled = schema.replace("%", "%%")  # psycopg treats a single one as a parameter
-    return compose(file_text(name), schema=doubled)
+    return _format(file_text(name), schema=sql.Identifier(doubled), **parts)
 
 
 def _direct(schema: str, name: str, types: Sequence[int]) -> Direct:
@@ -89,9 +103,13 @@ def _direct(schema: str, name: str, types: Sequence[int]) -> Direct:
 def compose(text: str, **identifiers: str) -> bytes:
     """A file's text with names in place of its braces, each quoted by psycopg."""
     quoted = {name: sql.Identifier(value) for name, value in identifiers.items()}
+    return _format(text, **quoted).as_bytes(None)
+
+
+def _format(text: str, **parts: sql.Composable) -> sql.Composed:
     # The text is one of our own files: as good as a literal, which no checker can see.
     template = sql.SQL(text)  # pyright: ignore[reportArgumentType]
-    return template.format(**quoted).as_bytes(None)
+    return template.format(**parts)
 
 
 def migrations() -> list[tuple[int, str]]:

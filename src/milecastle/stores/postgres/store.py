@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
@@ -32,7 +32,7 @@ from milecastle.ports.maintenance import (
     inspect_pages,
 )
 from milecastle.ports.pages import Page, place_after
-from milecastle.ports.store import Batch, Chain
+from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.bell import DueBell, Listener
@@ -68,6 +68,8 @@ _FURTHEST = 2**32 - 1
 """Above any seq that a thread can have."""
 _FURTHEST_PLACE = 2**62
 """Beyond any number of a list."""
+_TOGETHER = 100
+"""How many chains one statement reads: for more, the server would find it worth compiling."""
 _SIDE_BY_SIDE = 4
 _IMPOSSIBLE = (Corrupted, InvalidRequest, LookupError, TypeError, ValueError)
 """What reading a row with an impossible value raises."""
@@ -135,11 +137,35 @@ class PostgresStore(PostgresServer):
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, or ``None``."""
         found = self._read(self._sql.read, key, seq=None if seq is None else _within(seq))
-        entries = rows.entries_from(found)
-        if not entries:
-            return None
-        results = tuple(rows.result_from(row) for row in found if row[0] == rows.RESULT)
-        return Chain(from_newest_snapshot(entries), results)
+        return _chain_from(found)
+
+    def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
+        """The chains of several threads, each with the record of the run that wrote its head."""
+        self._pool.check_open()
+        visible: dict[str, list[ThreadKey]] = {}  # row-level security shows one tenant at a time
+        for key in keys:
+            visible.setdefault(key.tenant if self._address.rls else "", []).append(key)
+        found: dict[ThreadKey, Opened] = {}
+        for tenant, some in visible.items():
+            for first in range(0, len(some), _TOGETHER):
+                found |= self._read_some(some[first : first + _TOGETHER], tenant)
+        return found
+
+    def _read_some(self, keys: Sequence[ThreadKey], tenant: str) -> dict[ThreadKey, Opened]:
+        chains = _numbered(self._retry(self._sql.read_many, _key_columns(keys), tenant))
+        read = {
+            keys[number]: chain
+            for number, found in chains.items()
+            if (chain := _chain_from(found)) is not None
+        }
+        ids = [escape(chain.entries[-1].run_id) for chain in read.values()]
+        asked = {**_key_columns(list(read)), "run_ids": ids}
+        runs = _numbered(self._retry(self._sql.run_many, asked, tenant)) if read else {}
+        return {
+            key: Opened(chain, rows.run_from(key, runs[number][0]))
+            for number, (key, chain) in enumerate(read.items())
+            if number in runs
+        }
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The newest entry without its payload, or ``None``."""
@@ -512,6 +538,30 @@ class PostgresStore(PostgresServer):
         raise Unavailable(
             f"the connection to PostgreSQL was lost and could not be restored in time: {lost}"
         ) from lost
+
+
+def _chain_from(found: Sequence[Row]) -> Chain | None:
+    entries = rows.entries_from(found)
+    if not entries:
+        return None
+    results = tuple(rows.result_from(row) for row in found if row[0] == rows.RESULT)
+    return Chain(from_newest_snapshot(entries), results)
+
+
+def _key_columns(keys: Sequence[ThreadKey]) -> Parameters:
+    return {
+        "shards": [key.shard for key in keys],
+        "tenants": [key.tenant for key in keys],
+        "threads": [key.thread for key in keys],
+    }
+
+
+def _numbered(found: Sequence[Row]) -> dict[int, list[Row]]:
+    """The rows of an answer about several threads, by the number of the thread from 0."""
+    numbered: dict[int, list[Row]] = {}
+    for row in found:
+        numbered.setdefault(row[-1] - 1, []).append(row)
+    return numbered
 
 
 def _prepare(address: ServerAddress) -> None:

@@ -6,40 +6,40 @@
 WITH RECURSIVE head AS (
     SELECT seq, held, seq - (seq & 4294967295) AS life
     FROM {schema}.entries
-    WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
     ORDER BY seq DESC
     LIMIT 1
 ), target AS (
     SELECT entry.seq, entry.roll_seq, head.life
     FROM head, {schema}.entries AS entry
-    WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
-        AND entry.seq = coalesce(head.life + %(seq)s::bigint, head.seq)
+    WHERE entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
+        AND entry.seq = coalesce(head.life + {seq}::bigint, head.seq)
         AND entry.seq > head.life
 ), cut AS (
     SELECT entry.seq, entry.kind, target.life
     FROM target, {schema}.entries AS entry
-    WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
+    WHERE entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
         AND entry.seq = target.life + least(target.roll_seq, target.seq - target.life)
         AND entry.seq > target.life
     UNION ALL
     SELECT entry.seq, entry.kind, cut.life
     FROM cut, {schema}.entries AS before, {schema}.entries AS entry
-    WHERE before.shard = %(shard)s AND before.tenant = %(tenant)s AND before.thread = %(thread)s
+    WHERE before.shard = {shard} AND before.tenant = {tenant} AND before.thread = {thread}
         AND before.seq = cut.seq - 1
-        AND entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
+        AND entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
         AND entry.seq = cut.life + before.roll_seq
         AND entry.seq > cut.life AND entry.seq < cut.seq
         AND cut.kind < 2
 ), chain AS MATERIALIZED (
     SELECT entry.*, target.life
     FROM target, {schema}.entries AS entry
-    WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
+    WHERE entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
         AND entry.seq > target.life + target.roll_seq
         AND entry.seq <= target.seq
     UNION ALL
     SELECT entry.*, cut.life
     FROM cut, {schema}.entries AS entry
-    WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %(thread)s
+    WHERE entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
         AND entry.seq = cut.seq
         AND entry.kind > 0
 )
@@ -50,8 +50,8 @@ SELECT
         (
             SELECT before.id
             FROM {schema}.entries AS before
-            WHERE before.shard = %(shard)s AND before.tenant = %(tenant)s
-                AND before.thread = %(thread)s AND before.seq = chain.seq - 1
+            WHERE before.shard = {shard} AND before.tenant = {tenant}
+                AND before.thread = {thread} AND before.seq = chain.seq - 1
         )
     ), step, source, nodes, next, told, origin, created_at, base_seq, roll_seq, payload, route, note
 FROM chain
@@ -63,7 +63,7 @@ SELECT
 FROM (SELECT DISTINCT told, life FROM chain) AS named, LATERAL (
     SELECT origin
     FROM {schema}.entries
-    WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
         AND seq >= named.life + named.told
     ORDER BY seq
     LIMIT 1
@@ -75,7 +75,7 @@ SELECT
 FROM (
     SELECT DISTINCT ON (result.digest) result.*
     FROM head, target, {schema}.results AS result
-    WHERE result.shard = %(shard)s AND result.tenant = %(tenant)s AND result.thread = %(thread)s
+    WHERE result.shard = {shard} AND result.tenant = {tenant} AND result.thread = {thread}
         AND target.seq = head.seq
         AND result.seq >= head.seq - head.held
     ORDER BY result.digest, result.seq DESC
