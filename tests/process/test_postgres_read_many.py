@@ -11,7 +11,7 @@ from milecastle.errors import Corrupted
 from milecastle.fleet.worker import Worker
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.postgres import PostgresStore
-from tests.acceptance.fleet.working import line, note
+from tests.acceptance.fleet.working import line, note, until
 from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
 
 pytestmark = needs_postgres
@@ -31,11 +31,12 @@ def test_a_damaged_thread_is_refused_and_the_others_run(caplog: pytest.LogCaptur
             store.read_many([ThreadKey("default", name) for name in names])
         worker = Worker([app])
 
+        async def rested() -> bool:
+            return bool(worker.tally.totals("refused")) and not worker.running
+
         async def serve() -> None:
             serving = asyncio.create_task(worker.run())
-            async with asyncio.timeout(60):
-                while not worker.tally.totals("refused") or worker.running:
-                    await asyncio.sleep(0.05)
+            await until(rested, 60)
             worker.stop()
             await serving
 
