@@ -200,7 +200,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(done: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(done: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for something to become true."""
     until = time.monotonic() + seconds
     while not done():

@@ -254,7 +254,7 @@ class Slow:
     def model(self, state: Work) -> dict[str, Any]:
         self.started += 1
         self.at_work.set()
-        assert self.release.wait(20)
+        assert self.release.wait(60)
         return {"log": ["model"]}
 
     def tail(self, state: Work) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class Slow:
         pool = ThreadPoolExecutor(1)
         running = pool.submit(self.app.invoke, {"log": ["in"]}, "t")
         pool.shutdown(wait=False)
-        assert self.at_work.wait(20)
+        assert self.at_work.wait(60)
         return running
 
 
@@ -291,7 +291,7 @@ def test_second_call_does_not_run_a_thread_that_is_in_progress() -> None:
         assert (error.tenant, error.thread, error.owner.pid) == ("default", "t", os.getpid())
         assert (error.since.tzinfo, error.head, error.expected) == (UTC, 1, 2)
     slow.release.set()
-    assert running.result(20).run_id == error.run
+    assert running.result(60).run_id == error.run
     assert (slow.started, slow.app.invoke({"log": ["in"]}, "t").reused) == (1, True)
 
 
@@ -307,11 +307,11 @@ def test_take_over_takes_the_thread_from_a_live_run(how: str) -> None:
         taken = taking.submit(slow.app.invoke, {"log": ["in"]}, "t", take_over=True)
     else:
         taken = taking.submit(slow.app.resume, "t", take_over=True)
-    assert slow.at_work.wait(20)
+    assert slow.at_work.wait(60)
     slow.release.set()
-    assert taken.result(20).state == {"log": ["in", "model", "tail"]}
+    assert taken.result(60).state == {"log": ["in", "model", "tail"]}
     with pytest.raises(Conflict):
-        running.result(20)
+        running.result(60)
     taking.shutdown()
     assert [run.status for run in slow.app.store.runs(KEY)] == ["completed", "superseded"]
 
@@ -329,7 +329,7 @@ def test_failed_run_is_not_resumed_twice_at_once() -> None:
     with pytest.raises(RunInProgress):
         slow.app.invoke({"log": ["in"]}, "t")
     slow.release.set()
-    running.result(20)
+    running.result(60)
     assert slow.started == 1
 
 
@@ -409,7 +409,7 @@ def test_forked_child_does_not_take_the_run_of_its_parent() -> None:
     os.close(reader)
     os.close(writer)
     slow.release.set()
-    running.result(20)
+    running.result(60)
     assert said.startswith(f"{os.getpid()} ")
     assert "driven by process" in said
 

@@ -738,7 +738,7 @@ def test_branches_see_the_same_state_and_meet_in_the_order_of_declaration(
 @pytest.mark.requirement("G7", api="App.invoke")
 def test_branches_run_at_the_same_time(run: Runner) -> None:
     """Each branch waits for the other, sync or async."""
-    barrier = threading.Barrier(2, timeout=5)
+    barrier = threading.Barrier(2, timeout=60)
 
     def wait(state: Fan) -> None:
         barrier.wait()

@@ -716,7 +716,7 @@ def test_a_task_cancelled_during_a_commit_waits_until_its_outcome_is_known() -> 
         def commit(self, batch: Any) -> None:
             if self.batches:
                 inside.set()
-                assert go.wait(5)
+                assert go.wait(60)
             super().commit(batch)
 
     store = Gate()

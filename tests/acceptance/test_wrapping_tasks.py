@@ -269,7 +269,7 @@ def test_current_outside_of_a_node_is_refused() -> None:
     go = threading.Event()
 
     def late(task: Any) -> None:
-        go.wait(20)
+        go.wait(60)
         task.run(try_it, "thread")
 
     def try_it(place: str) -> None:

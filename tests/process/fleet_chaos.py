@@ -144,7 +144,7 @@ class Fleet:
     def _drain(self, process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             self._kill(process)
             raise AssertionError("a worker did not drain") from None

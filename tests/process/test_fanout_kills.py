@@ -35,7 +35,7 @@ def run(folder: Path, store: str, kill_at: int | None) -> None:
         if kill_at is not None and len(begun(folder)) >= kill_at:
             process.kill()
         time.sleep(0.001)
-    assert process.wait(10) == (0 if kill_at is None else -9)
+    assert process.wait(60) == (0 if kill_at is None else -9)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl"])

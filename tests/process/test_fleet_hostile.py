@@ -48,7 +48,7 @@ def test_worker_process_ends_although_a_sync_node_does_not(tmp_path: Path) -> No
     try:
         until_claimed(app, url)
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=20)
+        said, _ = process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()
@@ -88,8 +88,8 @@ def test_run_that_kills_every_worker_is_held_and_the_one_beside_it_completes(
         process.communicate()
     assert deaths == 6
     with pytest.raises(RunFailed, match="5 workers in a row were lost") as caught:
-        handles[0].result(5)
+        handles[0].result(60)
     assert (caught.value.failure_type, caught.value.node) == ("WorkersLost", "hostile")
-    assert handles[1].result(5).state["log"] == ["first", "done"]
+    assert handles[1].result(60).state["log"] == ["first", "done"]
     assert app.retry("exit").status == "queued"
     app.close()

@@ -117,7 +117,7 @@ def test_a_claim_without_an_answer_is_not_repeated(shared: Shared) -> None:
             claim = pool.submit(store.claim, "one", [LANE], limit=1)
             end_the_waiting(holder)
         with pytest.raises(Unavailable, match=r"claimed\(\) says"):
-            claim.result(timeout=10)
+            claim.result(timeout=60)
     assert store.claimed("one") == []
     assert names(store.claim("one", [LANE], limit=1)) == ["a"]
 

@@ -83,11 +83,11 @@ def test_a_forked_child_waits_for_no_lock_of_its_parent(
     def hold() -> None:
         with vars(pool_of(store))["_lock"], vars(pool_of(store))["_freed"]:
             held.set()
-            done.wait(20)
+            done.wait(60)
 
     with ThreadPoolExecutor(1) as threads:
         threads.submit(hold)
-        held.wait(20)
+        held.wait(60)
         child = os.fork()
         if child == 0:
             signal.alarm(10)

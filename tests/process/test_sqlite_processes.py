@@ -113,7 +113,7 @@ def _in_child(store: Store, writer: Writer) -> int:
     child = os.fork()
     if child == 0:
         os._exit(_write_in_child(store, writer))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:

@@ -88,14 +88,14 @@ def test_taking_over_from_a_worker_fences_it_out_first(store: Store) -> None:
             time.sleep(0.5)
             return {"log": ["caller"]}
         began.set()
-        assert may_end.wait(20)
+        assert may_end.wait(60)
         return {"log": ["worker"]}
 
     app = line(store, ("waits", waits))
     app.submit(start(), "t")
     worker = threading.Thread(target=work, args=(app,))
     worker.start()
-    assert began.wait(20)
+    assert began.wait(60)
     assert app.invoke(start(), "t", take_over=True).state["log"] == ["caller"]
     worker.join()
 
@@ -147,6 +147,6 @@ def test_a_node_that_ends_the_process_ends_only_its_run(
     app = graph.compile(store=store)
     handles = [app.submit({"n": n, "log": []}, f"t{n}") for n in (1, -1, 2)]
     work(app)
-    assert [handle.result(5).status for handle in handles[::2]] == ["completed", "completed"]
+    assert [handle.result(60).status for handle in handles[::2]] == ["completed", "completed"]
     with pytest.raises(RunFailed if parallel else RunCancelled):
-        handles[1].result(5)
+        handles[1].result(60)

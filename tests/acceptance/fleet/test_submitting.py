@@ -39,7 +39,7 @@ def test_submitting_runs_nothing_and_a_worker_runs_it(store: Store) -> None:
     assert app.state("t").state == start()
     assert [info.status for info in app.threads()] == ["queued"]
     work(app)
-    result = handle.result(timeout=5)
+    result = handle.result(timeout=60)
     assert result.status == "completed"
     assert result.state == {"n": 2, "log": ["a", "b"]}
     assert result.run_id == handle.run_id
@@ -157,13 +157,13 @@ def test_an_answer_is_committed_and_a_worker_continues(store: Store) -> None:
     app = line(store, ("ask", asks), ("b", note("b")))
     handle = app.submit(start(), "t")
     work(app)
-    waiting = handle.result(timeout=5)
+    waiting = handle.result(timeout=60)
     assert waiting.status == "interrupted"
     answered = app.answer("t", "yes")
     assert (answered.status, answered.run_id) == ("queued", handle.run_id)
     assert app.state("t").state["log"] == []
     work(app)
-    assert handle.result(timeout=5).state["log"] == ["heard yes", "b"]
+    assert handle.result(timeout=60).state["log"] == ["heard yes", "b"]
     with pytest.raises(InvalidRequest, match="needs answer"):
         app.answer("t")
 
@@ -182,14 +182,14 @@ def test_a_failed_run_waits_until_it_is_retried(store: Store) -> None:
     handle = app.submit(start(), "t")
     work(app)
     with pytest.raises(RunFailed, match="ValueError: on purpose") as caught:
-        handle.result(timeout=5)
+        handle.result(timeout=60)
     assert (caught.value.node, caught.value.failure_type) == ("fails", "ValueError")
     work(app)
     assert len(store.runs(handle.thread)) == 1
     broken.clear()
     app.retry("t")
     work(app)
-    assert app.wait("t", timeout=5).state["log"] == ["a", "repaired"]
+    assert app.wait("t", timeout=60).state["log"] == ["a", "repaired"]
 
 
 @pytest.mark.requirement("F10", api="StateGraph.compile")
@@ -212,7 +212,7 @@ def test_runs_are_retried_by_policy_and_then_held(store: Store) -> None:
         assert time.monotonic() - began < 10
     assert [len(store.runs(handle.thread)) for handle in handles] == [3, 1]
     with pytest.raises(RunFailed):
-        handles[0].result(timeout=5)
+        handles[0].result(timeout=60)
 
 
 def is_due(store: Store, key: ThreadKey) -> bool:
@@ -227,7 +227,7 @@ def test_a_queued_run_can_be_cancelled(store: Store) -> None:
     assert app.cancel("t")
     work(app)
     with pytest.raises(RunCancelled):
-        handle.result(timeout=5)
+        handle.result(timeout=60)
     assert app.state("t").state["log"] == []
 
 

@@ -64,7 +64,7 @@ def work(*apps: App[Any]) -> None:
     asyncio.run(Worker(apps, QUICK).run_until_idle())
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 60.0) -> None:
     """Wait for something that another task brings about."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - nothing tells a test

@@ -166,7 +166,7 @@ def leftovers(before: Iterable[threading.Thread]) -> list[str]:
     from time import monotonic, sleep
 
     known = set(before)
-    end = monotonic() + 2
+    end = monotonic() + 30
     left: list[threading.Thread] = []
     while monotonic() < end:
         left = [t for t in threading.enumerate() if t not in known and _is_ours(t)]

@@ -125,7 +125,7 @@ def test_the_limit_of_the_run_holds_for_all_nodes_together(call: Caller, paint: 
 
 def test_a_finished_item_is_on_record_while_others_run(call: Caller, store: Store) -> None:
     def each(state: Any) -> dict[str, Any]:
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while state["item"] == 2 and not {"2:each#0", "2:each#1"} <= rows(store):
             assert time.monotonic() < end, "the other two are not on record"
             time.sleep(0.002)

@@ -76,7 +76,7 @@ def beside(outcomes: list[Any], go: Any) -> None:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    end = monotonic() + 10
+    end = monotonic() + 60
     while not holds():
         assert monotonic() < end, "it did not happen"
         sleep(0.002)

@@ -29,7 +29,7 @@ class Hold:
 
     def __call__(self, state: State) -> dict[str, Any]:
         self.here.release()
-        self.go.wait(20)
+        self.go.wait(60)
         return {"log": ["hold"]}
 
     async def all_here(self) -> None:

@@ -40,7 +40,7 @@ def test_tasks_that_wait_for_each_other_all_get_a_thread() -> None:
     barrier = threading.Barrier(20)
 
     def meet(state: State) -> dict[str, Any]:
-        barrier.wait(20)
+        barrier.wait(60)
         return {"found": [1]}
 
     assert len(mapped(meet).invoke({"items": list(range(20))})["found"]) == 20
@@ -118,7 +118,7 @@ def test_a_thread_that_is_still_in_its_node_ends_when_that_returns() -> None:
     before, go = workers_alive(), threading.Event()
 
     def late(state: State) -> dict[str, Any]:
-        go.wait(20)
+        go.wait(60)
         return {}
 
     def later(state: State) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_idle_threads_end_with_the_run() -> None:
     before, barrier = workers_alive(), threading.Barrier(20)
 
     def meet(state: State) -> dict[str, Any]:
-        barrier.wait(20)
+        barrier.wait(60)
         return {"found": [1]}
 
     mapped(meet).invoke({"items": list(range(20))})
@@ -149,7 +149,7 @@ def test_what_waits_when_the_run_ends_is_not_begun() -> None:
     go, ran = threading.Event(), list[int]()
 
     def work(state: State) -> dict[str, Any]:
-        go.wait(20)
+        go.wait(60)
         ran.append(1)
         return {}
 

@@ -62,11 +62,11 @@ def test_a_retried_run_has_all_its_attempts_again() -> None:
     app.submit(start(), "t")
     work(app)
     with pytest.raises(RunFailed):
-        app.wait("t", timeout=5)
+        app.wait("t", timeout=60)
     app.retry("t")
     work(app)
     assert tries == [1, 2, 1, 2]
-    assert app.wait("t", timeout=5).state["log"] == ["done"]
+    assert app.wait("t", timeout=60).state["log"] == ["done"]
 
 
 class Forgetful(MemoryStore):

@@ -241,7 +241,7 @@ def test_a_signal_drains_the_worker() -> None:
 
     async def serve() -> None:
         asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await worker.run_until_signalled()
 
     asyncio.run(serve())

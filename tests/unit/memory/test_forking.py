@@ -42,7 +42,7 @@ def test_a_child_forked_in_the_middle_of_a_commit_has_all_of_it() -> None:
     batch = writer.batch(results=(a_result(1, "a"), a_result(1, "b")))
     writing = threading.Thread(target=store.commit, args=(batch,))
     writing.start()
-    assert results.begun.wait(10)
+    assert results.begun.wait(60)
     child = os.fork()
     if child == 0:
         signal.alarm(10)  # a process that waits for too long is killed
@@ -80,7 +80,7 @@ def test_a_second_fork_does_not_forget_what_the_first_one_holds(
     second.start()
     done.wait(0.1)
     after()
-    second.join(10)
+    second.join(60)
     assert not second.is_alive()
     assert not vars(store)["_lock"].locked()
 
