@@ -33,7 +33,7 @@ import msgspec
 
 from milecastle.errors import StoreError, Unavailable
 from milecastle.model.forking import call_in_child
-from milecastle.ports.store import Batch, GroupStore, Store
+from milecastle.ports.store import Batch, GroupStore, Store, offers
 
 GROUP: Final = 256
 """The maximum number of batches written at once."""
@@ -263,11 +263,10 @@ _committers: WeakKeyDictionary[GroupStore, Committer] = WeakKeyDictionary()
 
 def committer_of(store: Store) -> Committer | None:
     """The committer shared by all runs of the process, if the store may block and writes groups."""
-    if not store.blocking or not hasattr(store, "commit_many"):
-        return None  # isinstance() of a protocol is slow
-    group_store = cast("GroupStore", store)
-    found = _committers.get(group_store)
-    return found or _committers.setdefault(group_store, Committer(group_store))
+    if not store.blocking or not offers(store, GroupStore):
+        return None
+    found = _committers.get(store)
+    return found or _committers.setdefault(store, Committer(store))
 
 
 def _forget_in_child() -> None:

@@ -57,7 +57,7 @@ from milecastle.model.printable import printable
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import SILENT, BellStore, Listening, WorkerInfo, was_lost
 from milecastle.ports.limits import graph_of
-from milecastle.ports.store import ManyReader, Opened
+from milecastle.ports.store import ManyReader, Opened, offers
 
 __all__ = ["Worker", "WorkerOptions"]
 
@@ -346,7 +346,7 @@ class Worker:
         claimed = self._store.claim(self.id, lanes, limit=limit)
         self.tally.add("claims")
         self.tally.add("claim_seconds", monotonic() - began)
-        if len(claimed) > 1 and isinstance(self._store, ManyReader):
+        if len(claimed) > 1 and offers(self._store, ManyReader):
             with suppress(StoreError):  # then each is read by itself, and only some are refused
                 known = self._store.read_many([one.key for one in claimed])
         return claimed, known

@@ -43,7 +43,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.prepared import prepared
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.ports.limits import Limit
-from milecastle.ports.store import Batch, Store
+from milecastle.ports.store import Batch, Store, offers
 
 __all__ = [
     "SILENT",
@@ -267,7 +267,7 @@ def waiting_inputs(
     store: Store, key: ThreadKey, limit: int | None = None
 ) -> Sequence[WaitingInput]:
     """The inputs that wait for their turn; none in a store that workers do not share."""
-    return store.inputs(key, limit=limit) if isinstance(store, ClaimStore) else ()
+    return store.inputs(key, limit=limit) if offers(store, ClaimStore) else ()
 
 
 def refuse_no_lane(key: ThreadKey) -> NoReturn:

@@ -40,7 +40,7 @@ Rules that every store follows, and that ``milecastle.testing.StoreContract`` ch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -50,7 +50,19 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.pages import Page
 
-__all__ = ["Batch", "Chain", "GroupStore", "ManyReader", "Opened", "Store", "TransactionStore"]
+__all__ = [
+    "Batch",
+    "Chain",
+    "GroupStore",
+    "ManyReader",
+    "Opened",
+    "Store",
+    "TransactionStore",
+    "offers",
+]
+
+
+T = TypeVar("T")
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -324,3 +336,18 @@ class TransactionStore(Store, Protocol):
         The batch is one of results of this thread.
         """
         ...
+
+
+_offered: dict[tuple[type, type], bool] = {}
+
+
+def offers(store: object, port: type[T]) -> TypeGuard[T]:
+    """``isinstance`` of a store and a port, remembered by class.
+
+    Python compares every method of the port each time, which takes longer than to plan a run.
+    """
+    asked = type(store), port
+    found = _offered.get(asked)
+    if found is None:
+        found = _offered[asked] = isinstance(store, port)
+    return found

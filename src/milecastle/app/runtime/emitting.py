@@ -29,7 +29,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.prepared import prepared
 from milecastle.model.printable import printable
 from milecastle.ports.feed import Feed, FeedStore
-from milecastle.ports.store import Store
+from milecastle.ports.store import Store, offers
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -208,6 +208,6 @@ _local: WeakKeyDictionary[Store, _LocalFeed] = WeakKeyDictionary()
 
 def feed_of(store: Store) -> Feed:
     """The feed of a store; if it has none, one that reaches users of this very object."""
-    if isinstance(store, FeedStore):
+    if offers(store, FeedStore):
         return store.feed
     return _local.setdefault(store, _LocalFeed())

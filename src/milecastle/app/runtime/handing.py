@@ -20,7 +20,7 @@ from milecastle.errors import InvalidRequest, RunCancelled, RunFailed
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.claims import ClaimStore
-from milecastle.ports.store import Store
+from milecastle.ports.store import Store, offers
 
 __all__ = [
     "Handle",
@@ -85,7 +85,7 @@ def lane_of(graph: str, fingerprint: str) -> str:
 
 def require_shared(store: Store | None) -> ClaimStore:
     """The store, if workers can share it."""
-    if not isinstance(store, ClaimStore):
+    if not offers(store, ClaimStore):
         kept = "no store" if store is None else type(store).__name__
         raise InvalidRequest(
             f"workers need a store that they can share, and this app has {kept}: "

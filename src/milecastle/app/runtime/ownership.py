@@ -25,7 +25,7 @@ from milecastle.model.forking import call_in_child
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Owner, RunRecord
 from milecastle.ports.claims import SILENT, ClaimStore
-from milecastle.ports.store import Store
+from milecastle.ports.store import Store, offers
 
 __all__ = [
     "Driving",
@@ -107,8 +107,10 @@ def is_served(store: Store, record: RunRecord) -> bool:
 
 def _live_worker(store: Store, key: ThreadKey) -> str:
     """The worker that has a thread, if its heartbeat has not stopped; otherwise empty."""
-    info = store.thread(key) if isinstance(store, ClaimStore) else None
-    if info is None or not info.worker or not isinstance(store, ClaimStore):
+    if not offers(store, ClaimStore):
+        return ""
+    info = store.thread(key)
+    if info is None or not info.worker:
         return ""
     alive = (worker.id for worker in store.workers() if worker.silent < SILENT)
     return info.worker if info.worker in alive else ""
