@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec.structs
@@ -35,42 +35,33 @@ class BrokenClaims(BrokenStore):
         self._claims.note(line.key, changed)
         return changed
 
-    def claim(
-        self,
-        worker: str,
-        lanes: Sequence[str],
-        *,
-        limit: int,
-        keys: Sequence[ThreadKey] | None = None,
+    def claimed_among(
+        self, seen: Collection[ThreadInfo], worker: str, lanes: Sequence[str], limit: int
     ) -> Sequence[ThreadInfo]:
-        """As the memory store does, by way of what a broken one changes."""
-        return self.claimed_by(worker, lanes, limit, keys)
-
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
-        """The claim, for broken ones to override."""
-        return super().claim(worker, lanes, limit=limit, keys=keys)
+        """Claim as if nothing else waited."""
+        hidden = [line for line in self.lines() if not line.worker and line not in seen]
+        for line in hidden:
+            self._claims.note(line.key, None)
+        found = super().claim(worker, lanes, limit=limit)
+        for line in hidden:
+            self._claims.note(line.key, line)
+        return found
 
 
 class ClaimsWhatIsClaimed(BrokenClaims, caught_by=("test_a_due_thread_is_claimed_once",)):
     """The last worker that asks has it."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Take it from the worker that has it."""
         for line in self.lines():
             self.change(line, worker="")
-        return super().claimed_by(worker, lanes, limit, keys)
+        return super().claim(worker, lanes, limit=limit)
 
 
 class ClaimsInTwoSteps(BrokenClaims, caught_by=("test_racing_claims_take_each_thread_once",)):
     """Looks first, and writes a moment later."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Compare nothing when writing."""
         found = [line for line in self.lines() if line.lane in lanes and not line.worker]
         time.sleep(0.001)
@@ -80,12 +71,10 @@ class ClaimsInTwoSteps(BrokenClaims, caught_by=("test_racing_claims_take_each_th
 class ClaimsWhatIsNotDue(BrokenClaims, caught_by=("test_what_is_not_due_is_not_claimed",)):
     """Its clock is fast."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Look at a time that comes much later."""
         now, self._claims.now = self._claims.now, lambda: 2**60
-        found = super().claimed_by(worker, lanes, limit, keys)
+        found = super().claim(worker, lanes, limit=limit)
         self._claims.now = now
         return found
 
@@ -93,13 +82,11 @@ class ClaimsWhatIsNotDue(BrokenClaims, caught_by=("test_what_is_not_due_is_not_c
 class ClaimsWithoutALane(BrokenClaims, caught_by=("test_what_is_not_due_is_not_claimed",)):
     """What nobody may run, anybody may."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Put threads without a lane into the first that is asked for."""
         for line in self.lines() if lanes else ():
             self.change(line, lane=line.lane or lanes[0])
-        return super().claimed_by(worker, lanes, limit, keys)
+        return super().claim(worker, lanes, limit=limit)
 
 
 class KeepsTheZero(BrokenClaims, caught_by=("test_a_line_that_is_due_at_0_is_due_now",)):
@@ -115,12 +102,10 @@ class KeepsTheZero(BrokenClaims, caught_by=("test_a_line_that_is_due_at_0_is_due
 class ClaimsInEveryLane(BrokenClaims, caught_by=("test_a_worker_claims_in_its_lanes",)):
     """Work is work."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Look into all of them."""
         every = sorted({line.lane for line in self.lines()})
-        return super().claimed_by(worker, every, limit, keys)
+        return super().claim(worker, every, limit=limit)
 
 
 _ORDER = "test_those_that_were_due_first_are_claimed_first"
@@ -129,36 +114,21 @@ _ORDER = "test_those_that_were_due_first_are_claimed_first"
 class ClaimsByName(BrokenClaims, caught_by=(_ORDER,)):
     """Alphabetical order is order."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Take them backwards."""
-        found = super().claimed_by(worker, lanes, 2**70, keys)[::-1]
+        found = super().claim(worker, lanes, limit=2**70)[::-1]
         for line in found[max(0, limit) :]:
             self.change(line, worker="")
         return found[: max(0, limit)]
 
 
-class ServesWhoeverCameFirst(BrokenClaims, caught_by=("test_a_claim_is_shared_among_tenants",)):
-    """First come, first served."""
-
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
-        """Name every thread: what is named is not shared."""
-        every = [line.key for line in self.lines()]
-        return super().claimed_by(worker, lanes, limit, every if keys is None else keys)
-
-
 class ForgetsWhoseTurnItIs(BrokenClaims, caught_by=("test_tenants_and_lanes_take_turns",)):
     """Each claim begins with the first tenant."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Begin again."""
         self._claims.rotation = Rotation()
-        return super().claimed_by(worker, lanes, limit, keys)
+        return super().claim(worker, lanes, limit=limit)
 
 
 class IgnoresPriorities(BrokenClaims, caught_by=("test_a_higher_priority_is_claimed_first",)):
@@ -175,33 +145,19 @@ class IgnoresPriorities(BrokenClaims, caught_by=("test_a_higher_priority_is_clai
 class ClaimsAllThatIsDue(BrokenClaims, caught_by=(_ORDER,)):
     """More is better."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Ignore the limit."""
-        return super().claimed_by(worker, lanes, 2**70, keys)
+        return super().claim(worker, lanes, limit=2**70)
 
 
 class ClaimsOfOneTenant(BrokenClaims, caught_by=("test_threads_of_every_tenant_are_claimed",)):
     """A worker belongs to one tenant."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Look at the first tenant."""
         first = min((line.key.tenant for line in self.lines()), default="")
-        own = [line.key for line in self.lines() if line.key.tenant == first]
-        return super().claimed_by(worker, lanes, limit, own if keys is None else keys)
-
-
-class ClaimsOthersThanNamed(BrokenClaims, caught_by=("test_named_threads_are_claimed",)):
-    """Names are a hint."""
-
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
-        """Take what is there."""
-        return super().claimed_by(worker, lanes, limit, None)
+        own = [line for line in self.lines() if line.key.tenant == first]
+        return self.claimed_among(own, worker, lanes, limit)
 
 
 _ENDS = "test_a_commit_of_another_line_ends_a_claim"
@@ -272,11 +228,9 @@ class ClaimsWhatWasDeleted(BrokenClaims, caught_by=("test_a_deleted_thread_is_no
 class ClaimsForNobody(BrokenClaims, caught_by=("test_a_worker_has_an_id",)):
     """A name is a formality."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Accept a worker without one."""
-        return super().claimed_by(worker, lanes, limit, keys) if worker else []
+        return super().claim(worker, lanes, limit=limit) if worker else []
 
 
 class KeepsEmptyLimits(BrokenClaims, caught_by=("test_limits_are_listed_as_they_were_set",)):
@@ -295,14 +249,12 @@ class _ChangesLimits(BrokenClaims):
         """What it makes of a limit."""
         raise NotImplementedError
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Put the limits back afterwards."""
         known = self.limits()
         for each in known:
             self.set_limit(self.changed(each, worker))
-        found = super().claimed_by(worker, lanes, limit, keys)
+        found = super().claim(worker, lanes, limit=limit)
         for each in known:
             self.set_limit(each)
         return found
@@ -343,17 +295,17 @@ class ClaimsWhatIsPaused(_ChangesLimits, caught_by=("test_what_is_paused_is_not_
         return msgspec.structs.replace(limit, paused=False)
 
 
-class LooksAtTheOldest(BrokenClaims, caught_by=("test_many_that_are_paused_hide_nobody",)):
-    """Considers as many threads as it may claim."""
+class LooksAtTheOldest(
+    BrokenClaims,
+    caught_by=("test_a_claim_is_shared_among_tenants", "test_many_that_are_paused_hide_nobody"),
+):
+    """First come, first served: considers as many threads as it may claim."""
 
-    def claimed_by(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> Sequence[ThreadInfo]:
-        """Name the oldest."""
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Hide all others."""
         waiting = [line for line in self.lines() if not line.worker and line.due_at is not None]
         oldest = sorted(waiting, key=lambda line: line.due_at or 0)[: max(0, limit)]
-        named = [line.key for line in oldest]
-        return super().claimed_by(worker, lanes, limit, named if keys is None else keys)
+        return self.claimed_among(oldest, worker, lanes, limit)
 
 
 _SILENT = "test_threads_of_a_silent_worker_are_reclaimed"

@@ -68,13 +68,6 @@ ASKED: dict[str, dict[str, Any]] = {
         "counts": [100],
         "limit": 100,
     },
-    "claim_keys": {
-        "worker": "one",
-        "lanes": ["lane 1"],
-        "limit": 100,
-        "tenants": ["tenant 1"],
-        "threads": ["thread 1"],
-    },
     "give_back": {"worker": "one", "tenant": "tenant 1", "thread": "thread 1", "delay": 0},
     "take_from": {"worker": "one", "limit": 100},
     "reclaim": {"timeout": 9, "limit": 100},

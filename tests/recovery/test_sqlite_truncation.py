@@ -65,15 +65,8 @@ class Remembering(SqliteStore):
         self._note()
         return was_there
 
-    def claim(
-        self,
-        worker: str,
-        lanes: Sequence[str],
-        *,
-        limit: int,
-        keys: Sequence[ThreadKey] | None = None,
-    ) -> Sequence[ThreadInfo]:
-        claimed = super().claim(worker, lanes, limit=limit, keys=keys)
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        claimed = super().claim(worker, lanes, limit=limit)
         self._note()
         return claimed
 

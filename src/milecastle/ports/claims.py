@@ -131,19 +131,10 @@ class ClaimStore(Store, Protocol):
         """All workers that were not forgotten, by id."""
         ...
 
-    def claim(
-        self,
-        worker: str,
-        lanes: Sequence[str],
-        *,
-        limit: int,
-        keys: Sequence[ThreadKey] | None = None,
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Give due threads of these lanes to a worker; their lines as they are now.
 
-        Those that were due first come first. With ``keys``, only these threads are considered, and
-        nothing is shared among tenants.
-        ``InvalidRequest`` if the worker's id is empty.
+        Those that were due first come first. ``InvalidRequest`` if the worker's id is empty.
         """
         ...
 

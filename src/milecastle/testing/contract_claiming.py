@@ -43,7 +43,6 @@ class ClaimingClauses(ClaimHooks):
         assert store.thread(a_key("a")) == line
         assert store.claim("two", [LANE], limit=9) == []
         assert store.claim("one", [LANE], limit=9) == []
-        assert store.claim("two", [LANE], limit=9, keys=[a_key("a")]) == []
         assert store.thread(a_key("a")) == line
 
     def test_lanes_that_wait_for_long_are_listed(self, store: ClaimStore) -> None:
@@ -87,10 +86,8 @@ class ClaimingClauses(ClaimHooks):
         queued(store, "local", 3, lane="")
         queued(store, "taken", 4, worker="two")
         Writer(a_key("plain"), 5).begin(store)
-        keys = [a_key(name) for name in ("later", "never", "local", "taken", "plain", "nobody")]
         for lanes in ([LANE], [LANE, ""], [""], []):
             assert store.claim("one", lanes, limit=9) == []
-            assert store.claim("one", lanes, limit=9, keys=keys) == []
 
     def test_a_line_that_is_due_at_0_is_due_now(self, store: ClaimStore) -> None:
         """Rule 1: the store puts its own time in place of 0, in every form of commit."""
@@ -170,19 +167,6 @@ class ClaimingClauses(ClaimHooks):
         found = store.claim("one", [LANE], limit=9)
         assert [line.key for line in found] == [ThreadKey(tenant, "same") for tenant in "bac"]
         assert [line.run_id for line in found] == [store.runs(line.key)[0].run_id for line in found]
-
-    def test_named_threads_are_claimed(self, store: ClaimStore) -> None:
-        """Rule 2: with ``keys``, only these; everything else is as without."""
-        for number, name in enumerate("abcd", 1):
-            queued(store, name, number, due_at=5 - number)
-        queued(store, "b", 5, tenant="other")
-        queued(store, "e", 6, lane="another")
-        keys = [a_key(name) for name in ("a", "b", "c", "e", "nobody", "a")]
-        assert store.claim("one", [LANE], limit=9, keys=[]) == []
-        assert names(store.claim("one", [LANE], limit=2, keys=keys)) == ["c", "b"]
-        assert names(store.claim("two", [LANE], limit=9, keys=keys)) == ["a"]
-        rest = store.claim("two", [LANE], limit=9)
-        assert [line.key for line in rest] == [a_key("d"), a_key("b", "other")]
 
     def test_a_commit_of_another_line_ends_a_claim(self, store: ClaimStore) -> None:
         """Rule 2: and only that; what is committed without a line leaves the claim as it is."""

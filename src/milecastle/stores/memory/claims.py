@@ -60,24 +60,16 @@ class Claims:
             for id, (beaten, worker) in sorted(self._workers.items())
         ]
 
-    def claim(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> list[ThreadInfo]:
-        """Give due threads to a worker: shared among tenants, or those that are named."""
+    def claim(self, worker: str, lanes: Sequence[str], limit: int) -> list[ThreadInfo]:
+        """Give due threads to a worker, shared among tenants, as far as limits allow."""
         require_worker(worker)
         now, limit = self.now(), max(0, limit)
         meters = [meter.at(now) for meter in self._meters.values()]
         rooms = Rooms(meters, self._running() if meters else None)
-        found = sorted(
-            (due_at, key)
-            for key, due_at in self._waiting(lanes)
-            if due_at <= now and (keys is None or key in keys)
-        )
-        if keys is not None:
-            found = [due for due in found if rooms.enter(self._lines[due[1]].lane, due[1].tenant)]
-        elif meters or len(found) > limit:
+        found = sorted((due_at, key) for key, due_at in self._waiting(lanes) if due_at <= now)
+        if meters or len(found) > limit:
             found = self._shared(lanes, limit, found, rooms)
-        lines = [self._put(key, worker=worker) for _, key in found[:limit]]
+        lines = [self._put(key, worker=worker) for _, key in found]
         for meter in charged(meters, ((line.lane, line.key.tenant) for line in lines)):
             self._meters[meter.limit.graph, meter.limit.tenant] = meter
         return lines

@@ -381,18 +381,11 @@ class MemoryStore:
             self._check_open()
             return self._claims.workers()
 
-    def claim(
-        self,
-        worker: str,
-        lanes: Sequence[str],
-        *,
-        limit: int,
-        keys: Sequence[ThreadKey] | None = None,
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Give due threads of these lanes to a worker."""
         with self._lock:
             self._check_open()
-            return self._claims.claim(worker, lanes, limit, keys)
+            return self._claims.claim(worker, lanes, limit)
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
         """Make a thread due again after ``delay`` seconds."""

@@ -57,7 +57,6 @@ class _Asked(NamedTuple):
     worker: str
     lanes: Sequence[str]
     limit: int
-    keys: Sequence[ThreadKey] | None
 
 
 class Claims:
@@ -103,16 +102,15 @@ class Claims:
         """Every worker, by id."""
         return [_worker_from(row) for row in self._run(self._sql.workers)]
 
-    def claim(
-        self, worker: str, lanes: Sequence[str], limit: int, keys: Sequence[ThreadKey] | None
-    ) -> list[ThreadInfo]:
-        """Give due threads to a worker: shared among tenants, or those that are named."""
+    def claim(self, worker: str, lanes: Sequence[str], limit: int) -> list[ThreadInfo]:
+        """Give due threads to a worker, shared among tenants, as far as limits allow."""
         require_worker(worker)
         self._check()
-        limit, named = max(0, min(limit, _MOST)), [escape(lane) for lane in lanes if lane]
-        asked = _Asked(escape(worker), named, limit, keys)
+        if limit <= 0:
+            return []
+        asked = _Asked(escape(worker), [escape(lane) for lane in lanes if lane], min(limit, _MOST))
         try:
-            groups, is_limited = self._first_look(asked)
+            groups, is_limited = self._share(asked, self._outside, None)
             if is_limited:
                 found = self._pool.transact(lambda run: self._limited(asked, run))
             else:
@@ -124,12 +122,6 @@ class Claims:
             ) from lost
         return [rows.info_from(row[0], row[1:]) for row in found]
 
-    def _first_look(self, asked: _Asked) -> tuple[list[Group], bool]:
-        """What a claim would take if there were no limits, and whether there are some."""
-        if asked.keys is not None:
-            return [], bool(self._outside(self._sql.limits, {}))
-        return self._share(asked, self._outside, None) if asked.limit else ([], False)
-
     def _limited(self, asked: _Asked, run: Query) -> list[Row]:
         """Claim within limits, which are locked: nobody else claims under them meanwhile."""
         graphs = [graph_of(lane) for lane in asked.lanes]
@@ -137,32 +129,20 @@ class Claims:
         meters = [_meter_from(row).at(row[8]) for row in locked]
         running = {row[:2]: row[2] for row in run(self._sql.running, {})} if meters else {}
         rooms = Rooms(meters, running)
-        groups = [] if asked.keys is not None else self._share(asked, run, rooms)[0]
+        groups, _ = self._share(asked, run, rooms)
         found = self._take(asked, groups, run)
-        if asked.keys is not None:
-            refused = [row for row in found if not rooms.enter(row[9], row[0])]
-            names = {"tenants": [row[0] for row in refused], "threads": [row[1] for row in refused]}
-            run(self._sql.unclaim, names)
-            found = [row for row in found if row not in refused]
         for meter in charged(meters, ((row[9], row[0]) for row in found)):
             scope = {"graph": meter.limit.graph, "tenant": meter.limit.tenant}
             run(self._sql.charge_limit, {**scope, "begun": meter.begun, "used": meter.used})
         return found
 
     def _take(self, asked: _Asked, groups: Sequence[Group], run: Query) -> list[Row]:
-        """Give so many threads of these groups, or those that are named, to a worker."""
-        given: Parameters = {"worker": asked.worker, "limit": asked.limit}
-        if asked.keys is not None:
-            keys = list(dict.fromkeys(asked.keys))
-            given["lanes"] = list(asked.lanes)
-            given["tenants"] = [key.tenant for key in keys]
-            given["threads"] = [key.thread for key in keys]
-            return run(self._sql.claim_keys, given)
+        """Give so many threads of these groups to a worker."""
         if not groups:
             return []
         names = ("lanes", "tenants", "ranks", "counts")
-        given |= zip(names, map(list, zip(*groups, strict=True)), strict=True)
-        return run(self._sql.take, given)
+        given = dict(zip(names, map(list, zip(*groups, strict=True)), strict=True))
+        return run(self._sql.take, {**given, "worker": asked.worker, "limit": asked.limit})
 
     def _share(self, asked: _Asked, run: Query, rooms: Rooms | None) -> tuple[list[Group], bool]:
         """What a claim is to take: as much of each group as is its share. Whether limits exist."""

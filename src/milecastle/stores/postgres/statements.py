@@ -55,7 +55,6 @@ class Statements:
         self.workers = load("workers")
         self.look = load("look")
         self.take = load("take")
-        self.claim_keys = load("claim_keys")
         self.claimed = load("claimed")
         self.give_back = load("give_back")
         self.take_from = load("take_from")
@@ -84,7 +83,6 @@ class Statements:
         self.lock_limits = load("lock_limits")
         self.charge_limit = load("charge_limit")
         self.running = load("running")
-        self.unclaim = load("unclaim")
 
 
 def _load(schema: str, name: str, **parts: sql.Composable) -> bytes:

@@ -443,16 +443,9 @@ class PostgresStore(PostgresServer):
         """All workers that were not forgotten, by id."""
         return self._claims.workers()
 
-    def claim(
-        self,
-        worker: str,
-        lanes: Sequence[str],
-        *,
-        limit: int,
-        keys: Sequence[ThreadKey] | None = None,
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Give due threads of these lanes to a worker."""
-        return self._claims.claim(worker, lanes, limit, keys)
+        return self._claims.claim(worker, lanes, limit)
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
         """Make a thread due again after ``delay`` seconds."""

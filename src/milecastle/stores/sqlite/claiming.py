@@ -70,15 +70,9 @@ NO_LIMIT = 2**62
 _SECOND = 1_000_000
 
 
-def waiting(
-    view: View, lanes: Sequence[str], now: int, limit: int, keys: Sequence[ThreadKey] | None
-) -> list[ThreadRow]:
+def waiting(view: View, lanes: Sequence[str], now: int, limit: int) -> list[ThreadRow]:
     """The threads of these lanes that are due, those that were due first first."""
-    if keys is None:
-        each = [_rows(view, "due_threads", (write_text(lane), now, limit)) for lane in set(lanes)]
-    else:
-        found = [thread for key in set(keys) if (thread := view.thread(key)) is not None]
-        each = [[thread] for thread in found if _is_due(thread, lanes, now)]
+    each = [_rows(view, "due_threads", (write_text(lane), now, limit)) for lane in set(lanes)]
     return list(islice(merge(*each, key=_due_order), limit))
 
 
@@ -86,7 +80,7 @@ def shared(
     view: View, lanes: Sequence[str], now: int, limit: int, rotation: Rotation, rooms: Rooms | None
 ) -> list[ThreadRow]:
     """What a claim gets of the threads that are due, those that were due first first."""
-    front = waiting(view, lanes, now, limit + 1, None)
+    front = waiting(view, lanes, now, limit + 1)
     if len(front) <= limit and rooms is None:
         return front
     scans: dict[str, Scan] = {}
@@ -136,35 +130,18 @@ def _group(thread: ThreadRow) -> tuple[str, str, int]:
     return thread.info.lane, thread.key.tenant, -thread.info.priority
 
 
-def _is_due(thread: ThreadRow, lanes: Sequence[str], now: int) -> bool:
-    line = thread.info
-    if line is None or line.due_at is None or line.worker:
-        return False
-    return line.lane in lanes and line.due_at <= now
-
-
 def _due_order(thread: ThreadRow) -> tuple[int, ThreadKey]:
     due_at = thread.info.due_at if thread.info else None
     return due_at or 0, thread.key
 
 
 def claim(
-    view: View,
-    worker: str,
-    lanes: Sequence[str],
-    now: int,
-    limit: int,
-    keys: Sequence[ThreadKey] | None,
-    rotation: Rotation,
+    view: View, worker: str, lanes: Sequence[str], now: int, limit: int, rotation: Rotation
 ) -> list[ThreadInfo]:
-    """Give due threads to a worker, shared among tenants or named, as far as limits allow."""
+    """Give due threads to a worker, shared among tenants, as far as limits allow."""
     meters = [meter.at(now) for meter in limits(view)]
     rooms = Rooms(meters, _running(view)) if meters else None
-    if keys is None:
-        found = shared(view, lanes, now, limit, rotation, rooms)
-    else:
-        found = waiting(view, lanes, now, limit, keys)
-        found = [each for each in found if rooms is None or rooms.enter(*_group(each)[:2])]
+    found = shared(view, lanes, now, limit, rotation, rooms)
     lines = [_put(view, thread, worker=worker) for thread in found]
     for meter in charged(meters, ((line.lane, line.key.tenant) for line in lines)):
         view.run("put_limit", meter_row(meter))

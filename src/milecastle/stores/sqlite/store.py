@@ -399,24 +399,17 @@ class SqliteStore(SqliteFile):
         with self._connections.reading() as cursor:
             return claiming.workers(View(cursor, self.path), self._now())
 
-    def claim(
-        self,
-        worker: str,
-        lanes: Sequence[str],
-        *,
-        limit: int,
-        keys: Sequence[ThreadKey] | None = None,
-    ) -> Sequence[ThreadInfo]:
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Give due threads of these lanes to a worker."""
         require_worker(worker)
         count, named = min(_count(limit), _MOST), [lane for lane in lanes if lane]
         with self._connections.reading() as cursor:
             view = View(cursor, self.path)
-            if not claiming.waiting(view, named, self._now(), min(count, 1), keys):
+            if not claiming.waiting(view, named, self._now(), min(count, 1)):
                 return []
         with self._connections.writing() as cursor:
             view = View(cursor, self.path)
-            return claiming.claim(view, worker, named, self._now(), count, keys, self._rotation)
+            return claiming.claim(view, worker, named, self._now(), count, self._rotation)
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
         """Make a thread due again after ``delay`` seconds."""
