@@ -542,6 +542,17 @@ class KeepsWhatWasApplied(
         self._logs[batch.key].inputs = kept
 
 
+class RemovesInputsWithoutALine(
+    BrokenClaims, caught_by=("test_a_batch_that_removes_an_input_has_a_line",)
+):
+    """What becomes of the thread is not its business."""
+
+    def commit(self, batch: Batch) -> None:
+        """Leave the line as it is."""
+        line = batch.thread or self.thread(batch.key)
+        super().commit(msgspec.structs.replace(batch, thread=line))
+
+
 class TakesInputsForNobody(BrokenClaims, caught_by=("test_a_thread_in_no_lane_takes_no_input",)):
     """Somebody will come."""
 

@@ -25,7 +25,7 @@ Rules that every store with this port follows, and that ``milecastle.testing.Cla
 8. Inputs that are enqueued wait beside the log of their thread, in the order of ``enqueue``. While
    one waits, the thread is due whenever its run has completed or was cancelled: the commit that
    writes this, and ``enqueue`` if it comes later, make it due at once, in the lane that it had. The
-   batch that starts the next run removes its input.
+   batch that starts the next run removes its input, and is refused if it has no line.
 9. Limits hold as ``milecastle.ports.limits`` says, also if many claim at once.
 """
 
@@ -58,6 +58,7 @@ __all__ = [
     "lost_at",
     "next_is_due",
     "refuse_no_lane",
+    "refuse_no_line",
     "require_worker",
     "system_time",
     "waiting_inputs",
@@ -266,6 +267,14 @@ def refuse_no_lane(key: ThreadKey) -> NoReturn:
     raise InvalidRequest(
         f"thread '{key.thread}' is not run by workers, so its inputs cannot wait for one: submit "
         "when its run has ended"
+    )
+
+
+def refuse_no_line(key: ThreadKey) -> NoReturn:
+    """The line would not say whether the thread is due for the next input."""
+    raise InvalidRequest(
+        f"a batch that removes a waiting input of thread '{key.thread}' needs the thread's line in "
+        "the index: set Batch.thread"
     )
 
 

@@ -75,7 +75,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``manifest`` is given with its fingerprint the first time that a run uses it.
     ``thread`` is the thread's line in the index, if it changes: on transitions, not on steps.
     ``dequeues`` is the run of the waiting input that this batch applies: the input is removed with
-    it (``ClaimStore.enqueue``).
+    it (``ClaimStore.enqueue``). Such a batch has a ``thread``, which says whether the thread is due
+    for the next input; a store with claims refuses one without it with ``InvalidRequest``.
     """
 
     key: ThreadKey

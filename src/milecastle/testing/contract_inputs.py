@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
 import msgspec.structs
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.model.run import RunRecord, RunStatus
 from milecastle.ports.claims import ClaimStore
+from milecastle.ports.store import GroupStore
 from milecastle.testing.contract_claims import LANE, ClaimHooks, a_line, names, queued
-from milecastle.testing.entries import Writer, a_key, a_run
+from milecastle.testing.entries import Writer, a_key, a_result, a_run
 
 __all__ = ["InputClauses"]
 
@@ -89,6 +91,24 @@ class InputClauses(ClaimHooks):
         writer.append(store, thread=ended, dequeues=runs[1].run_id)
         assert store.inputs(writer.key) == []
         assert store.claim("two", [LANE], limit=9) == []
+
+    def test_a_batch_that_removes_an_input_has_a_line(self, store: ClaimStore) -> None:
+        """Rule 8: otherwise it is refused, whatever else it has, and the input stays."""
+        writer = queued(store, "a", worker="one", status="running")
+        run = enqueued(store, writer, 5)
+        parts: list[dict[str, Any]] = [{}, {"results": (a_result(1),)}, {"runs": (run,)}]
+        batches = [writer.batch(thread=None, dequeues=run.run_id, **each) for each in parts]
+        batches.append(writer.batch(writer.plan(), dequeues=run.run_id))
+        for batch in batches:
+            with pytest.raises(InvalidRequest):
+                store.commit(batch)
+            if isinstance(store, GroupStore):
+                with pytest.raises(InvalidRequest):
+                    store.commit_many([batch])
+        assert [one.run_id for one in store.inputs(writer.key)] == [run.run_id]
+        assert list(store.results(writer.key)) == []
+        writer.append(store, thread=a_line(writer), dequeues=run.run_id)
+        assert store.inputs(writer.key) == []
 
     def test_a_thread_in_no_lane_takes_no_input(self, store: ClaimStore) -> None:
         """Rule 8: no worker would find it, nor one that does not exist."""

@@ -14,6 +14,7 @@ from milecastle import (
     END,
     START,
     CheckpointStore,
+    Conflict,
     InvalidRequest,
     Keyring,
     Retention,
@@ -25,7 +26,7 @@ from milecastle import (
     interrupt,
 )
 from milecastle.app.upkeep.copying import copy_threads
-from milecastle.ports.claims import waiting_inputs
+from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import Trip, line, note, serving, start, work
@@ -307,6 +308,28 @@ def test_a_later_copy_removes_the_inputs_that_were_started(store: Store) -> None
     assert beside.state("t").state["log"] == ["1", "a", "2", "a", "own", "a"]
 
 
+def test_a_copy_that_is_deleted_while_its_inputs_are_removed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if the input is removed without a line: that is refused as an invalid batch."""
+    source = MemoryStore()
+    app = line(source, ("a", note("a")))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    copy_threads(source, store, "default")
+    work(app)
+    inputs = cast("ClaimStore", store).inputs
+
+    def deleted_after(key: ThreadKey, *, limit: int | None = None) -> Any:
+        found = inputs(key, limit=limit)
+        store.delete(key)
+        return found
+
+    monkeypatch.setattr(store, "inputs", deleted_after)
+    with pytest.raises(Conflict):
+        copy_threads(source, store, "default")
+
+
 @pytest.mark.requirement("F1", api="App.submit")
 def test_an_input_that_is_enqueued_while_its_thread_is_copied(
     monkeypatch: pytest.MonkeyPatch,
@@ -375,3 +398,28 @@ def test_an_input_that_its_thread_refuses_fails_and_the_next_starts(store: Store
     assert failure is not None
     assert failure.error_type == "InvalidRequest"
     assert not waiting_inputs(store, KEY)
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_a_thread_that_is_deleted_while_it_refuses_an_input(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fails if the worker still removes the input, without a line: the store refuses that."""
+
+    def deletes(known: str | None, given: str) -> str:
+        if given == "bad":
+            store.delete(KEY)
+        return picky(known, given)
+
+    class Deleted(TypedDict):
+        text: Annotated[str, deletes]
+
+    graph = StateGraph(Deleted, name="deleted")
+    graph.add_node("a", lambda state: {})
+    graph.add_edges(START, "a", END)
+    app = graph.compile(store=store)
+    app.submit({"text": "one"}, "t")
+    app.submit({"text": "bad"}, "t", if_busy="queue")
+    work(app)
+    assert store.thread(KEY) is None
+    assert "does not fit this worker" in caplog.text

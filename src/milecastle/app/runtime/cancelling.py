@@ -97,16 +97,19 @@ def _cancel_at_head(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey)
 def reject_input(store: Store, clock: Clock, journal: Journal | None, error: Exception) -> bool:
     """End a run whose waiting input its thread refuses, so that the next one can start.
 
-    ``False`` if the run was not enqueued, or has applied its input.
+    ``False`` if the run was not enqueued, or has applied its input, or its thread is gone.
     """
     if journal is None or journal.dequeues is None or journal.known:
+        return False
+    known = store.thread(journal.key)
+    if known is None:
         return False
     journal.turn("failed")
     run_id = journal.record.run_id
     failure = describe(error, run_id=run_id, node=None, time=clock.now(), attempt=1)
-    known, batch = store.thread(journal.key), journal.close(failure)
-    line = known and msgspec.structs.replace(known, worker="", due_at=None)
-    store.commit(msgspec.structs.replace(batch, thread=line, dequeues=journal.dequeues))
+    line = msgspec.structs.replace(known, worker="", due_at=None)
+    batch = msgspec.structs.replace(journal.close(failure), thread=line, dequeues=journal.dequeues)
+    store.commit(batch)
     return True
 
 

@@ -107,8 +107,8 @@ class _Copy:
     ) -> None:
         """Remove inputs of an earlier copy that no longer wait in the source."""
         for one in waiting_inputs(self._target, self._key):
-            if one.run_id in records and one not in waiting:
-                line = self._target.thread(self._key)
+            line = self._target.thread(self._key)
+            if line and one.run_id in records and one not in waiting:
                 self._commit(Batch(key=self._key, head=head, thread=line, dequeues=one.run_id))
 
     def _copy_inputs(

@@ -25,6 +25,7 @@ from milecastle.ports.claims import (
     dated,
     next_is_due,
     refuse_no_lane,
+    refuse_no_line,
     system_time,
 )
 from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot
@@ -148,6 +149,8 @@ class MemoryStore:
                     raise conflict(batch.key, entry.seq, batch.head)
             if batch.thread is not None:
                 batch = dated(_with_next_input(batch, log), self._claims.now())
+            elif batch.dequeues is not None:
+                refuse_no_line(batch.key)
             self._pending = batch
             self._write(batch, log)
 

@@ -27,6 +27,7 @@ from psycopg.pq.abc import PGresult
 
 from milecastle.errors import Conflict, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey, require_key
+from milecastle.ports.claims import refuse_no_line
 from milecastle.ports.fencing import conflict
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import writing
@@ -171,8 +172,10 @@ class Commits:
         return self._newest.get(batch.key) == origin
 
     def _check(self, batch: Batch) -> None:
-        """Refuse entries that do not follow on the head."""
+        """Refuse entries that do not follow on the head, and to remove an input without a line."""
         require_key(batch.key)
+        if batch.dequeues is not None and batch.thread is None:
+            refuse_no_line(batch.key)
         head = batch.head
         wrong: int | None = None
         for place, entry in enumerate(batch.entries, 1):

@@ -29,6 +29,7 @@ from milecastle.ports.claims import (
     WorkerInfo,
     dated,
     lost_at,
+    refuse_no_line,
     require_worker,
     system_time,
 )
@@ -125,9 +126,11 @@ class SqliteStore(SqliteFile):
 
     def _timed(self, view: View, batch: Batch) -> Batch:
         """The batch with the time at which its thread is due, if that is now."""
-        if batch.thread is None:
-            return batch
-        return dated(claiming.with_next_input(view, batch), self._now())
+        if batch.thread is not None:
+            return dated(claiming.with_next_input(view, batch), self._now())
+        if batch.dequeues is not None:
+            refuse_no_line(batch.key)
+        return batch
 
     def _commit_one(
         self, view: View, batch: Batch, learned: dict[ThreadKey, Known]
