@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
@@ -15,7 +15,14 @@ from milecastle.model.keys import ThreadKey
 from milecastle.stores.postgres import PostgresStore
 from milecastle.testing.contract_claims import LANE, a_worker, names, queued
 from milecastle.testing.entries import a_key
-from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
+from tests.postgres_cluster import (
+    Cluster,
+    find_binaries,
+    needs_postgres,
+    new_schema,
+    the_cluster,
+    wait_until,
+)
 
 pytestmark = needs_postgres
 
@@ -133,3 +140,40 @@ def end_the_waiting(holder: psycopg.Connection[tuple[object, ...]]) -> None:
             return
         time.sleep(0.01)
     raise AssertionError("nobody waited")
+
+
+def test_a_claim_does_not_wait_for_the_disk() -> None:
+    """Whatever waits for its commit to be durable waits for a replica that does not come.
+
+    Seen to fail without ``synchronous_commit`` in take_all.sql, and without it in take.sql.
+    """
+    binaries = find_binaries()
+    assert binaries
+    cluster = Cluster(binaries)
+    try:
+        with closing(PostgresStore(cluster.url_of("calm"))) as store, ThreadPoolExecutor(1) as pool:
+            for number, name in enumerate("abc", 1):
+                queued(store, name, number)
+            _wait_for_replica(cluster, "nobody")
+            try:
+                for left in (2, 1):
+                    claim = pool.submit(store.claim, "one", [LANE], limit=2)
+                    assert len(claim.result(timeout=20)) == left
+            finally:
+                _wait_for_replica(cluster, "")
+    finally:
+        cluster.remove()
+
+
+def _wait_for_replica(cluster: Cluster, name: str) -> None:
+    with cluster.connect() as admin:
+        admin.autocommit = True
+        admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'".encode())
+        admin.execute("SELECT pg_reload_conf()")
+    wait_until(lambda: _setting(cluster) == name)
+
+
+def _setting(cluster: Cluster) -> str:
+    with cluster.connect() as admin:
+        (found,) = admin.execute("SHOW synchronous_standby_names").fetchone() or ("",)
+        return found

@@ -144,6 +144,13 @@ class _Segment:
         self.outcome = "failed"
         self.task: asyncio.Task[None] | None = None
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether its run rests by a commit that is made, or is being made."""
+        planned = self.planned
+        journal = planned.plan.journal if isinstance(planned, PlannedRun) else None
+        return journal is not None and journal.record.status != "running"
+
 
 class Worker:
     """Runs the threads of some apps that share a store. Call ``run`` once, ``stop`` to drain."""
@@ -579,9 +586,9 @@ class Worker:
         """Compare what runs with what the index gives to this worker.
 
         On the thread of the heartbeat. A segment whose thread is another's is dropped: what runs is
-        noted before the index is read, so that a thread claimed in between is not missing. A thread
-        without a segment is given back: its claim raised, and yet it was written. That is not
-        decided while a claim is under way.
+        noted before the index is read, so that a thread claimed in between is not missing. One that
+        rests by now has given its thread up itself. A thread without a segment is given back: its
+        claim raised, and yet it was written. That is not decided while a claim is under way.
         """
         self._clock.set()
         self._schedules.register()
@@ -589,7 +596,7 @@ class Worker:
         claimed = set(self._store.claimed(self.id))
         for segment in segments:
             if segment.key not in claimed:
-                self._on_loop(partial(self._drop, segment))
+                self._on_loop(partial(self._drop_lost, segment))
         if claims % 2 == 0:
             self._on_loop(partial(self._give_back_unknown, claims, claimed))
 
@@ -598,6 +605,11 @@ class Worker:
         if claims == self._claims:
             for key in claimed.difference(self._segments, self._owed):
                 self._give_back(key)
+
+    def _drop_lost(self, segment: _Segment) -> None:
+        """Drop a segment whose thread the index does not give to this worker, unless it rests."""
+        if self._segments.get(segment.key) is segment and not segment.is_resting:
+            self._drop(segment)
 
     def _drop(self, segment: _Segment) -> None:
         self.tally.add("lost", not segment.is_lost)

@@ -270,3 +270,27 @@ def test_a_thread_that_cannot_be_read_is_tried_after_a_growing_time() -> None:
     info = store.thread(ThreadKey("default", "t"))
     assert info is not None
     assert not info.worker
+
+
+def test_a_segment_that_rests_is_not_lost() -> None:
+    """The heartbeat looks when the last commit of a run is made, and its worker does not know yet.
+
+    Fails if ``_drop_lost`` does not ask whether it rests: then it is stopped, and counted as lost.
+    """
+    workers: list[Any] = []
+
+    class Looked(MemoryStore):
+        blocking = True
+
+        def commit(self, batch: Batch) -> None:
+            super().commit(batch)
+            if workers and batch.thread is not None and not batch.thread.worker:
+                workers[0]._check_claims()
+                time.sleep(0.2)  # until the loop has heard of it
+
+    app = line(Looked(), ("a", note("a")))
+    app.submit(start(), "t")
+    workers.append(Worker([app], QUICK))
+    asyncio.run(workers[0].run_until_idle())
+    assert sum(workers[0].tally.totals("lost").values()) == 0
+    assert workers[0].tally.totals("segments_ended") == {"completed": 1.0}

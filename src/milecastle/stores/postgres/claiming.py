@@ -7,6 +7,10 @@ Rules:
   limits, claims under them wait for each other, before they lock a thread.
 - Each statement changes a bounded number of rows, and is its own transaction; only a claim under
   limits has several.
+- If all that is due fits into a claim and nothing is limited, one statement takes it. Otherwise a
+  claim looks first, and divides what it saw.
+- No claim waits for the disk. If a crash of the server takes one back, two workers may run the
+  thread until one has written: the other is refused by the log.
 - A claim whose answer was lost is not repeated: what it took is the worker's, as ``claimed`` tells.
 - Row-level security shows one tenant at a time. A worker serves all of them, so it needs a role
   that is exempt.
@@ -67,6 +71,7 @@ class Claims:
         self._sql = statements
         self._retry = retry
         self._rotation = Rotation()
+        self._is_crowded = False  # whether the last claim had to share, or had limits
 
     def beat(self, worker: WorkerInfo) -> None:
         """Record that a worker is alive."""
@@ -110,11 +115,13 @@ class Claims:
             return []
         asked = _Asked(escape(worker), [escape(lane) for lane in lanes if lane], min(limit, _MOST))
         try:
-            groups, is_limited = self._share(asked, self._outside, None)
-            if is_limited:
-                found = self._pool.transact(lambda run: self._limited(asked, run))
-            else:
-                found = self._take(asked, groups, self._once)
+            found = [] if self._is_crowded else self._once(self._sql.take_all, asked._asdict())
+            if not found:
+                groups, is_limited = self._share(asked, self._outside, None)
+                if is_limited:
+                    found = self._pool.transact(lambda run: self._limited(asked, run))
+                else:
+                    found = self._take(asked, groups, self._once)
         except Lost as lost:
             raise Unavailable(
                 f"the connection to PostgreSQL was lost during a claim by worker '{worker}': "
@@ -164,7 +171,9 @@ class Claims:
         taken = divide(limit, visited, rooms)
         for lane in behind if any(row[4] for row in found) else ():
             self._rotation.note(lane, scans[lane], limit, taken, rooms)
-        return taken, any(row[5] for row in found)
+        is_limited = any(row[5] for row in found)
+        self._is_crowded = is_limited or any(row[4] is not None for row in found)
+        return taken, is_limited
 
     def _outside(self, query: bytes, given: Parameters) -> list[Row]:
         return self._retry(query, given, "")

@@ -55,6 +55,7 @@ class Statements:
         self.workers = load("workers")
         self.look = load("look")
         self.take = load("take")
+        self.take_all = load("take_all")
         self.claimed = load("claimed")
         self.give_back = load("give_back")
         self.take_from = load("take_from")

@@ -2,8 +2,12 @@
 -- else is writing. Nobody waits here, and a worker that meets another takes what comes behind.
 -- Rows are updated where they were locked, and the last limit repeats the first: so no plan depends
 -- on how many the planner expects, and none looks so expensive that the server would compile it.
+-- The commit does not wait for the disk: a claim that a crash of the server takes back is one that
+-- was lost, and the log refuses whoever comes second.
 WITH present AS (
-    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
+    SELECT
+        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
+        set_config('synchronous_commit', 'off', true)
 ), locked AS MATERIALIZED (
     SELECT found.place
     FROM unnest(
