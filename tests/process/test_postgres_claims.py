@@ -176,4 +176,4 @@ def _wait_for_replica(cluster: Cluster, name: str) -> None:
 def _setting(cluster: Cluster) -> str:
     with cluster.connect() as admin:
         (found,) = admin.execute("SHOW synchronous_standby_names").fetchone() or ("",)
-        return found
+        return str(found)
