@@ -14,6 +14,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from selectors import EVENT_READ, DefaultSelector
+from socket import socketpair
 from threading import Event, Thread
 from time import monotonic
 
@@ -82,6 +84,7 @@ class Listener:
         self._heard = heard
         self._answered: float | None = None
         self._closed = Event()
+        self._hung_up, self._hang_up = socketpair()
         self._thread = Thread(target=self._run, name="milecastle-listener", daemon=True)
         self._thread.start()
 
@@ -94,7 +97,9 @@ class Listener:
     def close(self) -> None:
         """Stop listening."""
         self._closed.set()
+        self._hang_up.close()  # which ends what the thread waits for
         self._thread.join()
+        self._hung_up.close()
 
     def _run(self) -> None:
         while not self._closed.is_set():
@@ -110,17 +115,13 @@ class Listener:
         connection.execute(_LISTEN)
         self._answered = monotonic()
         self._heard()  # what rang before is not known
-        silent = 0.0
-        while not self._closed.is_set():
-            rang = [
-                found.payload == self._address.schema
-                for found in connection.notifies(timeout=0.5, stop_after=1)
-            ]
-            silent = 0.0 if rang else silent + 0.5
-            if silent >= _PROBES:
-                connection.execute(_PROBE)
-                silent = 0.0
-            if silent == 0.0:
+        with DefaultSelector() as selector:
+            selector.register(connection.fileno(), EVENT_READ)
+            selector.register(self._hung_up, EVENT_READ)
+            while not self._closed.is_set():
+                if not selector.select(_PROBES):
+                    connection.execute(_PROBE)
+                rang = [found.payload for found in connection.notifies(timeout=0)]
                 self._answered = monotonic()
-            if any(rang):
-                self._heard()
+                if self._address.schema in rang:
+                    self._heard()
