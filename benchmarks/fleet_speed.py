@@ -6,6 +6,8 @@
 - ``latency_vs_bare_queue``: from submit to the start of the node on an idle worker, to a job of
   PgQueuer by its asyncpg driver; medians.
 - ``vs_dbos``: runs of one step a second, to workflows of one step in a queue of DBOS.
+- ``two_processes_vs_one``, ``four_processes_vs_one``: runs of one step a second by so many worker
+  processes, from the submit of the first to the end of the last.
 
 What was submitted before the clock starts is not in the figures. A peer that is not installed has
 none; ``constraints/bench.in`` names only those that every run needs.
@@ -16,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
@@ -45,6 +48,8 @@ NAMES = (
     "submit_vs_commit",
     "latency_vs_bare_queue",
     "vs_dbos",
+    "two_processes_vs_one",
+    "four_processes_vs_one",
 )
 
 _AT_ONCE = 100
@@ -75,6 +80,8 @@ def speeds(cluster: Cluster, scale: Speeds) -> dict[str, float | None]:
     if "dbos" in runs:
         found["vs_dbos"] = round(one * runs["dbos"] / scale.one_step, 3)
     found["submit_vs_commit"] = round(_submitting(cluster, scale), 3)
+    found["two_processes_vs_one"] = round(runs["1"] / runs["2"], 3)
+    found["four_processes_vs_one"] = round(runs["1"] / runs["4"], 3)
     if _has_pgqueuer():
         pings = [_pings(cluster, scale.pings), _bare_pings(cluster, scale.pings)]
         found["latency_vs_bare_queue"] = round(pings[0] / pings[1], 3)
@@ -90,6 +97,7 @@ def _throughput(cluster: Cluster, scale: Speeds) -> Sequence[Peer]:
         Peer("one", lambda: _worked(cluster, scale.one_step, 1)),
         Peer("ten", lambda: _worked(cluster, scale.ten_step, 10)),
         Peer("ainvoke", lambda: _invoked(cluster, scale.ten_step)),
+        *(Peer(f"{n}", partial(_by_processes, cluster, scale.one_step, n)) for n in (1, 2, 4)),
     ]
     if _has_pgqueuer():
         peers.append(Peer("pgqueuer", lambda: asyncio.run(_bare_jobs(cluster, scale.one_step))))
@@ -98,7 +106,7 @@ def _throughput(cluster: Cluster, scale: Speeds) -> Sequence[Peer]:
     return peers
 
 
-def _app(store: PostgresStore, steps: int) -> App[Count]:
+def _graph(steps: int) -> StateGraph[Count]:
     graph: StateGraph[Count] = StateGraph(Count, name="speed")
 
     async def work(state: Count) -> dict[str, Any]:
@@ -108,7 +116,14 @@ def _app(store: PostgresStore, steps: int) -> App[Count]:
     graph.add_edge(START, "work")
     graph.add_edge("work", END, when=lambda state: state["n"] >= steps)
     graph.add_edge("work", "work")
-    return graph.compile(store=store)
+    return graph
+
+
+one_step = _graph(1)
+
+
+def _app(store: PostgresStore, steps: int) -> App[Count]:
+    return _graph(steps).compile(store=store)
 
 
 def _worked(cluster: Cluster, runs: int, steps: int) -> float:
@@ -127,6 +142,31 @@ async def _until_idle(app: App[Count]) -> float:
     began = perf_counter()
     await worker.run_until_idle()
     return perf_counter() - began
+
+
+def _by_processes(cluster: Cluster, runs: int, processes: int) -> float:
+    """The seconds in which so many worker processes end so many runs of one step."""
+    with fresh_schema(cluster) as schema, closing(PostgresStore(cluster.url_of(schema))) as store:
+        command = [sys.executable, "-m", "milecastle", "worker", f"{__name__}:one_step"]
+        command += ["--store", cluster.url_of(schema), "--processes", f"{processes}"]
+        worker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            _until(lambda: len(store.workers()) == processes)
+            began = perf_counter()
+            one_step.compile(store=store).submit_many({f"{n}": {"n": 0} for n in range(runs)})
+            _until(lambda: not store.depths())
+            return perf_counter() - began
+        finally:
+            worker.terminate()
+            worker.wait()
+
+
+def _until(done: Callable[[], bool]) -> None:
+    limit = perf_counter() + 300
+    while not done():
+        if perf_counter() > limit:
+            raise TimeoutError("the workers did not do it within five minutes")
+        sleep(0.02)
 
 
 def _invoked(cluster: Cluster, runs: int) -> float:
