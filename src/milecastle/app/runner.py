@@ -183,7 +183,7 @@ class Runner(Generic[S]):
                 if isinstance(planned, Result):
                     return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
                 ending = planned.hand_over()
-                return self._handle(planned.key, planned.plan.run_id, ending.status)
+                return self._handed_over(planned, ending)
             except Conflict:
                 if look == _LOOKS:  # others may have handed it over meanwhile
                     raise
@@ -205,7 +205,7 @@ class Runner(Generic[S]):
                 if isinstance(planned, Result):
                     return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
                 ending = await planned.ahand_over()
-                return self._handle(planned.key, planned.plan.run_id, ending.status)
+                return self._handed_over(planned, ending)
             except Conflict:
                 if look == _LOOKS:  # others may have handed it over meanwhile
                     raise
@@ -284,6 +284,11 @@ class Runner(Generic[S]):
         threads, key = self.stored(call.thread)
         info = threads.store.thread(key)
         return self._handle(key, info.run_id, info.status, reused=True) if info else None
+
+    def _handed_over(self, planned: PlannedRun, ending: Ending) -> Handle[S]:
+        journal = planned.plan.journal
+        found = self._handle(planned.key, planned.plan.run_id, ending.status)
+        return msgspec.structs.replace(found, seq=journal.head if journal else None)
 
     def _handle(
         self, key: ThreadKey | None, run_id: str, status: RunStatus, *, reused: bool = False

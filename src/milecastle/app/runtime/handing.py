@@ -54,7 +54,8 @@ class Handle(msgspec.Struct, Generic[S], frozen=True):
     """A run that was handed over to workers.
 
     ``status`` is that of the run when the call returned; ``reused`` says that the call started
-    nothing: the thread's newest run has this input, or waits for an answer or a time.
+    nothing: the thread's newest run has this input, or waits for an answer or a time. ``seq`` is
+    the checkpoint that handed it over; ``None`` if none was written.
     """
 
     thread: ThreadKey
@@ -62,6 +63,7 @@ class Handle(msgspec.Struct, Generic[S], frozen=True):
     status: RunStatus
     reused: bool
     _source: ResultSource[S]
+    seq: int | None = None
 
     def result(self, timeout: float | None = None) -> Result[S]:
         """Wait until its thread ends or asks something; see ``App.wait``.

@@ -5,8 +5,8 @@ A reader that follows a thread needs nothing of the process that runs it: the lo
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, suppress
 from heapq import merge
 from itertools import islice
 from time import monotonic
@@ -26,7 +26,7 @@ from milecastle.model.checkpoint import DELTA, CheckpointMetadata, Entry, to_dat
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 
-__all__ = ["afollow", "follow", "history", "snapshot"]
+__all__ = ["afollow", "awatch", "follow", "history", "snapshot"]
 
 _PAGE = 100
 
@@ -99,6 +99,23 @@ async def afollow(
     emitted: bool,
 ) -> AsyncIterator[Event[Any]]:
     """``follow`` on an event loop; ``off_loop`` calls what may wait for the store."""
+    async with aclosing(awatch(threads, key, after, poll, off_loop, emitted=emitted)) as found:
+        async for event in found:
+            if event is None:
+                return
+            yield event
+
+
+async def awatch(
+    threads: Threads,
+    key: ThreadKey,
+    after: int,
+    poll: float,
+    off_loop: Callable[..., Awaitable[Any]],
+    *,
+    emitted: bool,
+) -> AsyncGenerator[Event[Any] | None, None]:
+    """``afollow`` without an end: ``None`` says that the run has stopped, and it may be resumed."""
     import asyncio
 
     loop, news = asyncio.get_running_loop(), asyncio.Event()
@@ -111,16 +128,21 @@ async def afollow(
     try:
         if emitted:
             await off_loop(follower.listen, wake)
-        while not follower.is_over:
+        was_over = False
+        while True:
             news.clear()
             for event in follower.take():
                 yield event
-            if follower.patience:
+            if patience := follower.patience:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), follower.patience)
-            else:
-                for event in await off_loop(follower.look):
-                    yield event
+                    await asyncio.wait_for(news.wait(), patience)
+                continue
+            for event in await off_loop(follower.look):
+                was_over = False
+                yield event
+            if follower.is_over and not was_over:
+                yield None
+            was_over = follower.is_over
     finally:
         follower.end()
 
@@ -168,6 +190,7 @@ class _Follower:
         """What was appended since the last read."""
         is_at_rest, found = self._is_at_rest(), self._page()
         self._next_look = monotonic() + (0.0 if found else self._poll)
+        self.is_over = False
         if not is_at_rest or found:
             self._rested = None
         elif self._mailbox is None:
@@ -176,7 +199,7 @@ class _Follower:
             self._rested = self._rested or monotonic()
             until = max(self._rested, self._heard) + _ON_THE_WAY
             self.is_over = monotonic() >= until
-            self._next_look = until
+            self._next_look = monotonic() + self._poll if self.is_over else until
         return found
 
     def _page(self) -> list[Event]:
