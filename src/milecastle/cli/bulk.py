@@ -12,30 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from time import monotonic
 
-from milecastle.app.runtime.children import own_threads
 from milecastle.cli.printing import counted, say
 from milecastle.cli.session import Session, keepers_of, with_keys
 from milecastle.cli.verb import stored_app
 from milecastle.errors import Conflict, MilecastleError, StoreError
-from milecastle.model.run import RunStatus, ThreadInfo
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.store import Store
 
-__all__ = ["cancel_all", "change_all", "found_threads", "retry_all"]
+__all__ = ["cancel_all", "change_all", "retry_all"]
 
 ThreadChange = Callable[[ThreadInfo], bool]
 
 _EVERY = 2.0
 """How many seconds pass between two lines of progress, at least."""
-
-
-def found_threads(
-    store: Store, tenant: str, status: RunStatus, graph: str | None
-) -> Iterable[ThreadInfo]:
-    """The threads of a status; of those that failed, the ones that no worker will retry."""
-    for info in own_threads(store, tenant, status=status):
-        held = status != "failed" or info.due_at is None
-        if held and (graph is None or info.graph == graph):
-            yield info
 
 
 def retry_all(session: Session) -> ThreadChange:

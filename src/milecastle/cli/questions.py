@@ -11,25 +11,10 @@ from milecastle.cli.printing import say
 from milecastle.errors import ResumeRefused
 from milecastle.model.interrupt import Interrupt
 from milecastle.views.documents import QuestionLine
-from milecastle.views.values import as_json, parse_loosely, plain
+from milecastle.views.lines import question_lines
+from milecastle.views.values import as_json, parse_loosely
 
 _WORDS = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
-
-
-def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
-    """The questions that a run waits for."""
-    return tuple(
-        QuestionLine(
-            id=one.id,
-            node=one.node,
-            question=plain(one.question),
-            show=plain(one.show),
-            answer=plain(one.answer),
-            refused=one.refused,
-        )
-        for one in interrupts
-        if one.asks
-    )
 
 
 def question_text(line: QuestionLine) -> str:

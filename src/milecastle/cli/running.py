@@ -18,14 +18,13 @@ from milecastle.app.runtime.results import Result
 from milecastle.cli.addressing import command_text
 from milecastle.cli.exits import INTERRUPTED, OK, STOPPED
 from milecastle.cli.printing import ProgressReport, print_document, print_lines, print_state, say
-from milecastle.cli.questions import question_lines, question_text
+from milecastle.cli.questions import question_text
 from milecastle.cli.session import Session
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
-from milecastle.views.documents import RunDocument
-from milecastle.views.lines import moment, names, seconds
-from milecastle.views.values import as_json, parse_object, plain
+from milecastle.views.lines import moment, names, run_document, seconds
+from milecastle.views.values import as_json, parse_object
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -138,20 +137,7 @@ def go_on_hint(app: App[Any], key: ThreadKey | None, reference: str | None) -> s
 
 
 def _print(session: Session, app: App[Any], result: Result[Any], reference: str | None) -> None:
-    document = RunDocument(
-        tenant=result.thread.tenant if result.thread else None,
-        thread=result.thread.thread if result.thread else None,
-        run_id=result.run_id,
-        status=result.status,
-        nodes=result.nodes,
-        next=result.next,
-        step=result.step,
-        timestamp=moment(result.timestamp),
-        wake_at=moment(result.wake_at),
-        questions=question_lines(result.interrupts),
-        state=plain(result.state),
-        reused=result.reused,
-    )
+    document = run_document(result)
     if session.as_json:
         print_document(document)
         return

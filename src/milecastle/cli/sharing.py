@@ -8,7 +8,7 @@ from milecastle.app.runtime.handing import Handle, require_shared
 from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session
 from milecastle.ports.claims import ClaimStore
-from milecastle.views.documents import SubmitDocument
+from milecastle.views.lines import submit_document
 
 __all__ = ["print_handle", "shared_store"]
 
@@ -22,13 +22,6 @@ def print_handle(session: Session, handle: Handle[Any]) -> None:
     """Print what became of a run that was handed over."""
     key = handle.thread
     if session.as_json:
-        document = SubmitDocument(
-            tenant=key.tenant,
-            thread=key.thread,
-            run=handle.run_id,
-            status=handle.status,
-            reused=handle.reused,
-        )
-        print_document(document)
+        print_document(submit_document(handle))
     else:
         print_lines([f"thread {key.thread}: run {handle.run_id} is {handle.status}"])

@@ -583,13 +583,17 @@ class SchedulesDocument(Document, frozen=True):
 
 
 class SubmitDocument(Document, frozen=True):
-    """``submit`` and ``retry``. ``reused``: nothing was started, because this run was found."""
+    """``submit`` and ``retry``. ``reused``: nothing was started, because this run was found.
+
+    ``seq`` is the checkpoint that handed the run over, if one was written.
+    """
 
     tenant: str
     thread: str
     run: str
     status: str
     reused: bool
+    seq: int | None = None
 
 
 DOCUMENTS: dict[str, type[Document]] = {

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec.structs
 
+from milecastle.app.runtime.handing import Handle
+from milecastle.app.runtime.results import Result
 from milecastle.graph.schedules import ScheduleInfo
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.copying import copied
+from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.ports.claims import SILENT, LaneDepth, WorkerInfo
@@ -21,11 +24,15 @@ from milecastle.views.documents import (
     HeldLine,
     LaneLine,
     LimitLine,
+    QuestionLine,
+    RunDocument,
     RunLine,
     ScheduleLine,
+    SubmitDocument,
     ThreadLine,
     WorkerLine,
 )
+from milecastle.views.values import plain
 
 
 def checkpoint_line(known: CheckpointMetadata) -> CheckpointLine:
@@ -56,6 +63,52 @@ def run_line(run: RunRecord, failure: Failure | None) -> RunLine:
         started_at=moment(run.started_at),
         ended_at=moment(run.ended_at),
         failure=copied(FailureLine, failure, time=moment(failure.time)) if failure else None,
+    )
+
+
+def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
+    """The questions that a run waits for."""
+    return tuple(
+        QuestionLine(
+            id=one.id,
+            node=one.node,
+            question=plain(one.question),
+            show=plain(one.show),
+            answer=plain(one.answer),
+            refused=one.refused,
+        )
+        for one in interrupts
+        if one.asks
+    )
+
+
+def run_document(result: Result[Any]) -> RunDocument:
+    """How a run stopped."""
+    return RunDocument(
+        tenant=result.thread.tenant if result.thread else None,
+        thread=result.thread.thread if result.thread else None,
+        run_id=result.run_id,
+        status=result.status,
+        nodes=result.nodes,
+        next=result.next,
+        step=result.step,
+        timestamp=moment(result.timestamp),
+        wake_at=moment(result.wake_at),
+        questions=question_lines(result.interrupts),
+        state=plain(result.state),
+        reused=result.reused,
+    )
+
+
+def submit_document(handle: Handle[Any]) -> SubmitDocument:
+    """What became of a run that was handed over."""
+    return SubmitDocument(
+        tenant=handle.thread.tenant,
+        thread=handle.thread.thread,
+        run=handle.run_id,
+        status=handle.status,
+        reused=handle.reused,
+        seq=handle.seq,
     )
 
 

@@ -131,7 +131,7 @@ def test_unexpected_error_is_reported_without_a_traceback(
     def fail(*_: object) -> None:
         raise KeyError("oops")
 
-    monkeypatch.setattr("milecastle.cli.verbs.ls.thread_line", fail)
+    monkeypatch.setattr("milecastle.views.listing.thread_line", fail)
     text = desk.err("ls", code=1)
     assert "unexpected KeyError: 'oops'; --debug shows the traceback" in text
     assert "Traceback" in desk.err("ls", "--debug", code=1)

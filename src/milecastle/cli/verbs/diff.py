@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import click
 
-from milecastle.app.runtime.difference import Change, difference
+from milecastle.app.runtime.difference import Change
 from milecastle.cli.addressing import CheckpointAddress, find_checkpoint
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.printing import print_document, print_lines, say
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
-from milecastle.views.decoding import read_chain
-from milecastle.views.documents import ChangeLine, DiffDocument
-from milecastle.views.values import as_json, plain
+from milecastle.views.decoding import Decoded, read_chain
+from milecastle.views.documents import DiffDocument
+from milecastle.views.showing import change_line, changes_between
+from milecastle.views.values import as_json
 
 
 @click.command("diff")
@@ -29,18 +30,14 @@ def command(session: Session, a: str, b: str | None) -> None:
     store = session.store()
     one = find_checkpoint(store, session.tenant, a)
     other = find_checkpoint(store, session.tenant, b or one.key.thread)
-    unread: dict[str, str] = {}
-    old, new = (_values(session, address, unread) for address in (one, other))
-    for side in (old, new):
-        for channel in unread:
-            side.pop(channel, None)
-    changes = tuple(difference(old, new))
+    old, new = (_decoded(session, address) for address in (one, other))
+    changes, unread = changes_between(old, new)
     if session.as_json:
         document = DiffDocument(
             tenant=session.tenant,
             a=str(one),
             b=str(other),
-            changes=tuple(_line(change) for change in changes),
+            changes=tuple(map(change_line, changes)),
             not_compared=unread,
         )
         print_document(document)
@@ -55,18 +52,8 @@ def command(session: Session, a: str, b: str | None) -> None:
         say(f"{one} and {other} are the same")
 
 
-def _values(
-    session: Session, address: CheckpointAddress, unread: dict[str, str]
-) -> dict[str, object]:
-    decoded = session.decode(address.key, read_chain(session.store(), address.key, address.seq))
-    unread.update(decoded.undecoded)
-    return decoded.values
-
-
-def _line(change: Change) -> ChangeLine:
-    return ChangeLine(
-        path=change.path, kind=change.kind, old=plain(change.old), new=plain(change.new)
-    )
+def _decoded(session: Session, address: CheckpointAddress) -> Decoded:
+    return session.decode(address.key, read_chain(session.store(), address.key, address.seq))
 
 
 def _text(change: Change) -> str:

@@ -28,6 +28,7 @@ from milecastle.model.run import RunRecord, RunStatus
 from milecastle.ports.store import Store
 from milecastle.views.documents import RunLine, RunsDocument
 from milecastle.views.lines import run_line, run_row
+from milecastle.views.listing import found_threads
 
 if TYPE_CHECKING:
     from milecastle.cli.file_threads import FileThreads
@@ -118,7 +119,7 @@ def _of_status(
     change = bulk.retry_all(session) if retry_all else None
     change = bulk.cancel_all(session) if cancel_all else change
     store = session.store()
-    found = islice(bulk.found_threads(store, session.tenant, status, graph), limit)
+    found = islice(found_threads(store, session.tenant, status, graph), limit)
     if change is None:
         runs = [run for info in found if (run := store.run(info.key, info.run_id)) is not None]
         lines = [run_line(run, store.failure(run.key, run.run_id)) for run in runs]

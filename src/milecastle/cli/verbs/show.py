@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milecastle.app.runtime.ownership import why_lost
-from milecastle.cli.addressing import CheckpointAddress, command_text, find_checkpoint, has_thread
+from milecastle.cli.addressing import command_text, find_checkpoint, has_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.printing import (
     print_document,
@@ -16,16 +15,14 @@ from milecastle.cli.printing import (
     say,
     terminal_width,
 )
-from milecastle.cli.questions import question_lines, question_text
+from milecastle.cli.questions import question_text
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb, workspace_option
-from milecastle.engine.status import thread_info
-from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.ports.store import Store
 from milecastle.views.decoding import Decoded, read_chain
-from milecastle.views.documents import ShowDocument, TaskLine
-from milecastle.views.lines import checkpoint_line, names, run_line
-from milecastle.views.values import plain
+from milecastle.views.documents import ShowDocument
+from milecastle.views.lines import names
+from milecastle.views.showing import show_document
 
 
 @click.command("show")
@@ -58,35 +55,11 @@ def _show(session: Session, store: Store, address: str, full: bool) -> None:
     place = find_checkpoint(store, session.tenant, address)
     chain = read_chain(store, place.key, place.seq)
     decoded = session.decode(place.key, chain)
-    entry = chain.entries[-1]
-    run = store.run(place.key, entry.run_id)
-    status = thread_info(entry, run, decoded.waits).status if run else "-"
-    reason = why_lost(store, run) if run and status == "running" else ""
-    document = ShowDocument(
-        tenant=session.tenant,
-        thread=place.key.thread,
-        checkpoint=checkpoint_line(CheckpointMetadata.of(place.key, entry)),
-        status="lost" if reason else status,
-        reason=reason,
-        run=run_line(run, store.failure(place.key, run.run_id)) if run else None,
-        state=plain(decoded.values),
-        questions=question_lines(decoded.interrupts),
-        undecoded=decoded.undecoded,
-        tasks=_task_lines(store, place, decoded),
-    )
+    document = show_document(store, place.key, chain, decoded)
     if session.as_json:
         print_document(document)
     else:
         _print(document, decoded, None if full else terminal_width())
-
-
-def _task_lines(store: Store, place: CheckpointAddress, decoded: Decoded) -> tuple[TaskLine, ...]:
-    """The tasks of a step with several tasks, if it is current or next."""
-    newest = store.head(place.key)
-    several = sum(total for _, _, total in decoded.tasks) > 1
-    if newest is None or newest.seq != place.seq or not several:
-        return ()
-    return tuple(TaskLine(node=node, done=done, total=total) for node, done, total in decoded.tasks)
 
 
 def _print(shown: ShowDocument, decoded: Decoded, width: int | None) -> None:
