@@ -212,13 +212,15 @@ class RunLine(Document, frozen=True):
 class RunsDocument(Document, frozen=True):
     """``runs``. With ``--retry-all`` or ``--cancel-all`` it lists none, but how many it changed.
 
-    ``skipped`` are those that others changed meanwhile, or that refused.
+    ``skipped`` are those that others changed meanwhile, or that refused. ``next`` is where the next
+    page begins, where runs are listed in pages.
     """
 
     tenant: str
     runs: tuple[RunLine, ...]
     changed: int = 0
     skipped: int = 0
+    next: str | None = None
 
 
 class CheckpointLine(Document, frozen=True):
@@ -336,13 +338,14 @@ class WrittenDocument(Document, frozen=True):
 
 
 class GraphDocument(Document, frozen=True):
-    """``graph``."""
+    """``graph``. ``input`` is the JSON schema of inputs; ``null`` if only the manifest is known."""
 
     graph: str
     fingerprint: str
     form: str
     drawing: str
     manifest: Any
+    input: Any = None
 
 
 class KeptLine(Document, frozen=True):
@@ -489,6 +492,12 @@ class WorkerDocument(Document, frozen=True):
     id: str
 
 
+class ServeDocument(Document, frozen=True):
+    """``serve``, printed when it has stopped. The URL is without the token."""
+
+    url: str
+
+
 class HeldLine(Document, frozen=True):
     """A thread that a worker has. ``seconds`` is the time since its last checkpoint.
 
@@ -603,6 +612,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "plan": PlanDocument,
     "submit": SubmitDocument,
     "worker": WorkerDocument,
+    "serve": ServeDocument,
     "workers": WorkersDocument,
     "queue": QueueDocument,
     "schedules": SchedulesDocument,

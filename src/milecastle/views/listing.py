@@ -14,7 +14,7 @@ from milecastle.ports.store import Store
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import thread_line
 
-__all__ = ["LOST", "found_threads", "thread_lines"]
+__all__ = ["LOST", "asking_threads", "found_threads", "looked_at", "thread_lines"]
 
 LOST: Final = "lost"
 """The status of a thread that is recorded as running, but not known to be."""
@@ -54,4 +54,13 @@ def found_threads(
     for info in own_threads(store, tenant, status=status, after=after):
         held = status != "failed" or info.due_at is None
         if held and (graph is None or info.graph == graph):
+            yield info
+
+
+def asking_threads(
+    store: Store, tenant: str, *, graph: str | None = None, after: str | None = None
+) -> Iterator[ThreadInfo]:
+    """The threads that wait for answers, by name."""
+    for info in own_threads(store, tenant, status="interrupted", after=after):
+        if info.questions and (graph is None or info.graph == graph):
             yield info

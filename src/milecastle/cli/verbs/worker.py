@@ -132,16 +132,10 @@ async def _serve(
 
 def _finish(session: Session, worker: Worker) -> None:
     """Say that it has stopped, and end the process if a sync node does not."""
-    import logging
-    import os
-    import sys
+    from milecastle.cli.stopping import end_abandoned
 
     say(f"worker {worker.id} stopped")
     if session.as_json:
         print_document(WorkerDocument(id=worker.id))
-    if worker.has_abandoned:  # a sync node cannot be stopped, and Python would wait for its end
-        session.close()
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+    if worker.has_abandoned:
+        end_abandoned(session)

@@ -1,0 +1,101 @@
+"""``milecastle serve``: the HTTP API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from milecastle.cli.printing import print_document, say
+from milecastle.cli.session import Session
+from milecastle.cli.verb import verb
+from milecastle.views.documents import ServeDocument
+
+if TYPE_CHECKING:
+    from milecastle.server.service import Service
+
+__all__ = ["command"]
+
+
+@click.command("serve")
+@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    help="The address to serve; 127.0.0.1 if not set. Others than this machine need --tokens.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8321,
+    metavar="PORT",
+    help="The port to serve; 8321 if not set, any free one for 0.",
+)
+@click.option(
+    "--tokens",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Bearer tokens, each with a tenant and scopes, instead of a start URL.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name under which the server is reached; repeatable.",
+)
+@click.option(
+    "--worker/--no-worker",
+    default=None,
+    metavar="",
+    help="Run what is submitted in this process; by default on every store but PostgreSQL.",
+)
+@verb
+def command(
+    session: Session,
+    reference: str | None,
+    host: str,
+    port: int,
+    tokens: str | None,
+    hosts: tuple[str, ...],
+    worker: bool | None,
+) -> None:
+    """Serve threads and runs over HTTP, until SIGTERM or Ctrl-C.
+
+    Without --tokens only this machine can connect, with the URL that is printed.
+    """
+    import asyncio
+    import logging
+
+    from milecastle.server import asgi, require_extra
+
+    require_extra()
+    from milecastle.server.access import new_secret
+    from milecastle.server.serving import is_loopback, listen, serve
+
+    if tokens is None and not is_loopback(host):
+        raise click.UsageError("--host opens the server to other machines: that needs --tokens")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    token = new_secret() if tokens is None else None
+    with session.user_code():
+        app = session.app(reference)
+        names = [*hosts, host]
+        application = asgi(app, tokens=tokens, token=token, hosts=names, worker=worker)
+        listening = listen(host, port)
+        url = f"http://{listening.address}/" + (f"?token={token}" if token else "")
+        say(f"serving {app.graph.name} on {url}")
+        asyncio.run(serve(application, listening))
+    _finish(session, application.service, url)
+
+
+def _finish(session: Session, service: Service, url: str) -> None:
+    """Say that it has stopped, and end the process if a sync node does not."""
+    from milecastle.cli.stopping import end_abandoned
+
+    say("server stopped")
+    if session.as_json:
+        print_document(ServeDocument(url=url.partition("?")[0]))
+    if service.worker is not None and service.worker.has_abandoned:
+        end_abandoned(session)

@@ -1,0 +1,50 @@
+"""The server: threads and runs over HTTP, and live events. Needs the extra ``serve``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from milecastle.app.application import App
+from milecastle.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from milecastle.server.application import Application
+
+__all__ = ["asgi"]
+
+
+def require_extra() -> None:
+    """Refuse to serve without the packages that it takes."""
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise InvalidRequest("the server needs the extra serve: pip install 'milecastle[serve]'")
+
+
+def asgi(
+    *apps: App[Any],
+    tokens: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    hosts: Iterable[str] = (),
+    worker: bool | None = None,
+) -> Application:
+    """The ASGI application that serves these apps, which share one store.
+
+    ``tokens`` is a file of bearer tokens, each with a tenant and scopes. ``token`` is one that
+    may do everything in the tenant of the first app: for loopback, where ``/?token=`` exchanges it
+    for a cookie. ``hosts`` are the names under which the server is reached; addresses and
+    ``localhost`` need no mention. ``worker`` says whether submitted runs are run here; by default
+    they are, except on PostgreSQL, where they are left to the fleet.
+    """
+    require_extra()
+    from milecastle.server.access import ALL_SCOPES, Access, Identity, read_tokens
+    from milecastle.server.application import Application
+    from milecastle.server.service import Service
+
+    if tokens is None and token is None:
+        raise InvalidRequest("a server needs tokens=, a file, or token=: nothing is public")
+    service = Service(apps, worker=worker)
+    start = None if token is None else (token, Identity(service.tenant, ALL_SCOPES))
+    access = Access([] if tokens is None else read_tokens(tokens), start)
+    return Application(service, access, frozenset(hosts))

@@ -1,0 +1,194 @@
+"""Who may call: tokens with a tenant and scopes, the session of a browser, Host and Origin.
+
+Rules:
+
+- A token is compared in constant time, with each token that there is, by its hash.
+- A tenant is never named by a request: it is that of the token.
+- A scope is what it says and includes no other: ``admin`` does not include ``run``.
+- The start URL has a random token, which is exchanged for a cookie that scripts cannot read and
+  that other sites do not send. It is another secret: who reads a cookie does not have the URL.
+- The name in ``Host`` must be known, so that a page cannot reach this server under a name that it
+  controls (DNS rebinding). An address needs no name, and so is always accepted.
+- A request with an ``Origin`` comes from a page of this very server. There is no CORS.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+import stat
+import tomllib
+from collections.abc import Collection, Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import refuse_reserved
+from milecastle.server.problems import FOREIGN, UNAUTHORIZED, Refused
+
+__all__ = [
+    "ALL_SCOPES",
+    "Access",
+    "Identity",
+    "TokenScope",
+    "cookie_name",
+    "new_secret",
+    "read_tokens",
+    "refuse_foreign",
+]
+
+TokenScope = Literal["read", "run", "answer", "admin"]
+ALL_SCOPES: Final[frozenset[TokenScope]] = frozenset(get_args(TokenScope))
+
+_SHORTEST: Final = 32
+_HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/@\s]+)(?::(\d{1,5}))?")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a token stands for."""
+
+    tenant: str
+    scopes: frozenset[TokenScope]
+
+
+class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[token]]`` of a file of tokens."""
+
+    token: str
+    tenant: str
+    scopes: tuple[TokenScope, ...]
+    name: str = ""
+
+
+def new_secret() -> str:
+    """A random token."""
+    return secrets.token_urlsafe(32)
+
+
+def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
+    """The tokens of a file.
+
+    Raises:
+        InvalidRequest: it cannot be read, others may read it, or it is not a file of tokens. No
+            token is in the message.
+    """
+    place = Path(path)
+    try:
+        with place.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            found: Any = tomllib.load(file)
+        entries = msgspec.convert(found, dict[str, list[TokenEntry]])
+    except OSError as error:
+        raise InvalidRequest(f"the tokens in {place} cannot be read: {error.strerror}") from None
+    except tomllib.TOMLDecodeError:
+        raise InvalidRequest(f"{place} is not TOML") from None
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{place} is not a file of tokens: {error}") from None
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidRequest(f"others may read the tokens in {place}: chmod 600 {place}")
+    if set(entries) != {"token"}:
+        raise InvalidRequest(f"{place} has no [[token]], or something else besides")
+    for entry in entries["token"]:
+        refuse_reserved(entry.tenant)
+        if len(entry.token) < _SHORTEST or not entry.token.isascii():
+            raise InvalidRequest(
+                f"a token in {place} is shorter than {_SHORTEST} characters, or not ASCII: "
+                "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
+            )
+    return [(one.token, Identity(one.tenant, frozenset(one.scopes))) for one in entries["token"]]
+
+
+class Access:
+    """Recognizes the callers of a server.
+
+    ``start`` is the token of the start URL, if there is one; its identity may do everything.
+    """
+
+    def __init__(
+        self, tokens: Iterable[tuple[str, Identity]], start: tuple[str, Identity] | None = None
+    ) -> None:
+        known = [*tokens, *([start] if start else [])]
+        self._tokens = [(_hash(token), identity) for token, identity in known]
+        self._start = None if start is None else (_hash(start[0]), start[1])
+        self.session = new_secret()
+
+    def identify(self, headers: Headers) -> Identity:
+        """The caller, by its bearer token or its cookie.
+
+        Raises:
+            Refused: it has neither.
+        """
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            identity = self._of_token(token.strip())
+        else:
+            identity = self._of_cookie(headers)
+        if identity is None:
+            raise Refused(
+                UNAUTHORIZED,
+                401,
+                "send a token, as in Authorization: Bearer TOKEN",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        return identity
+
+    def may_start(self, token: str) -> bool:
+        """Whether this is the token of the start URL."""
+        return self._start is not None and hmac.compare_digest(self._start[0], _hash(token))
+
+    def _of_token(self, token: str) -> Identity | None:
+        given, found = _hash(token), None
+        for known, identity in self._tokens:
+            if hmac.compare_digest(known, given):
+                found = identity
+        return found
+
+    def _of_cookie(self, headers: Headers) -> Identity | None:
+        cookies = cookie_parser(headers.get("cookie", ""))
+        given = cookies.get(cookie_name(headers.get("host", "")))
+        if self._start is None or given is None:
+            return None
+        is_known = hmac.compare_digest(_hash(self.session), _hash(given))
+        return self._start[1] if is_known else None
+
+
+def _hash(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+def cookie_name(host: str) -> str:
+    """Cookies are shared by all ports of a host, and several servers may run there."""
+    found = _HOST.fullmatch(host)
+    return f"milecastle-{(found[2] if found else None) or 80}"
+
+
+def refuse_foreign(headers: Headers, names: Collection[str]) -> None:
+    """Refuse a request under a name that is not ours, or from a page that is not.
+
+    Raises:
+        Refused: it is one.
+    """
+    host = headers.get("host", "")
+    found = _HOST.fullmatch(host)
+    if found is None or not (_is_address(found[1]) or found[1].lower().rstrip(".") in names):
+        raise Refused(FOREIGN, 403, "this server is not known under the name in Host")
+    origin = headers.get("origin")
+    own = (f"http://{host}".lower(), f"https://{host}".lower())
+    if origin is not None and origin.lower() not in own:
+        raise Refused(FOREIGN, 403, "requests from pages of another origin are not accepted")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

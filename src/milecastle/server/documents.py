@@ -1,0 +1,299 @@
+"""What requests contain, and the answers that the command line does not print.
+
+All other answers are the documents of ``views``, as ``--json`` prints them. Fields are only ever
+added to answers. A request with a field that is not listed is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from milecastle.views.documents import QuestionLine, ThreadLine
+
+__all__ = [
+    "AnswersRequest",
+    "BulkRequest",
+    "DeleteQuery",
+    "DiffQuery",
+    "EmittedEvent",
+    "EventsQuery",
+    "ForkRequest",
+    "GraphLine",
+    "GraphsDocument",
+    "HistoryQuery",
+    "InboxDocument",
+    "InboxLine",
+    "InboxQuery",
+    "JobDocument",
+    "MissedEvent",
+    "NoQuery",
+    "RestEvent",
+    "ResumeRequest",
+    "RunOptions",
+    "RunRequest",
+    "RunsQuery",
+    "StartDocument",
+    "StartQuery",
+    "StateEvent",
+    "ThreadQuery",
+    "ThreadRunsQuery",
+    "ThreadsQuery",
+    "UpdateRequest",
+    "WaitQuery",
+]
+
+ListedStatus = Literal[
+    "queued",
+    "running",
+    "interrupted",
+    "sleeping",
+    "completed",
+    "failed",
+    "cancelled",
+    "superseded",
+    "lost",
+]
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=60)]
+CurrentStatus = Literal["queued", "running", "interrupted", "sleeping", "failed", "cancelled"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of all of them."""
+
+
+class NoQuery(Message, frozen=True):
+    """No parameters."""
+
+
+class StartQuery(Message, frozen=True):
+    """``token`` is that of the start URL, which is exchanged for a cookie."""
+
+    token: str | None = None
+
+
+class ThreadsQuery(Message, frozen=True):
+    """Which threads, by name. ``after`` is the last name of the page before."""
+
+    status: ListedStatus | None = None
+    graph: str | None = None
+    after: str | None = None
+    limit: PageSize = 100
+
+
+class ThreadQuery(Message, frozen=True):
+    """``at`` is the seq or the id of a checkpoint; without it, the head."""
+
+    at: str | None = None
+
+
+class HistoryQuery(Message, frozen=True):
+    """Checkpoints below the seq ``before``, newest first."""
+
+    before: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    limit: PageSize = 100
+
+
+class DiffQuery(Message, frozen=True):
+    """Two checkpoints, each by seq or id; without ``b``, the head."""
+
+    a: str
+    b: str | None = None
+
+
+class ThreadRunsQuery(Message, frozen=True):
+    """How many runs, newest first."""
+
+    limit: PageSize = 100
+
+
+class RunsQuery(Message, frozen=True):
+    """The current runs of threads with a status, by thread; without one, all runs, newest first.
+
+    ``after`` is ``next`` of the page before.
+    """
+
+    status: CurrentStatus | None = None
+    graph: str | None = None
+    after: str | None = None
+    limit: PageSize = 100
+
+
+class InboxQuery(Message, frozen=True):
+    """Which questions, by thread. ``after`` is the last thread of the page before."""
+
+    graph: str | None = None
+    after: str | None = None
+    limit: PageSize = 100
+
+
+class WaitQuery(Message, frozen=True):
+    """For how many seconds to wait for the run to stop, at most 60."""
+
+    wait: Seconds = 0.0
+
+
+class DeleteQuery(Message, frozen=True):
+    """``take_over`` deletes a thread also while a process runs it."""
+
+    take_over: bool = False
+
+
+class EventsQuery(Message, frozen=True):
+    """The seq after which to begin, if there is no ``Last-Event-ID``; without both, all."""
+
+    after: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class RunOptions(Message, frozen=True):
+    """What to do with a thread that is busy, or exists."""
+
+    if_busy: Literal["reject", "queue", "cancel"] = "reject"
+    if_absent: bool = False
+
+
+class RunRequest(Message, frozen=True):
+    """A run. ``graph`` is needed if the server has several and the thread is new.
+
+    ``key`` is an idempotency key, as is the header ``Idempotency-Key``.
+    """
+
+    input: dict[str, Any]
+    graph: str | None = None
+    key: str | None = None
+    again: bool = False
+    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0
+    delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    options: RunOptions = RunOptions()
+
+
+class AnswersRequest(Message, frozen=True):
+    """Answers by the ids of their questions."""
+
+    answers: dict[str, Any]
+
+
+class ResumeRequest(Message, frozen=True):
+    """After how many seconds to resume."""
+
+    delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+
+
+class ForkRequest(Message, frozen=True):
+    """The checkpoint to go back to, by seq or id; ``as_thread`` names another thread for it."""
+
+    at: int | str
+    as_thread: str | None = None
+
+
+class UpdateRequest(Message, frozen=True):
+    """The channels to change; ``at`` branches off an older checkpoint."""
+
+    update: dict[str, Any]
+    at: int | str | None = None
+
+
+class BulkRequest(Message, frozen=True):
+    """Which runs: the current ones of threads of a graph with a status, at most ``limit``."""
+
+    status: CurrentStatus
+    graph: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class StartDocument(Message, frozen=True):
+    """What this server is, and where its description is."""
+
+    milecastle: str
+    openapi: str
+
+
+class JobDocument(Message, frozen=True):
+    """A change of many runs: how many were found at its beginning, and what it has done.
+
+    ``status`` is that of the run that does it. ``skipped`` are those that others changed meanwhile,
+    or that refused.
+    """
+
+    job: str
+    action: Literal["retry", "cancel"]
+    status: str
+    found: int
+    changed: int
+    skipped: int
+
+
+class GraphLine(Message, frozen=True):
+    """A graph that this server runs."""
+
+    graph: str
+    fingerprint: str
+    nodes: tuple[str, ...]
+
+
+class GraphsDocument(Message, frozen=True):
+    """The graphs that this server runs."""
+
+    graphs: tuple[GraphLine, ...]
+
+
+class InboxLine(Message, frozen=True):
+    """A thread that waits for answers.
+
+    ``questions`` is empty if the thread is encrypted and the server does not have its key;
+    ``count`` is how many there are.
+    """
+
+    thread: str
+    graph: str
+    run_id: str
+    count: int
+    questions: tuple[QuestionLine, ...]
+
+
+class InboxDocument(Message, frozen=True):
+    """Open questions. ``next`` is the ``after`` of the next page, if there is one."""
+
+    tenant: str
+    threads: tuple[InboxLine, ...]
+    next: str | None = None
+
+
+class StateEvent(Message, frozen=True):
+    """``event: state``, with ``id: SEQ``: a checkpoint was committed."""
+
+    seq: int
+    step: int
+    run_id: str
+    time: str
+    source: str
+    nodes: tuple[str, ...]
+    next: tuple[str, ...]
+    state: Any
+
+
+class EmittedEvent(Message, frozen=True):
+    """``event: emit``: a node emitted a value. It is not replayed."""
+
+    run_id: str
+    time: str
+    step: int
+    node: str | None
+    task: str | None
+    attempt: int | None
+    value: Any
+
+
+class MissedEvent(Message, frozen=True):
+    """``event: missed``: so many emitted values were lost on the way."""
+
+    run_id: str
+    count: int
+
+
+class RestEvent(Message, frozen=True):
+    """``event: rest``: the run has stopped. The stream stays open: it may be resumed."""
+
+    thread: ThreadLine

@@ -1,0 +1,232 @@
+"""A thread as Server-Sent Events: what is committed, exactly once and in order; what is emitted.
+
+Rules:
+
+- A committed checkpoint is an event with ``id: SEQ``. The log is the stream: a reader that
+  reconnects with ``Last-Event-ID`` gets what came after it, missing nothing and seeing nothing
+  twice, whichever server answers.
+- What nodes emit is sent as it comes, without an id, and is never replayed.
+- The stream stays open when a run stops, and says so: the thread may be resumed.
+- A comment is sent if there was nothing else for a while, so that both ends see a dead connection.
+- A reader that takes nothing for a while is dropped. Nobody waits for it: each stream reads the log
+  for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from milecastle.app.application import App
+from milecastle.app.runtime.reading import awatch
+from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.model.event import Event
+from milecastle.model.keys import ThreadKey
+from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
+from milecastle.server.exchange import Exchange
+from milecastle.server.problems import Refused
+from milecastle.server.service import Service
+from milecastle.views.documents import ThreadLine
+from milecastle.views.lines import moment
+from milecastle.views.listing import looked_at
+from milecastle.views.values import as_json, plain
+
+__all__ = ["ABORT", "EventStreamResponse", "events"]
+
+ABORT: Final = "milecastle.abort"
+"""The ASGI extension with which our server lets a response end its connection at once."""
+
+HEARTBEAT: Final = 15.0
+SLOW: Final = 30.0
+POLL: Final = 0.2
+"""Seconds: between two comments if nothing else is sent; that a reader may take for one event;
+between two looks at the log."""
+
+
+async def events(exchange: Exchange) -> Response:
+    """What happens in a thread, as it happens."""
+    service, key = exchange.service, exchange.key
+    after = await exchange.off_loop(_begin, service, key, _last_seen(exchange))
+    app = await exchange.off_loop(service.app_of, key)
+    return EventStreamResponse(service, _written(service, app, key, after))
+
+
+def _last_seen(exchange: Exchange) -> int:
+    given = exchange.request.headers.get("last-event-id")
+    if given is None:
+        after: int = exchange.query.after
+        return after
+    if not (given.isascii() and given.isdecimal() and len(given) < 18):
+        raise InvalidRequest("Last-Event-ID is not an id of this stream")
+    return int(given)
+
+
+def _begin(service: Service, key: ThreadKey, after: int) -> int:
+    """Refuse what cannot be followed, while there is a status to say it with."""
+    service.line(key)
+    chain = service.chain(key, None)
+    if after > chain.entries[-1].seq:
+        raise InvalidRequest(
+            "the thread does not have the checkpoint that was seen last: it was deleted and "
+            "created again, so follow it from its beginning"
+        )
+    service.decoded(key, chain)
+    return after
+
+
+async def _written(
+    service: Service, app: App[Any], key: ThreadKey, after: int
+) -> AsyncGenerator[bytes, None]:
+    """The thread as text of the stream."""
+    runner = app.__runner__
+    threads, _ = runner.stored(key)
+    found = awatch(threads, key, after, POLL, runner.off_loop, emitted=True)
+    async with aclosing(found) as happened:
+        async for event in happened:
+            if event is not None:
+                after = event.seq or after
+                yield _text(event)
+                continue
+            line = await service.off_loop(_resting, service, key, after)
+            if line is None:
+                return
+            yield _block("rest", RestEvent(thread=line))
+
+
+def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:
+    """A thread whose run has stopped; ``None`` if it was deleted, or created again since."""
+    info, head = service.store.thread(key), service.store.head(key)
+    if info is None or head is None or head.seq < after:
+        return None
+    return looked_at(service.store, info)
+
+
+def _text(event: Event[Any]) -> bytes:
+    if event.type == "state":
+        return _block("state", _state(event), event.seq)
+    if event.type == "missed":
+        return _block("missed", MissedEvent(run_id=event.run_id, count=event.data["count"]))
+    emitted = EmittedEvent(
+        run_id=event.run_id,
+        time=moment(event.time),
+        step=event.step,
+        node=event.node,
+        task=event.task,
+        attempt=event.attempt,
+        value=plain(event.update),
+    )
+    return _block("emit", emitted)
+
+
+def _state(event: Event[Any]) -> StateEvent:
+    return StateEvent(
+        seq=event.seq or 0,
+        step=event.step,
+        run_id=event.run_id,
+        time=moment(event.time),
+        source=event.data["source"],
+        nodes=event.data["nodes"],
+        next=event.data["next"],
+        state=plain(event.state),
+    )
+
+
+def _block(name: str, data: msgspec.Struct, id: int | None = None) -> bytes:
+    """One event; its data is JSON on one line."""
+    head = "" if id is None else f"id: {id}\n"
+    return f"{head}event: {name}\ndata: {as_json(data)}\n\n".encode()
+
+
+class EventStreamResponse(Response):
+    """Sends text as it comes, until the reader leaves, is too slow, or the server stops."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, service: Service, text: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._service = service
+        self._written = text
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it; see ``starlette.responses.Response``."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        sending = asyncio.create_task(self._send(start, send))
+        ends = [asyncio.create_task(_left(receive)), sending]
+        ends.append(asyncio.create_task(self._service.closing.wait()))
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            is_slow = sending.done() and not sending.cancelled() and sending.result()
+        finally:
+            for task in ends:
+                task.cancel()
+            await asyncio.wait(ends)
+            await self._written.aclose()
+        if is_slow:
+            await _abort(scope, receive)
+        elif not ends[0].done() or ends[0].cancelled():
+            with suppress(TimeoutError):
+                end = {"type": "http.response.body", "body": b"", "more_body": False}
+                await asyncio.wait_for(send(end), SLOW)
+
+    async def _send(self, start: dict[str, Any], send: Send) -> bool:
+        """Whether the reader was too slow."""
+        try:
+            async with asyncio.timeout(SLOW):
+                await send(start)
+            async with aclosing(_with_heartbeats(self._written)) as texts:
+                async for text in texts:
+                    part = {"type": "http.response.body", "body": text, "more_body": True}
+                    async with asyncio.timeout(SLOW):
+                        await send(part)
+        except TimeoutError:
+            return True
+        except (MilecastleError, Refused):  # the store is away: the reader comes back
+            return False
+        return False
+
+
+async def _with_heartbeats(texts: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """The texts, and a comment whenever there was none for a while."""
+    yield b": milecastle\n\n"
+    coming: asyncio.Task[bytes] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.create_task(_next(texts))
+            await asyncio.wait([coming], timeout=HEARTBEAT)
+            if not coming.done():
+                yield b": still here\n\n"
+                continue
+            text, coming = coming.result(), None
+            if not text:
+                return
+            yield text
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait([coming])
+
+
+async def _next(texts: AsyncIterator[bytes]) -> bytes:
+    return await anext(texts, b"")
+
+
+async def _left(receive: Receive) -> None:
+    """Wait until the reader has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _abort(scope: Scope, receive: Receive) -> None:
+    """End the connection without waiting for what was not read."""
+    abort = scope.get("extensions", {}).get(ABORT)
+    if abort is not None:
+        abort()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_left(receive), SLOW)

@@ -1,0 +1,123 @@
+"""One request and its answer, as handlers see them; and what the table of routes says of each.
+
+A handler gets an ``Exchange`` with everything read, checked and converted, and returns a document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from milecastle.model.keys import ThreadKey
+from milecastle.server.access import Access, Identity, TokenScope
+from milecastle.server.documents import NoQuery
+from milecastle.server.problems import UNREADABLE, Refused
+from milecastle.server.service import Service
+from milecastle.views.values import as_json
+
+__all__ = ["Endpoint", "Exchange", "Reply", "convert_query", "decode_body"]
+
+T = TypeVar("T")
+
+_TWICE: Final = "a parameter is given twice"
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """A request. ``query`` and ``body`` have the types that its endpoint declares."""
+
+    service: Service
+    access: Access
+    identity: Identity
+    request: Request
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the caller."""
+        return self.identity.tenant
+
+    @property
+    def key(self) -> ThreadKey:
+        """The thread that the path names, in the tenant of the caller."""
+        return self.service.key(self.tenant, self.path["thread"])
+
+    async def off_loop(self, function: Callable[..., T], *args: Any) -> T:
+        """Call something that waits for the store."""
+        return await self.service.off_loop(function, *args)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A document, and the status of the answer."""
+
+    document: msgspec.Struct
+    status: int = 200
+
+    def response(self) -> Response:
+        """The answer as it is sent."""
+        return Response(as_json(self.document), self.status, media_type="application/json")
+
+
+Handler = Callable[[Exchange], Awaitable[Reply | Response]]
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table of routes.
+
+    ``scope`` is what a token needs; ``None``: the handler itself decides, or nobody is asked.
+    ``answers`` are the documents by status, a text for what is not JSON; ``problems`` the statuses
+    that only this endpoint has. ``stores`` says that it asks the store.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    scope: TokenScope | None
+    answers: Mapping[int, Any]
+    query: type[msgspec.Struct] = NoQuery
+    body: type[msgspec.Struct] | None = None
+    problems: tuple[int, ...] = ()
+    stores: bool = True
+
+    @property
+    def name(self) -> str:
+        """Its name in tests and in the OpenAPI document."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def all_problems(self) -> tuple[int, ...]:
+        """Every status of a problem that it may answer."""
+        found = {400, 403, 431, *self.problems}
+        found |= {401} if self.scope else set()
+        found |= {503} if self.stores else set()
+        found |= {413, 415} if self.body else set()
+        return tuple(sorted(found))
+
+
+def convert_query(kind: type[T], given: list[tuple[str, str]]) -> T:
+    """The parameters of a query in their types."""
+    values = dict(given)
+    if len(values) < len(given):
+        raise Refused(UNREADABLE, 400, _TWICE)
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(UNREADABLE, 400, f"the query is not valid: {error}") from None
+
+
+def decode_body(kind: type[T], body: bytes) -> T:
+    """A body in its type."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(UNREADABLE, 400, f"the body is not valid: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Refused(UNREADABLE, 400, "the body is not JSON") from None
+    except RecursionError:
+        raise Refused(UNREADABLE, 400, "the body is nested too deeply") from None

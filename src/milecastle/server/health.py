@@ -1,0 +1,85 @@
+"""Whether the server works, and its figures.
+
+``/healthz``: this process answers. ``/readyz``: the store and the queue answer too. Neither tells
+anything about threads, so neither needs a token. ``/metrics`` has the queue of the caller's tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from milecastle.errors import StoreError
+from milecastle.fleet.exposition import CONTENT_TYPE, Family, Labels, queue_families, render
+from milecastle.ports.claims import ClaimStore
+from milecastle.server.access import cookie_name
+from milecastle.server.documents import StartDocument
+from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.problems import UNAUTHORIZED, Refused
+from milecastle.server.service import Service
+from milecastle.version import __version__
+
+__all__ = ["OPENAPI", "health", "metrics", "readiness", "start"]
+
+OPENAPI: Final = "/v1/openapi.json"
+
+_PATIENCE: Final = 5.0
+"""For how many seconds the store may take to answer."""
+
+
+async def health(exchange: Exchange) -> Response:
+    """This process answers."""
+    return PlainTextResponse("ok\n")
+
+
+async def readiness(exchange: Exchange) -> Response:
+    """The store and the queue answer, and the worker of this server works."""
+    service = exchange.service
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await exchange.off_loop(_ask, service)
+    except (StoreError, TimeoutError):
+        return PlainTextResponse("the store does not answer\n", 503)
+    worker = service.worker
+    if service.closing.is_set() or (worker is not None and not worker.is_ready):
+        return PlainTextResponse("it is stopping\n", 503)
+    return PlainTextResponse("ok\n")
+
+
+def _ask(service: Service) -> None:
+    service.store.threads(service.tenant, limit=1)
+    if isinstance(service.store, ClaimStore):
+        service.store.now()
+
+
+async def metrics(exchange: Exchange) -> Response:
+    """The queue of the caller's tenant, and how busy this server is."""
+    store, worker = exchange.service.store, exchange.service.worker
+    depths = await exchange.off_loop(store.depths) if isinstance(store, ClaimStore) else ()
+    families = queue_families([one for one in depths if one.tenant == exchange.tenant])
+    if worker is not None:
+        running: dict[Labels, float] = {(): float(worker.running)}
+        families.append(Family("running", "gauge", "Threads that this server runs.", running))
+    return Response(render(families), media_type=CONTENT_TYPE)
+
+
+async def start(exchange: Exchange) -> Reply | Response:
+    """Exchange the token of the start URL for a cookie; then say where everything is."""
+    access, headers = exchange.access, exchange.request.headers
+    token: str | None = exchange.query.token
+    if token is None:
+        access.identify(headers)
+        return Reply(StartDocument(milecastle=__version__, openapi=OPENAPI))
+    if not access.may_start(token):
+        raise Refused(UNAUTHORIZED, 401, "this is not the start URL of this server")
+    response = RedirectResponse("/", 303)
+    response.set_cookie(
+        cookie_name(headers.get("host", "")),
+        access.session,
+        httponly=True,
+        samesite="strict",
+        secure=exchange.request.url.scheme == "https",
+    )
+    return response

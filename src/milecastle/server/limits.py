@@ -1,0 +1,53 @@
+"""How large a request may be.
+
+Starlette and uvicorn read what they are sent. uvicorn limits a request line with headers only while
+it is incomplete, so both are counted again here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Scope
+
+from milecastle.server.problems import TOO_LARGE, UNREADABLE, Refused
+
+__all__ = ["MOST_BODY", "MOST_HEADERS", "read_body", "refuse_large_headers"]
+
+MOST_HEADERS: Final = 8 * 1024
+"""Bytes of path, query and headers."""
+
+MOST_BODY: Final = 1024 * 1024
+"""Bytes of a body."""
+
+_LONGEST_LENGTH: Final = 20
+"""Digits of a length that are looked at."""
+
+
+def refuse_large_headers(scope: Scope) -> None:
+    """Refuse a request whose head is too large."""
+    size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > MOST_HEADERS:
+        raise Refused(TOO_LARGE, 431, f"path and headers may have at most {MOST_HEADERS} bytes")
+
+
+async def read_body(request: Request) -> bytes:
+    """The body of a request, which is JSON; what is too large is not read."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refused(UNREADABLE, 415, "send JSON, with Content-Type: application/json")
+    declared = request.headers.get("content-length", "0")
+    too_large = Refused(TOO_LARGE, 413, f"a body may have at most {MOST_BODY} bytes")
+    if len(declared) > _LONGEST_LENGTH or (declared.isdecimal() and int(declared) > MOST_BODY):
+        raise too_large
+    found = bytearray()
+    try:
+        async for chunk in request.stream():
+            found += chunk
+            if len(found) > MOST_BODY:
+                raise too_large
+    except ClientDisconnect:
+        raise Refused(UNREADABLE, 400, "the body is not complete") from None
+    return bytes(found)

@@ -1,0 +1,160 @@
+"""Errors as HTTP answers: problem documents (RFC 9457) with our codes.
+
+Rules:
+
+- ``STATUSES`` is the one map from our errors to statuses. Every class of ``errors.py`` is in it.
+- What the server itself refuses, before anything of ours is called, is one of the ``HttpProblem``s.
+- Any other exception is a 500 without details: its text may contain values of a state. Its type and
+  place are logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from milecastle import errors
+from milecastle.errors import MilecastleError, ResumeRefused
+from milecastle.views.values import as_json
+
+__all__ = [
+    "FORBIDDEN",
+    "FOREIGN",
+    "NOT_FOUND",
+    "STATUSES",
+    "TOO_LARGE",
+    "UNAUTHORIZED",
+    "UNREADABLE",
+    "HttpProblem",
+    "ProblemDocument",
+    "Refused",
+    "problem_response",
+    "status_of",
+]
+
+_log = logging.getLogger("milecastle.server")
+
+STATUSES: Final[Mapping[type[MilecastleError], int]] = {
+    errors.MilecastleError: 500,
+    errors.DefinitionError: 500,
+    errors.RunError: 500,
+    errors.ExecutionError: 500,
+    errors.MaxStepsExceeded: 500,
+    errors.CycleDetected: 500,
+    errors.NodeTimeout: 500,
+    errors.RunTimeout: 500,
+    errors.RunCancelled: 409,
+    errors.InvalidUpdate: 500,
+    errors.RoutingError: 500,
+    errors.AttemptsExhausted: 500,
+    errors.RunFailed: 500,
+    errors.CommandFailed: 500,
+    errors.FileRefused: 500,
+    errors.RecoveryError: 409,
+    errors.ResumeRefused: 409,
+    errors.InvalidRequest: 400,
+    errors.InvalidAnswer: 422,
+    errors.StoreError: 503,
+    errors.Conflict: 409,
+    errors.RunInProgress: 409,
+    errors.Corrupted: 500,
+    errors.Unavailable: 503,
+    errors.FormatTooNew: 500,
+    errors.CodecError: 500,
+    errors.UnserializableState: 422,
+    errors.UntrustedFile: 422,
+    errors.EncryptionError: 500,
+    errors.NoKeyring: 409,
+    errors.KeyNotFound: 409,
+    errors.PlaintextRefused: 409,
+}
+"""A client can fix 4xx: 409 by looking again at the thread, 400 and 422 by asking for something
+else. 500 is a run or data that is broken, 503 a store that does not answer."""
+
+
+class HttpProblem(msgspec.Struct, frozen=True):
+    """A kind of refusal that only requests over HTTP can meet."""
+
+    code: str
+    title: str
+
+
+UNAUTHORIZED: Final = HttpProblem("MC601", "no valid token")
+FORBIDDEN: Final = HttpProblem("MC602", "the token does not have the scope")
+FOREIGN: Final = HttpProblem("MC603", "the Host or the Origin is not accepted")
+NOT_FOUND: Final = HttpProblem("MC604", "it does not exist")
+TOO_LARGE: Final = HttpProblem("MC605", "the request is too large")
+UNREADABLE: Final = HttpProblem("MC606", "the request cannot be read")
+
+
+class Refused(Exception):
+    """A request that the server refuses; it never leaves the server."""
+
+    def __init__(
+        self,
+        problem: HttpProblem,
+        status: int,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.problem = problem
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+
+
+class ProblemDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """RFC 9457. ``code`` is ours: ``milecastle explain CODE`` explains it; ``null`` for a bug.
+
+    ``reasons`` has every reason why a thread was not resumed.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str | None
+    reasons: tuple[str, ...] = ()
+
+
+def status_of(error: MilecastleError) -> int:
+    """The status of an error: that of its class, or of the nearest class above it."""
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+def problem_response(error: Exception) -> Response:
+    """The answer to a request that raised."""
+    if isinstance(error, Refused):
+        found, problem = _document(error.status, error.problem.code, error.detail), error.problem
+        return _response(msgspec.structs.replace(found, title=problem.title), error.headers)
+    if isinstance(error, MilecastleError):
+        reasons = error.reasons if isinstance(error, ResumeRefused) else ()
+        found = _document(status_of(error), error.code, error.message)
+        return _response(msgspec.structs.replace(found, reasons=reasons))
+    last = next(reversed(traceback.extract_tb(error.__traceback__)), None)
+    place = f"{last.filename}:{last.lineno}" if last else "an unknown place"
+    _log.error("a request raised %s at %s", type(error).__name__, place)
+    return _response(_document(500, None, "unexpected error: the log of the server has its place"))
+
+
+def _document(status: int, code: str | None, detail: str) -> ProblemDocument:
+    return ProblemDocument(
+        type=f"urn:milecastle:{code}" if code else "about:blank",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        code=code,
+    )
+
+
+def _response(document: ProblemDocument, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(
+        as_json(document), document.status, headers, media_type="application/problem+json"
+    )

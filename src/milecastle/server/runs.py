@@ -1,0 +1,141 @@
+"""Runs: submitted, resumed, answered, listed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from itertools import islice
+from typing import Any
+
+import msgspec.structs
+
+from milecastle.app.runtime.children import is_child
+from milecastle.app.runtime.handing import Handle
+from milecastle.app.runtime.results import Result
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.server.documents import (
+    AnswersRequest,
+    ResumeRequest,
+    RunRequest,
+    RunsQuery,
+    ThreadRunsQuery,
+)
+from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.service import Service
+from milecastle.views.documents import RunsDocument
+from milecastle.views.lines import run_document, run_line, submit_document
+from milecastle.views.listing import found_threads
+from milecastle.views.values import fitted
+
+__all__ = ["answer", "list_runs", "list_runs_of_thread", "resume", "submit"]
+
+
+async def submit(exchange: Exchange) -> Reply:
+    """Hand a run over to the workers; with ``wait``, its result if it is there by then."""
+    asked: RunRequest = exchange.body
+    key, service = exchange.key, exchange.service
+    app = await exchange.off_loop(service.app_for, key, asked.graph)
+    handle = await app.asubmit(
+        fitted(app.graph.schema, asked.input, {}),
+        key,
+        key=_idempotency_key(exchange, asked.key),
+        again=asked.again,
+        delay=asked.delay,
+        priority=asked.priority,
+        if_busy=asked.options.if_busy,
+        if_absent=asked.options.if_absent,
+    )
+    return await _handed_over(exchange, handle)
+
+
+def _idempotency_key(exchange: Exchange, given: str | None) -> str | None:
+    header = exchange.request.headers.get("idempotency-key")
+    if header is None:
+        return given
+    if len(header) > 1 and header[0] == header[-1] == '"':  # a string of structured fields
+        header = header[1:-1]
+    if given is not None and given != header:
+        raise InvalidRequest("key and the header Idempotency-Key differ: send one of them")
+    return header
+
+
+async def answer(exchange: Exchange) -> Reply:
+    """Answer open questions, and let a worker resume the run."""
+    asked: AnswersRequest = exchange.body
+    if not asked.answers:
+        raise InvalidRequest("there is no answer in the body")
+    app = await exchange.off_loop(exchange.service.app_of, exchange.key)
+    return await _handed_over(exchange, await app.aanswer(exchange.key, answers=asked.answers))
+
+
+async def resume(exchange: Exchange) -> Reply:
+    """Hand a thread whose run failed, died or was cancelled over to the workers."""
+    asked: ResumeRequest = exchange.body
+    app = await exchange.off_loop(exchange.service.app_of, exchange.key)
+    return await _handed_over(exchange, await app.aretry(exchange.key, delay=asked.delay))
+
+
+async def _handed_over(exchange: Exchange, handle: Handle[Any]) -> Reply:
+    result = await _result(exchange, handle) if exchange.query.wait else None
+    if result is not None:
+        return Reply(run_document(result))
+    document = submit_document(handle)
+    if document.seq is None:
+        head = await exchange.off_loop(exchange.service.store.head, handle.thread)
+        document = msgspec.structs.replace(document, seq=head.seq if head else None)
+    return Reply(document, 202)
+
+
+async def _result(exchange: Exchange, handle: Handle[Any]) -> Result[Any] | None:
+    """The result, if it is there in time; ``None`` also if the server is to stop meanwhile."""
+    waiting: Coroutine[Any, Any, Result[Any]] = handle.aresult()
+    result = asyncio.create_task(waiting)
+    closing = asyncio.create_task(exchange.service.closing.wait())
+    try:
+        await asyncio.wait(
+            [result, closing],
+            timeout=exchange.query.wait,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        return await result if result.done() else None
+    finally:
+        result.cancel()
+        closing.cancel()
+
+
+async def list_runs_of_thread(exchange: Exchange) -> Reply:
+    """The runs of a thread, newest first."""
+    found = await exchange.off_loop(_of_thread, exchange.service, exchange.key, exchange.query)
+    return Reply(found)
+
+
+def _of_thread(service: Service, key: ThreadKey, query: ThreadRunsQuery) -> RunsDocument:
+    service.line(key)
+    store = service.store
+    runs = store.runs(key, limit=query.limit)
+    lines = tuple(run_line(run, store.failure(key, run.run_id)) for run in runs)
+    return RunsDocument(tenant=key.tenant, runs=lines)
+
+
+async def list_runs(exchange: Exchange) -> Reply:
+    """Runs of the caller's tenant: the current ones by status, or all, newest first."""
+    found = await exchange.off_loop(_runs, exchange.service, exchange.tenant, exchange.query)
+    return Reply(found)
+
+
+def _runs(service: Service, tenant: str, query: RunsQuery) -> RunsDocument:
+    store = service.store
+    if query.status is None:
+        if query.graph is not None:
+            raise InvalidRequest("graph needs a status: all runs are listed for every graph")
+        page = store.recent_runs(tenant, limit=query.limit, after=query.after)
+        runs, next = [run for run in page.items if not is_child(run.key)], page.after
+    else:
+        found = found_threads(store, tenant, query.status, query.graph, query.after)
+        threads = list(islice(found, query.limit + 1))
+        next = threads[query.limit - 1].key.thread if len(threads) > query.limit else None
+        records = (store.run(info.key, info.run_id) for info in threads[: query.limit])
+        runs = [run for run in records if run is not None]
+    lines = tuple(run_line(run, store.failure(run.key, run.run_id)) for run in runs)
+    return RunsDocument(tenant=tenant, runs=lines, next=next)

@@ -1,0 +1,157 @@
+"""What a server serves: some apps that share a store, and perhaps a worker that runs them here.
+
+Handlers get it with each request. Whatever may wait for the store is called off the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from milecastle.app.application import App
+from milecastle.app.runtime.children import refuse_mark
+from milecastle.codec.envelope import ENCRYPTED
+from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring
+from milecastle.fleet.worker import Worker, WorkerOptions
+from milecastle.model.keys import ThreadKey, refuse_reserved
+from milecastle.model.run import ThreadInfo
+from milecastle.ports.claims import BellStore, ClaimStore
+from milecastle.ports.store import Chain, Store
+from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.views.decoding import Decoded, decode
+
+__all__ = ["Service", "is_shared"]
+
+_log = logging.getLogger("milecastle.server")
+
+T = TypeVar("T")
+
+
+def is_shared(store: Store) -> bool:
+    """Whether a fleet runs what is submitted: workers in other processes hear of it at once."""
+    return isinstance(store, BellStore)
+
+
+class Service:
+    """The apps, their store, and the worker. ``closing`` is set when the server is to stop."""
+
+    def __init__(
+        self,
+        apps: Sequence[App[Any]],
+        *,
+        worker: bool | None = None,
+        options: WorkerOptions | None = None,
+    ) -> None:
+        if not apps:
+            raise InvalidRequest("a server needs at least one app")
+        self.store = apps[0].store
+        if any(app.store is not self.store for app in apps):
+            raise InvalidRequest("the apps of a server share one store: compile them with the same")
+        self.apps = {app.graph.name: app for app in apps}
+        if len(self.apps) < len(apps):
+            raise InvalidRequest("two apps of this server have graphs of the same name")
+        self.closing = asyncio.Event()
+        runs = isinstance(self.store, ClaimStore) and not is_shared(self.store)
+        self.worker = Worker(apps, options) if (runs if worker is None else worker) else None
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the start URL."""
+        return next(iter(self.apps.values())).tenant
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Run the worker, if there is one, while the block runs; then let it drain."""
+        if self.worker is None:
+            yield
+            return
+        task = asyncio.create_task(self.worker.run())
+        task.add_done_callback(self._report)
+        try:
+            yield
+        finally:
+            self.worker.stop()
+            await asyncio.wait([task])
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the worker of this server has ended: %s", type(error).__name__)
+
+    async def off_loop(self, function: Callable[..., T], *args: Any) -> T:
+        """Call something that waits for the store."""
+        return await asyncio.to_thread(function, *args)
+
+    # ---- threads: off the event loop
+
+    def key(self, tenant: str, thread: str) -> ThreadKey:
+        """The key of a thread; those of subgraphs are reached through their parents."""
+        refuse_reserved(tenant)
+        refuse_mark(thread)
+        return ThreadKey(tenant, thread)
+
+    def line(self, key: ThreadKey) -> ThreadInfo:
+        """The line of a thread, which must exist."""
+        info = self.store.thread(key)
+        if info is None:
+            raise Refused(NOT_FOUND, 404, "there is no such thread")
+        return info
+
+    def app_of(self, key: ThreadKey) -> App[Any]:
+        """The app whose graph a thread has, which must exist."""
+        return self.named(self.line(key).graph)
+
+    def named(self, graph: str) -> App[Any]:
+        """The app of a graph."""
+        app = self.apps.get(graph)
+        if app is None:
+            raise InvalidRequest("this server does not serve the graph of the thread")
+        return app
+
+    def app_for(self, key: ThreadKey, graph: str | None) -> App[Any]:
+        """The app that a new run is for: the one that is named, the thread's, or the only one."""
+        if graph is not None:
+            return self.named(graph)
+        if len(self.apps) == 1:
+            return next(iter(self.apps.values()))
+        info = self.store.thread(key)
+        if info is None:
+            raise InvalidRequest("this server has several graphs: say which one, as graph")
+        return self.named(info.graph)
+
+    def chain(self, key: ThreadKey, at: str | int | None) -> Chain:
+        """The chain of a checkpoint, by seq or id, which must exist."""
+        seq = at if isinstance(at, int) or at is None else self._seq(key, at)
+        chain = None if seq is not None and seq < 1 else self.store.read(key, seq)
+        if chain is None:
+            what = "no such thread" if at is None else "no such checkpoint"
+            raise Refused(NOT_FOUND, 404, f"there is {what}")
+        return chain
+
+    def _seq(self, key: ThreadKey, at: str) -> int:
+        if at.isdecimal() and at.isascii() and len(at) < 18:
+            return int(at)
+        return self.store.locate(key, at) or 0
+
+    def decoded(self, key: ThreadKey, chain: Chain) -> Decoded:
+        """The state at the end of a chain, with the types of its graph if they are served here.
+
+        Raises:
+            EncryptionError: it is encrypted, and cannot be decrypted here.
+        """
+        info = self.store.thread(key)
+        app = self.apps.get(info.graph) if info else None
+        keyring = None if app is None else app.encryption
+        if keyring is None and chain.entries[-1].payload[1] & ENCRYPTED:
+            raise NoKeyring("the thread is encrypted, and this server does not have its key")
+        graph = None if app is None else app.graph
+        try:
+            return decode(key, chain, graph, lambda: keyring)
+        except EncryptionError:
+            raise
+        except CodecError:
+            if graph is None:
+                raise
+            return decode(key, chain, None, lambda: keyring)

@@ -1,0 +1,130 @@
+"""Serving with uvicorn: where, under which names, and how it stops.
+
+Rules:
+
+- Without tokens, only this machine can connect, and only those who have the start URL.
+- On SIGTERM streams end, waiting requests are answered, and the worker drains. A second signal ends
+  the process at once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import HANDLED_SIGNALS
+
+from milecastle.errors import InvalidRequest
+from milecastle.server.application import Application
+from milecastle.server.events import ABORT
+from milecastle.server.limits import MOST_HEADERS
+
+__all__ = ["ListeningSocket", "is_loopback", "listen", "serve"]
+
+_GRACE: Final = 10
+"""For how many seconds requests may take to end when the server stops."""
+
+_CONNECTIONS: Final = 1000
+_KEPT_ALIVE: Final = 15
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class ListeningSocket(msgspec.Struct, frozen=True):
+    """A socket that accepts connections, and its address as part of a URL."""
+
+    socket: Any
+    address: str
+
+
+def listen(host: str, port: int) -> ListeningSocket:
+    """Open a socket.
+
+    Raises:
+        InvalidRequest: the address is not of this machine, or is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        found = socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise InvalidRequest(f"{host}:{port} cannot be served: {error}") from None
+    name = f"[{host}]" if ":" in host else host
+    return ListeningSocket(found, f"{name}:{found.getsockname()[1]}")
+
+
+async def serve(application: Application, listening: ListeningSocket) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    config = uvicorn.Config(
+        application,
+        loop="asyncio",
+        http=_Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,  # the start URL has a token
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=_KEPT_ALIVE,
+        timeout_graceful_shutdown=_GRACE,
+        h11_max_incomplete_event_size=2 * MOST_HEADERS,
+    )
+    await _Server(config, application.service.closing.set).serve([listening.socket])
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it begins to stop."""
+
+    def __init__(self, config: uvicorn.Config, closing: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Stop on a signal, and let the caller of ``serve`` go on afterwards."""
+        if current_thread() is not main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in HANDLED_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            os._exit(128 + sig)
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._closing()
+        await super().shutdown(sockets)
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 with an extension: a response can end its connection at once."""
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        scope: Any = self.scope
+        if scope is not None:
+            scope.setdefault("extensions", {})[ABORT] = self.transport.abort

@@ -1,0 +1,205 @@
+"""Threads: listed, shown, compared, forked, updated, cancelled, deleted."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec.structs
+
+from milecastle.app.runtime.threads import At
+from milecastle.errors import CodecError, EncryptionError
+from milecastle.model.checkpoint import CheckpointMetadata
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import ThreadInfo
+from milecastle.server.documents import (
+    DiffQuery,
+    ForkRequest,
+    HistoryQuery,
+    InboxDocument,
+    InboxLine,
+    InboxQuery,
+    ThreadQuery,
+    ThreadsQuery,
+    UpdateRequest,
+)
+from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.service import Service
+from milecastle.views.decoding import Decoded
+from milecastle.views.documents import (
+    CancelDocument,
+    DeleteDocument,
+    DiffDocument,
+    HistoryDocument,
+    LsDocument,
+    ShowDocument,
+    WrittenDocument,
+)
+from milecastle.views.lines import checkpoint_line, question_lines
+from milecastle.views.listing import asking_threads, thread_lines
+from milecastle.views.showing import change_line, changes_between, show_document
+from milecastle.views.values import fitted
+
+__all__ = [
+    "cancel",
+    "delete",
+    "diff",
+    "fork",
+    "history",
+    "list_questions",
+    "list_threads",
+    "show",
+    "update",
+]
+
+
+async def list_threads(exchange: Exchange) -> Reply:
+    """The threads of the caller's tenant, by name."""
+    return Reply(await exchange.off_loop(_list, exchange.service, exchange.tenant, exchange.query))
+
+
+def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
+    found = thread_lines(
+        service.store, tenant, status=query.status, graph=query.graph, after=query.after
+    )
+    return LsDocument(tenant=tenant, threads=tuple(islice(found, query.limit)))
+
+
+async def show(exchange: Exchange) -> Reply:
+    """A thread at its head or at a checkpoint, with its state."""
+    return Reply(await exchange.off_loop(_show, exchange.service, exchange.key, exchange.query))
+
+
+def _show(service: Service, key: ThreadKey, query: ThreadQuery) -> ShowDocument:
+    info = service.line(key)
+    chain = service.chain(key, query.at)
+    try:
+        decoded = service.decoded(key, chain)
+    except EncryptionError as error:
+        shown = show_document(service.store, key, chain, Decoded({}, {"$": error.message}))
+        status = info.status if query.at is None else shown.status
+        return msgspec.structs.replace(shown, state=None, status=status)
+    return show_document(service.store, key, chain, decoded)
+
+
+async def history(exchange: Exchange) -> Reply:
+    """The checkpoints of a thread, newest first, without their states."""
+    return Reply(await exchange.off_loop(_history, exchange.service, exchange.key, exchange.query))
+
+
+def _history(service: Service, key: ThreadKey, query: HistoryQuery) -> HistoryDocument:
+    service.line(key)
+    entries = service.store.history(key, limit=query.limit, before=query.before)
+    lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
+    return HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines)
+
+
+async def diff(exchange: Exchange) -> Reply:
+    """The differences between two checkpoints of a thread, by path."""
+    return Reply(await exchange.off_loop(_diff, exchange.service, exchange.key, exchange.query))
+
+
+def _diff(service: Service, key: ThreadKey, query: DiffQuery) -> DiffDocument:
+    service.line(key)
+    chains = [service.chain(key, at) for at in (query.a, query.b)]
+    old, new = (service.decoded(key, chain) for chain in chains)
+    a, b = (f"{key.thread}@{chain.entries[-1].seq}" for chain in chains)
+    changes, unread = changes_between(old, new)
+    return DiffDocument(
+        tenant=key.tenant,
+        a=a,
+        b=b,
+        changes=tuple(map(change_line, changes)),
+        not_compared=unread,
+    )
+
+
+async def list_questions(exchange: Exchange) -> Reply:
+    """The open questions of the caller's tenant, by thread."""
+    found = await exchange.off_loop(_inbox, exchange.service, exchange.tenant, exchange.query)
+    return Reply(found)
+
+
+def _inbox(service: Service, tenant: str, query: InboxQuery) -> InboxDocument:
+    asking = asking_threads(service.store, tenant, graph=query.graph, after=query.after)
+    page = list(islice(asking, query.limit + 1))
+    shown = page[: query.limit]
+    return InboxDocument(
+        tenant=tenant,
+        threads=tuple(_asking(service, info) for info in shown),
+        next=shown[-1].key.thread if len(page) > len(shown) else None,
+    )
+
+
+def _asking(service: Service, info: ThreadInfo) -> InboxLine:
+    try:
+        chain = service.chain(info.key, None)
+        questions = question_lines(service.decoded(info.key, chain).interrupts)
+    except (CodecError, Refused):  # it cannot be read here, or was deleted since
+        questions = ()
+    return InboxLine(
+        thread=info.key.thread,
+        graph=info.graph,
+        run_id=info.run_id,
+        count=info.questions,
+        questions=questions,
+    )
+
+
+async def fork(exchange: Exchange) -> Reply:
+    """Go back to a checkpoint, in the same thread or in a new one."""
+    return Reply(await exchange.off_loop(_fork, exchange))
+
+
+def _fork(exchange: Exchange) -> WrittenDocument:
+    service, key, asked = exchange.service, exchange.key, _forking(exchange)
+    app = service.app_of(key)
+    at = _at(service, key, asked.at)
+    named = asked.as_thread
+    target = None if named is None else service.key(exchange.tenant, named)
+    return _written(app.fork(key, at, target))
+
+
+def _forking(exchange: Exchange) -> ForkRequest:
+    asked: ForkRequest = exchange.body
+    return asked
+
+
+async def update(exchange: Exchange) -> Reply:
+    """Change the state of a thread by adding a checkpoint."""
+    return Reply(await exchange.off_loop(_update, exchange))
+
+
+def _update(exchange: Exchange) -> WrittenDocument:
+    service, key = exchange.service, exchange.key
+    asked: UpdateRequest = exchange.body
+    app = service.app_of(key)
+    at = None if asked.at is None else _at(service, key, asked.at)
+    return _written(app.update_state(key, fitted(app.graph.schema, asked.update, {}), at))
+
+
+def _at(service: Service, key: ThreadKey, given: int | str) -> At:
+    """The seq of a checkpoint, which must exist."""
+    return service.chain(key, given).entries[-1].seq
+
+
+def _written(known: CheckpointMetadata) -> WrittenDocument:
+    key = known.key
+    return WrittenDocument(tenant=key.tenant, thread=key.thread, checkpoint=checkpoint_line(known))
+
+
+async def cancel(exchange: Exchange) -> Reply:
+    """Close the unfinished run of a thread."""
+    key = exchange.key
+    app = await exchange.off_loop(exchange.service.app_of, key)
+    cancelled = await app.acancel(key)
+    return Reply(CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled))
+
+
+async def delete(exchange: Exchange) -> Reply:
+    """Delete a thread, its runs, its subgraphs and its key."""
+    key = exchange.key
+    app = await exchange.off_loop(exchange.service.app_of, key)
+    if not await app.adelete(key, take_over=exchange.query.take_over):
+        raise Refused(NOT_FOUND, 404, "there is no such thread")
+    return Reply(DeleteDocument(tenant=key.tenant, thread=key.thread, deleted=True))
