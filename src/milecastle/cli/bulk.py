@@ -1,27 +1,22 @@
 """The same for many threads: retry or cancel each, one commit after the other, with progress.
 
-Rules:
-
-- What a thread is comes from the index, again right before it is changed: one that others have
-  changed since it was listed is skipped. So is one that refuses, with its reason on stderr.
-- Whatever interrupts it, what was done is done. Called again it finds what is left.
+What is skipped is as ``milecastle.app.upkeep.changing`` says; why is on stderr.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import monotonic
 
+from milecastle.app.upkeep.changing import ThreadChange, change_listed
 from milecastle.cli.printing import counted, say
 from milecastle.cli.session import Session, keepers_of, with_keys
 from milecastle.cli.verb import stored_app
-from milecastle.errors import Conflict, MilecastleError, StoreError
+from milecastle.errors import MilecastleError
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.store import Store
 
 __all__ = ["cancel_all", "change_all", "retry_all"]
-
-ThreadChange = Callable[[ThreadInfo], bool]
 
 _EVERY = 2.0
 """How many seconds pass between two lines of progress, at least."""
@@ -53,7 +48,7 @@ def change_all(
     changed = skipped = 0
     said = monotonic()
     for info in threads:
-        if _is_changed(store, info, change):
+        if change_listed(store, info, change, _refused):
             changed += 1
         else:
             skipped += 1
@@ -63,16 +58,5 @@ def change_all(
     return changed, skipped
 
 
-def _is_changed(store: Store, info: ThreadInfo, change: ThreadChange) -> bool:
-    known = store.thread(info.key)
-    if known is None or (known.run_id, known.status) != (info.run_id, info.status):
-        return False
-    try:
-        return change(info)
-    except Conflict:
-        return False
-    except StoreError:
-        raise
-    except MilecastleError as error:
-        say(f"{info.key.thread} was skipped: {error}")
-        return False
+def _refused(info: ThreadInfo, error: MilecastleError) -> None:
+    say(f"{info.key.thread} was skipped: {error}")

@@ -46,6 +46,7 @@ from milecastle.errors import (
     StoreError,
     Unavailable,
 )
+from milecastle.fleet.bulk import Bulk
 from milecastle.fleet.heartbeat import Heartbeat
 from milecastle.fleet.long_nodes import LongNodes
 from milecastle.fleet.schedules import Schedules
@@ -167,7 +168,7 @@ class Worker:
         self._clock = StoreClock(store, own, self._ticks)
         runners = [with_store(app, store, clock=self._clock).__runner__ for app in apps]
         self._schedules = Schedules(*runners)
-        served = [*runners, *self._schedules.runners]
+        served = [*runners, *self._schedules.runners, *(Bulk(one).runner for one in runners)]
         self._runners: dict[str, Runner[Any]] = {runner.lane: runner for runner in served}
         self.id = own.new_id()
         self._started_at = own.now()

@@ -24,7 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from milecastle.server.access import Access, Identity, refuse_foreign
 from milecastle.server.exchange import Endpoint, Exchange, Reply, convert_query, decode_body
 from milecastle.server.limits import read_body, refuse_large_headers
-from milecastle.server.problems import FORBIDDEN, NOT_FOUND, Refused, problem_response
+from milecastle.server.problems import FORBIDDEN, NOT_FOUND, UNREADABLE, Refused, problem_response
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
 
@@ -99,15 +99,18 @@ class Application:
             access=self._access,
             identity=identity,
             request=request,
-            path={name: unquote(text, errors="strict") for name, text in _params(request)},
+            path=_names(request.path_params),
             query=query,
             body=None if body is None else decode_body(body, await read_body(request)),
         )
 
 
-def _params(request: Request) -> list[tuple[str, str]]:
-    found: Mapping[str, str] = request.path_params
-    return list(found.items())
+def _names(found: Mapping[str, str]) -> dict[str, str]:
+    """What the path names, decoded."""
+    try:
+        return {name: unquote(text, errors="strict") for name, text in found.items()}
+    except UnicodeDecodeError:
+        raise Refused(UNREADABLE, 400, "a name in the path is not UTF-8") from None
 
 
 class _Resource:

@@ -8,9 +8,10 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from milecastle.fleet.exposition import CONTENT_TYPE
-from milecastle.server import events, graphs, health, runs, threads
+from milecastle.server import events, graphs, health, jobs, runs, threads
 from milecastle.server.documents import (
     AnswersRequest,
+    BulkRequest,
     DeleteQuery,
     DiffQuery,
     EmittedEvent,
@@ -20,6 +21,7 @@ from milecastle.server.documents import (
     HistoryQuery,
     InboxDocument,
     InboxQuery,
+    JobDocument,
     MissedEvent,
     RestEvent,
     ResumeRequest,
@@ -213,7 +215,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         query=WaitQuery,
         body=RunRequest,
         answers=_HANDED,
-        problems=(409, 422, 500),
+        problems=(409, 500),
     ),
     Endpoint(
         method="POST",
@@ -283,5 +285,32 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         scope="read",
         query=RunsQuery,
         answers={200: RunsDocument},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/runs/retry",
+        handler=jobs.retry_runs,
+        summary="Retry many runs that failed or were cancelled, by a job.",
+        scope="run",
+        body=BulkRequest,
+        answers={202: JobDocument},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/runs/cancel",
+        handler=jobs.cancel_runs,
+        summary="Cancel many runs that have not ended, by a job.",
+        scope="run",
+        body=BulkRequest,
+        answers={202: JobDocument},
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/jobs/{job}",
+        handler=jobs.show_job,
+        summary="Show how far a job is.",
+        scope="read",
+        answers={200: JobDocument},
+        problems=(404,),
     ),
 )

@@ -1,0 +1,41 @@
+"""Changing many threads, one after the other, while others may change them too.
+
+Rules:
+
+- What a thread is comes from the index, again right before it is changed: one that others have
+  changed since it was listed is skipped. So is one that refuses.
+- Whatever interrupts it, what was done is done. Called again it finds what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from milecastle.errors import Conflict, MilecastleError, StoreError
+from milecastle.model.run import ThreadInfo
+from milecastle.ports.store import Store
+
+__all__ = ["ThreadChange", "change_listed"]
+
+ThreadChange = Callable[[ThreadInfo], bool]
+
+
+def change_listed(
+    store: Store,
+    info: ThreadInfo,
+    change: ThreadChange,
+    refused: Callable[[ThreadInfo, MilecastleError], None],
+) -> bool:
+    """Change a thread that was listed; ``False`` if it is not as listed any more, or refuses."""
+    known = store.thread(info.key)
+    if known is None or (known.run_id, known.status) != (info.run_id, info.status):
+        return False
+    try:
+        return change(info)
+    except Conflict:
+        return False
+    except StoreError:
+        raise
+    except MilecastleError as error:
+        refused(info, error)
+        return False

@@ -1,0 +1,173 @@
+"""Bulk work: many runs of a graph retried or cancelled, itself a durable run that workers run.
+
+A job is the run of a small graph in a thread of the tenant, ``bulk@ID``. Each step changes a page
+of threads and commits how far it is, so a job survives its worker, and its state is its progress.
+
+Rules:
+
+- A job changes threads of its own graph and tenant only, and those workers run it that serve the
+  graph.
+- Threads are changed as ``milecastle.app.upkeep.changing`` says. A page that is repeated after its
+  worker died finds what is left of it: then fewer are counted than were changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import Any, Final, Literal, TypedDict
+
+import msgspec
+
+from milecastle.app.application import App
+from milecastle.app.runner import Runner
+from milecastle.app.runtime.calls import Call
+from milecastle.app.runtime.handing import require_shared
+from milecastle.app.state_graph import StateGraph
+from milecastle.app.upkeep.changing import change_listed
+from milecastle.engine.context import Context
+from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.model.keys import ThreadKey
+from milecastle.model.manifest import END, START
+from milecastle.model.policies import ExecutionConfig, Retry
+from milecastle.model.printable import printable
+from milecastle.model.run import RunStatus, ThreadInfo
+from milecastle.views.listing import found_threads
+
+__all__ = ["Bulk", "BulkAction", "JobInfo", "job_key"]
+
+_log = logging.getLogger("milecastle.fleet")
+
+BulkAction = Literal["retry", "cancel"]
+
+ENDED: Final = ("failed", "cancelled")
+"""The statuses of runs that can be retried; the others can be cancelled."""
+
+_PAGE: Final = 100
+_PREFIX: Final = "bulk@"
+_ATTEMPTS: Final = Retry(attempts=10, delay=5.0)
+
+
+class BulkState(TypedDict):
+    """The memory of a job. ``left`` is how many may still be changed, ``after`` the last one."""
+
+    action: str
+    status: str
+    found: int
+    left: int
+    after: str
+    changed: int
+    skipped: int
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of a job; ``status`` is that of its run."""
+
+    id: str
+    action: BulkAction
+    status: RunStatus
+    found: int
+    changed: int
+    skipped: int
+
+
+def job_key(tenant: str, id: str) -> ThreadKey:
+    """The thread of a job."""
+    return ThreadKey(tenant, f"{_PREFIX}{id}")
+
+
+class Bulk:
+    """The jobs of one app."""
+
+    def __init__(self, app: App[Any] | Runner[Any]) -> None:
+        runner = app.__runner__
+        self._app: App[Any] = App(runner)
+        self._store = require_shared(runner.settings.store)
+        self.runner: Runner[BulkState] = runner.rebuilt(
+            self._graph().compile().graph,
+            interval=1,
+            observers=(),
+            checkpoint_dir=None,
+            workspace=None,
+            preserve=True,
+            retry_runs=_ATTEMPTS,
+            migrations={},
+        )
+
+    def _graph(self) -> StateGraph[BulkState]:
+        graph = StateGraph(BulkState, name=f"bulk {self._app.graph.name}")
+        graph.add_node("change", self.change)
+        graph.add_edge(START, "change")
+        graph.add_conditional_edges("change", _what_next, {"more": "change", "ends": END})
+        return graph.with_default_config(ExecutionConfig(max_steps=None, cycle_detection=False))
+
+    def submit(
+        self, action: BulkAction, tenant: str, status: RunStatus, *, limit: int | None = None
+    ) -> JobInfo:
+        """Hand a job over to the workers; how many runs it is about is counted now."""
+        if (status in ENDED) != (action == "retry") or status in ("completed", "superseded"):
+            raise InvalidRequest(
+                "retry is for runs that failed or were cancelled, cancel for those that have not "
+                "ended"
+            )
+        listed = found_threads(self._store, tenant, status, self._app.graph.name)
+        found = sum(1 for _ in islice(listed, limit))
+        id = self.runner.settings.clock.new_id()
+        fresh = BulkState(
+            action=action, status=status, found=found, left=found, after="", changed=0, skipped=0
+        )
+        handle = self.runner.submit(Call(input=fresh, thread=job_key(tenant, id)), priority=0)
+        return _info(id, handle.status, fresh)
+
+    def info(self, tenant: str, id: str) -> JobInfo:
+        """What has become of a job; ``InvalidRequest`` if there is none."""
+        found = App(self.runner).state(job_key(tenant, id))
+        return _info(id, found.status, found.state)
+
+    def change(self, state: BulkState, ctx: Context) -> dict[str, Any]:
+        """Change the next page of threads."""
+        if ctx.thread is None:
+            raise AssertionError("a job has a thread")
+        tenant, status, name = ctx.thread.tenant, _status(state), self._app.graph.name
+        change = self._retry if state["action"] == "retry" else self._cancel
+        listed = found_threads(self._store, tenant, status, name, state["after"] or None)
+        page = list(islice(listed, min(_PAGE, state["left"])))
+        changed = sum(change_listed(self._store, info, change, _refused) for info in page)
+        return {
+            "left": state["left"] - len(page) if page else 0,
+            "after": page[-1].key.thread if page else state["after"],
+            "changed": state["changed"] + changed,
+            "skipped": state["skipped"] + len(page) - changed,
+        }
+
+    def _retry(self, info: ThreadInfo) -> bool:
+        return not self._app.retry(info.key).reused
+
+    def _cancel(self, info: ThreadInfo) -> bool:
+        return self._app.cancel(info.key)
+
+
+def _what_next(state: BulkState) -> str:
+    return "more" if state["left"] else "ends"
+
+
+def _status(state: BulkState) -> Any:
+    return state["status"]
+
+
+def _info(id: str, status: RunStatus, state: BulkState) -> JobInfo:
+    action: Any = state["action"]
+    return JobInfo(
+        id=id,
+        action=action,
+        status=status,
+        found=state["found"],
+        changed=state["changed"],
+        skipped=state["skipped"],
+    )
+
+
+def _refused(info: ThreadInfo, error: MilecastleError) -> None:
+    _log.warning(
+        "thread '%s' was skipped: %s", printable(info.key.thread), printable(error.message)
+    )

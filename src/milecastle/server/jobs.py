@@ -1,0 +1,59 @@
+"""Bulk work: many runs retried or cancelled, through the queue."""
+
+from __future__ import annotations
+
+import msgspec.structs
+
+from milecastle.errors import InvalidRequest
+from milecastle.fleet.bulk import Bulk, BulkAction, JobInfo, job_key
+from milecastle.server.documents import BulkRequest, JobDocument
+from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.problems import NOT_FOUND, Refused
+
+__all__ = ["cancel_runs", "retry_runs", "show_job"]
+
+
+async def retry_runs(exchange: Exchange) -> Reply:
+    """Hand many runs that failed or were cancelled over to the workers again."""
+    return await _submitted(exchange, "retry")
+
+
+async def cancel_runs(exchange: Exchange) -> Reply:
+    """Close many runs that have not ended."""
+    return await _submitted(exchange, "cancel")
+
+
+async def _submitted(exchange: Exchange, action: BulkAction) -> Reply:
+    asked: BulkRequest = exchange.body
+    bulk = _bulk(exchange, asked.graph)
+
+    def submit() -> JobInfo:
+        return bulk.submit(action, exchange.tenant, asked.status, limit=asked.limit)
+
+    return Reply(_document(await exchange.off_loop(submit)), 202)
+
+
+def _bulk(exchange: Exchange, graph: str | None) -> Bulk:
+    service = exchange.service
+    if graph is None and len(service.apps) > 1:
+        raise InvalidRequest("this server has several graphs: say which one, as graph")
+    return Bulk(service.named(graph or next(iter(service.apps))))
+
+
+async def show_job(exchange: Exchange) -> Reply:
+    """What has become of a job."""
+    return Reply(_document(await exchange.off_loop(_job, exchange)))
+
+
+def _job(exchange: Exchange) -> JobInfo:
+    service, id = exchange.service, exchange.path["job"]
+    info = service.store.thread(job_key(exchange.tenant, id))
+    graph = info.graph.removeprefix("bulk ") if info else ""
+    if graph not in service.apps:
+        raise Refused(NOT_FOUND, 404, "there is no such job")
+    return Bulk(service.apps[graph]).info(exchange.tenant, id)
+
+
+def _document(info: JobInfo) -> JobDocument:
+    facts = msgspec.structs.asdict(info)
+    return JobDocument(job=facts.pop("id"), **facts)

@@ -1,0 +1,159 @@
+"""A server without a network: requests are given to the ASGI application in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import httpx
+import msgspec
+
+from milecastle import END, START, App, StateGraph, append, interrupt
+from milecastle.fleet.worker import Worker, WorkerOptions
+from milecastle.server.access import ALL_SCOPES, Access, Identity, TokenScope
+from milecastle.server.application import Application
+from milecastle.server.exchange import Endpoint
+from milecastle.server.problems import ProblemDocument
+from milecastle.server.routes import ENDPOINTS
+from milecastle.server.service import Service
+
+QUICK = WorkerOptions(poll=0.05, heartbeat=0.2, silent=5.0)
+ADDRESS = "http://127.0.0.1:8321"
+OTHER = "another"
+"""A tenant that has nothing."""
+
+
+class Trip(TypedDict):
+    n: int
+    log: Annotated[list[str], append]
+    sure: NotRequired[bool]
+
+
+def begin(state: Trip) -> dict[str, Any]:
+    if state["n"] == 13:
+        raise RuntimeError("no ink")
+    return {"n": state["n"] + 1, "log": ["begin"]}
+
+
+def ask(state: Trip) -> dict[str, Any]:
+    if not interrupt("sure?", answer=bool):
+        raise RuntimeError("not sure")
+    return {"sure": True, "log": ["ask"]}
+
+
+def build(name: str = "trip") -> StateGraph[Trip]:
+    """A graph that fails for 13, asks for 42, and ends for anything else."""
+    graph: StateGraph[Trip] = StateGraph(Trip, name=name)
+    graph.add_node("begin", begin)
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "begin")
+    graph.add_conditional_edges(
+        "begin", lambda state: "asks" if state["n"] == 43 else "ends", {"asks": "ask", "ends": END}
+    )
+    graph.add_edge("ask", END)
+    return graph
+
+
+def trip(n: int = 1) -> dict[str, Any]:
+    """The body of a request for a run."""
+    return {"input": {"n": n, "log": []}}
+
+
+def token_of(tenant: str, *scopes: TokenScope) -> str:
+    """The token of a tenant with these scopes; with all of them if none is named."""
+    return "-".join([tenant, *(sorted(scopes) or ["all"]), "x" * 32])
+
+
+def known_tokens() -> list[tuple[str, Identity]]:
+    found = [(token_of(tenant), Identity(tenant, ALL_SCOPES)) for tenant in ("default", OTHER)]
+    for scope in ALL_SCOPES:
+        others = ALL_SCOPES - {scope}
+        found.append((token_of("default", *others), Identity("default", others)))
+    return found
+
+
+class Api:
+    """A store in a folder, an app on it, and the application that serves it."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.app: App[Trip] = build().compile(store=f"sqlite:///{folder / 'runs.db'}", **settings)
+        self._runner = asyncio.Runner()
+        self.serve(self.app)
+
+    def serve(self, *apps: App[Any]) -> None:
+        """Serve these from now on."""
+        start = ("start" * 10, Identity("default", ALL_SCOPES))
+        access = Access(known_tokens(), start)
+        self.application = Application(Service(apps, worker=False), access, ["known.example"])
+
+    def close(self) -> None:
+        self.app.close()
+        self._runner.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = token_of("default"),
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> httpx.Response:
+        """Send one request. What is answered must be as the table of routes says."""
+        sent = dict(headers or {})
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        response = self._runner.run(self._ask(method, path, sent, more))
+        check_documented(response)
+        return response
+
+    async def _ask(
+        self, method: str, path: str, headers: Mapping[str, str], more: dict[str, Any]
+    ) -> httpx.Response:
+        transport = httpx.ASGITransport(app=self.application)
+        async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+            return await client.request(method, path, headers=headers, **more)
+
+    def work(self) -> None:
+        """Run everything that is due."""
+        self._runner.run(Worker([self.app], QUICK).run_until_idle())
+
+    def run(self, thread: str, n: int = 1) -> None:
+        """Bring a thread to its rest."""
+        response = self.ask("POST", f"/v1/threads/{thread}/runs", json=trip(n))
+        assert response.status_code == 202, response.text
+        self.work()
+
+
+def endpoint_of(method: str, path: str) -> Endpoint | None:
+    """The line of the table of routes that a request meets."""
+    parts = path.split("/")
+    for endpoint in ENDPOINTS:
+        wanted = endpoint.path.split("/")
+        fits = len(wanted) == len(parts) and all(
+            one == other or one.startswith("{") for one, other in zip(wanted, parts, strict=True)
+        )
+        if endpoint.method == method and fits:
+            return endpoint
+    return None
+
+
+def check_documented(response: httpx.Response) -> None:
+    """Refuse an answer with a status, a type or a field that is not documented."""
+    request = response.request
+    endpoint = endpoint_of(request.method, request.url.raw_path.decode().partition("?")[0])
+    status, kind = response.status_code, response.headers.get("content-type", "")
+    assert response.headers["x-content-type-options"] == "nosniff"
+    if request.method == "HEAD":
+        return
+    if kind == "application/problem+json":
+        problem = msgspec.json.decode(response.content, type=ProblemDocument)
+        assert problem.status == status
+        assert endpoint is None or status in endpoint.all_problems, (endpoint.name, response.text)
+        return
+    assert endpoint is not None
+    document = endpoint.answers[status]
+    if isinstance(document, type):
+        msgspec.json.decode(response.content, type=document)

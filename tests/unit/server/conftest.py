@@ -1,0 +1,17 @@
+"""What the tests of the server get: an application on a store of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.server.calling import Api
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    found = Api(tmp_path)
+    yield found
+    found.close()

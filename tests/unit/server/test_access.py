@@ -1,0 +1,147 @@
+"""Tokens, cookies, Host and Origin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.datastructures import Headers
+
+from milecastle.errors import InvalidRequest
+from milecastle.server import asgi
+from milecastle.server.access import (
+    ALL_SCOPES,
+    Access,
+    Identity,
+    cookie_name,
+    read_tokens,
+    refuse_foreign,
+)
+from milecastle.server.problems import Refused
+from tests.unit.server.calling import ADDRESS, Api, token_of
+
+GOOD = """
+[[token]]
+name = "ci"
+token = "0123456789abcdef0123456789abcdef"
+tenant = "acme"
+scopes = ["read", "run"]
+"""
+
+
+def written(folder: Path, text: str, mode: int = 0o600) -> Path:
+    path = folder / "tokens.toml"
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
+def test_tokens_have_a_tenant_and_scopes(tmp_path: Path) -> None:
+    ((token, identity),) = read_tokens(written(tmp_path, GOOD))
+    assert token == "0123456789abcdef0123456789abcdef"
+    assert identity == Identity("acme", frozenset({"read", "run"}))
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
+    """Fails if the mode of the file is not looked at."""
+    with pytest.raises(InvalidRequest, match="chmod 600"):
+        read_tokens(written(tmp_path, GOOD, mode))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not toml",
+        GOOD.replace("[[token]]", "[[other]]"),
+        GOOD.replace('"run"', '"fly"'),
+        GOOD.replace("name", "nme"),
+        GOOD.replace('tenant = "acme"', ""),
+        GOOD.replace("0123456789abcdef0123456789abcdef", "sekrit"),
+        GOOD.replace('"acme"', '"milecastle.keys"'),
+    ],
+)
+def test_broken_file_is_refused_without_its_tokens(tmp_path: Path, text: str) -> None:
+    """Fails if a short token is accepted, or a token is in the message."""
+    with pytest.raises(InvalidRequest) as raised:
+        read_tokens(written(tmp_path, text))
+    assert "0123" not in str(raised.value)
+    assert "sekrit" not in str(raised.value)
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        read_tokens(tmp_path / "nothing")
+
+
+def test_server_without_any_token_is_refused(api: Api) -> None:
+    """Fails if an application without tokens is public."""
+    with pytest.raises(InvalidRequest, match="nothing is public"):
+        asgi(api.app)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "Bearer", "Bearer ", "Bearer x", f"Basic {token_of('default')}", "Bearer \udcff"],
+)
+def test_unknown_token_is_refused(given: str) -> None:
+    access = Access([(token_of("default"), Identity("default", ALL_SCOPES))])
+    headers = Headers(raw=[(b"authorization", given.encode("latin-1", "replace"))])
+    with pytest.raises(Refused) as raised:
+        access.identify(headers)
+    assert raised.value.status == 401
+
+
+def test_start_url_is_exchanged_for_a_cookie(api: Api) -> None:
+    """Fails if the cookie is the token, can be read by scripts, or is sent from other sites."""
+    response = api.ask("GET", f"/?token={'start' * 10}", token=None)
+    assert response.status_code == 303
+    assert response.headers["location"] == "/"
+    cookie = response.headers["set-cookie"]
+    assert cookie.startswith("milecastle-8321=")
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "start" * 10 not in cookie
+    sent = {"Cookie": cookie.partition(";")[0]}
+    assert api.ask("GET", "/v1/threads", token=None, headers=sent).status_code == 200
+    assert api.ask("GET", "/", token=None, headers=sent).status_code == 200
+    wrong = {"Cookie": f"{sent['Cookie']}x"}
+    assert api.ask("GET", "/v1/threads", token=None, headers=wrong).status_code == 401
+
+
+def test_wrong_start_url_is_refused(api: Api) -> None:
+    assert api.ask("GET", "/?token=wrong", token=None).status_code == 401
+    assert api.ask("GET", f"/?token={token_of('default')}", token=None).status_code == 401
+    assert api.ask("GET", "/", token=None).status_code == 401
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]:80", "10.1.2.3:99", "LOCALHOST:1", "a.b."])
+def test_known_host_is_accepted(host: str) -> None:
+    refuse_foreign(Headers({"host": host}), {"localhost", "a.b"})
+    refuse_foreign(Headers({"host": host, "origin": f"http://{host}"}), {"localhost", "a.b"})
+    refuse_foreign(Headers({"host": host, "origin": f"https://{host}"}), {"localhost", "a.b"})
+
+
+@pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "a@localhost", ":"])
+def test_unknown_host_is_refused(host: str) -> None:
+    """Fails if a name is compared by its beginning or its end."""
+    with pytest.raises(Refused):
+        refuse_foreign(Headers({"host": host}), {"localhost"})
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["null", "", "http://localhost", "http://localhost:81.evil", "http://evil.example", "file://"],
+)
+def test_foreign_origin_is_refused(origin: str) -> None:
+    """Fails if the port is not compared: pages of other ports send the same cookies."""
+    with pytest.raises(Refused):
+        refuse_foreign(Headers({"host": "localhost:81", "origin": origin}), {"localhost"})
+
+
+def test_cookie_is_named_after_the_port() -> None:
+    assert cookie_name("localhost:81") == "milecastle-81"
+    assert cookie_name("[::1]:82") == "milecastle-82"
+    assert cookie_name("localhost") == "milecastle-80"
+    assert ADDRESS.endswith(":8321")

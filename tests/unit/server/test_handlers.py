@@ -1,0 +1,304 @@
+"""What each endpoint does, beyond its status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milecastle import InvalidRequest, Keyring
+from milecastle.server.routes import ENDPOINTS
+from tests.unit.server.calling import Api, build, trip
+
+
+def test_submission_names_the_checkpoint_from_which_it_is_followed(api: Api) -> None:
+    """Fails if ``seq`` is that of a later head, or missing for a run that was found."""
+    first = api.ask("POST", "/v1/threads/t/runs", json=trip()).json()
+    assert (first["status"], first["reused"], first["seq"]) == ("queued", False, 1)
+    again = api.ask("POST", "/v1/threads/t/runs", json=trip()).json()
+    assert (again["run"], again["reused"], again["seq"]) == (first["run"], True, 1)
+
+
+def test_idempotency_key_is_the_key(api: Api) -> None:
+    """Fails if the header is not looked at: the other input would be refused."""
+    ask = {"headers": {"Idempotency-Key": '"order-1"'}}
+    first = api.ask("POST", "/v1/threads/t/runs", json=trip(1), **ask).json()
+    again = api.ask("POST", "/v1/threads/t/runs", json=trip(2), **ask).json()
+    assert (again["run"], again["reused"]) == (first["run"], True)
+    same = api.ask("POST", "/v1/threads/t/runs", json={**trip(3), "key": "order-1"}).json()
+    assert same["run"] == first["run"]
+    both = api.ask("POST", "/v1/threads/t/runs", json={**trip(3), "key": "order-2"}, **ask)
+    assert both.status_code == 400
+
+
+def test_options_of_a_submission(api: Api) -> None:
+    """Fails if priority, delay or an option is not passed on."""
+    body = {**trip(), "priority": 7, "delay": 3600}
+    api.ask("POST", "/v1/threads/t/runs", json=body)
+    info = api.app.store.thread(api.app.state("t").key)
+    assert info is not None
+    assert info.priority == 7
+    assert info.due_at is not None
+    assert info.due_at > info.started_at + 3_000_000_000
+    assert api.ask("POST", "/v1/threads/t/runs", json=trip(2)).status_code == 409
+    waits = {**trip(2), "options": {"if_busy": "queue"}}
+    assert api.ask("POST", "/v1/threads/t/runs", json=waits).status_code == 202
+    absent = {**trip(3), "options": {"if_absent": True}}
+    assert api.ask("POST", "/v1/threads/t/runs", json=absent).json()["reused"] is True
+    assert (
+        api.ask("POST", "/v1/threads/u/runs", json={**trip(), "priority": 101}).status_code == 400
+    )
+
+
+def test_input_is_checked_without_its_values(api: Api) -> None:
+    """Fails if a value is in the problem."""
+    for given in ({"n": "sekrit"}, {"n": 1, "log": ["sekrit", 2], "more": "sekrit"}):
+        response = api.ask("POST", "/v1/threads/t/runs", json={"input": given})
+        assert response.status_code == 400, response.text
+        assert "sekrit" not in response.text
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", "ä", "%2F", "..", "a?b#c", "x\ny", "'\"<script>"])
+def test_names_are_whatever_they_are(api: Api, name: str) -> None:
+    """Fails if the path is decoded before it is matched."""
+    from urllib.parse import quote
+
+    path = f"/v1/threads/{quote(name, safe='')}".replace("..", "%2E%2E")
+    assert api.ask("POST", f"{path}/runs", json=trip()).json()["thread"] == name
+    assert api.ask("GET", path).json()["thread"] == name
+    (line,) = api.ask("GET", "/v1/threads").json()["threads"]
+    assert line["thread"] == name
+
+
+@pytest.mark.parametrize("name", ["a%1Fb", "%00", "%FF", "x" * 600])
+def test_names_that_no_thread_has_are_refused(api: Api, name: str) -> None:
+    assert api.ask("GET", f"/v1/threads/{name}").status_code == 400
+
+
+def test_list_is_filtered_and_paged(api: Api) -> None:
+    """Fails if a filter or ``after`` is not passed on."""
+    api.run("a", 42)
+    api.run("b", 1)
+    api.run("c", 42)
+
+    def names(query: str) -> list[str]:
+        found = api.ask("GET", f"/v1/threads?{query}").json()["threads"]
+        return [line["thread"] for line in found]
+
+    assert names("") == ["a", "b", "c"]
+    assert names("status=interrupted") == ["a", "c"]
+    assert names("status=interrupted&limit=1") == ["a"]
+    assert names("after=a&limit=1") == ["b"]
+    assert names("graph=trip&limit=2") == ["a", "b"]
+    assert names("graph=other") == []
+    assert api.ask("GET", "/v1/threads?limit=0").status_code == 400
+    assert api.ask("GET", "/v1/threads?limit=1001").status_code == 400
+
+
+def test_thread_is_shown_at_any_checkpoint(api: Api) -> None:
+    api.run("t")
+    head = api.ask("GET", "/v1/threads/t").json()
+    assert (head["status"], head["state"]) == ("completed", {"n": 2, "log": ["begin"]})
+    first = api.ask("GET", "/v1/threads/t?at=1").json()
+    assert first["state"] == {"n": 1, "log": []}
+    by_id = api.ask("GET", f"/v1/threads/t?at={first['checkpoint']['id']}").json()
+    assert by_id["checkpoint"] == first["checkpoint"]
+    for at in ("0", "99", "-1", "x"):
+        assert api.ask("GET", f"/v1/threads/t?at={at}").status_code == 404
+
+
+def test_history_and_diff(api: Api) -> None:
+    api.run("t")
+    seqs = [one["seq"] for one in api.ask("GET", "/v1/threads/t/history").json()["checkpoints"]]
+    assert seqs == list(range(len(seqs), 0, -1))
+    page = api.ask("GET", f"/v1/threads/t/history?before={seqs[0]}&limit=1").json()
+    assert [one["seq"] for one in page["checkpoints"]] == [seqs[1]]
+    diff = api.ask("GET", "/v1/threads/t/diff?a=1").json()
+    assert (diff["a"], diff["b"]) == ("t@1", f"t@{seqs[0]}")
+    assert {"path": "$.n", "kind": "changed", "old": 1, "new": 2} in diff["changes"]
+
+
+def test_inbox_has_each_question_with_the_schema_of_its_answer(api: Api) -> None:
+    """Fails if threads that ask nothing are listed, or a page has no ``next``."""
+    api.run("a", 42)
+    api.run("b", 1)
+    api.run("c", 42)
+    page = api.ask("GET", "/v1/questions?limit=1").json()
+    assert page["next"] == "a"
+    (line,) = page["threads"]
+    assert (line["thread"], line["graph"], line["count"]) == ("a", "trip", 1)
+    (question,) = line["questions"]
+    assert (question["question"], question["answer"]) == ("sure?", {"type": "boolean"})
+    rest = api.ask("GET", "/v1/questions?after=a").json()
+    assert [one["thread"] for one in rest["threads"]] == ["c"]
+    assert rest["next"] is None
+
+
+def test_answer_resumes_the_run(api: Api) -> None:
+    api.run("t", 42)
+    (asked,) = api.app.state("t").interrupts
+    body = {"answers": {asked.id: True}}
+    found = api.ask("POST", "/v1/threads/t/answers", json=body).json()
+    assert found["status"] == "queued"
+    api.work()
+    assert api.ask("GET", "/v1/threads/t").json()["state"]["sure"] is True
+    assert api.ask("POST", "/v1/threads/t/answers", json={"answers": {}}).status_code == 400
+
+
+def test_fork_update_cancel_and_delete(api: Api) -> None:
+    api.run("t", 42)
+    fork = api.ask("POST", "/v1/threads/t/fork", json={"at": 1, "as_thread": "u"}).json()
+    assert fork["thread"] == "u"
+    update = api.ask("POST", "/v1/threads/t/update", json={"update": {"n": 5}}).json()
+    assert update["checkpoint"]["source"] == "update"
+    assert api.app.state("t").state["n"] == 5
+    older = api.ask("POST", "/v1/threads/t/update", json={"update": {"n": 6}, "at": 1})
+    assert older.status_code == 200
+    bad = api.ask("POST", "/v1/threads/t/update", json={"update": {"n": "sekrit"}})
+    assert bad.status_code == 400
+    assert "sekrit" not in bad.text
+    assert api.ask("POST", "/v1/threads/u/cancel").json()["cancelled"] is True
+    assert api.ask("POST", "/v1/threads/u/cancel").json()["cancelled"] is False
+    assert api.ask("DELETE", "/v1/threads/u").json()["deleted"] is True
+    assert api.ask("GET", "/v1/threads/u").status_code == 404
+
+
+def test_runs_are_listed(api: Api) -> None:
+    """Fails if the failure is left out, or the status is not a filter."""
+    api.run("a", 13)
+    api.run("b", 1)
+    api.run("c", 13)
+    (run,) = api.ask("GET", "/v1/threads/a/runs").json()["runs"]
+    assert run["failure"]["error_type"].endswith("RuntimeError")
+    assert [one["thread"] for one in api.ask("GET", "/v1/runs").json()["runs"]] == ["c", "b", "a"]
+    page = api.ask("GET", "/v1/runs?limit=2").json()
+    rest = api.ask("GET", "/v1/runs", params={"after": page["next"]}).json()
+    assert [one["thread"] for one in rest["runs"]] == ["a"]
+    failed = api.ask("GET", "/v1/runs?status=failed&limit=1").json()
+    assert [one["thread"] for one in failed["runs"]] == ["a"]
+    assert failed["next"] == "a"
+    others = api.ask("GET", "/v1/runs?status=failed&after=a&graph=trip").json()
+    assert [one["thread"] for one in others["runs"]] == ["c"]
+    assert others["next"] is None
+
+
+def test_bulk_work_is_done_by_workers(api: Api) -> None:
+    """Fails if the request itself changes the runs, or the job does not count them."""
+    for number in range(3):
+        api.ask("POST", f"/v1/threads/t{number}/runs", json={**trip(), "delay": 3600})
+    body = {"status": "queued", "graph": "trip", "limit": 2}
+    job = api.ask("POST", "/v1/runs/cancel", json=body).json()
+    assert (job["found"], job["changed"], job["status"]) == (2, 0, "queued")
+    assert len(api.ask("GET", "/v1/runs?status=queued&graph=trip").json()["runs"]) == 3
+    api.work()
+    done = api.ask("GET", f"/v1/jobs/{job['job']}").json()
+    assert (done["changed"], done["skipped"], done["status"]) == (2, 0, "completed")
+    cancelled = api.ask("GET", "/v1/runs?status=cancelled").json()["runs"]
+    assert [one["thread"] for one in cancelled] == ["t0", "t1"]
+    again = api.ask("POST", "/v1/runs/retry", json={"status": "cancelled"}).json()
+    api.work()
+    assert api.ask("GET", f"/v1/jobs/{again['job']}").json()["changed"] == 2
+    assert api.ask("GET", "/v1/runs?status=cancelled").json()["runs"] == []
+
+
+@pytest.mark.parametrize(("action", "status"), [("retry", "queued"), ("cancel", "failed")])
+def test_bulk_work_that_makes_no_sense_is_refused(api: Api, action: str, status: str) -> None:
+    response = api.ask("POST", f"/v1/runs/{action}", json={"status": status})
+    assert response.status_code == 400
+    other = api.ask("POST", "/v1/runs/retry", json={"status": "failed", "graph": "other"})
+    assert other.status_code == 400
+
+
+def test_graph_has_its_manifest_drawing_and_schema(api: Api) -> None:
+    found = api.ask("GET", "/v1/graphs/trip").json()
+    assert found["drawing"].startswith("<svg")
+    assert "begin" in str(found["manifest"])
+    assert found["input"]["properties"]["n"] == {"type": "integer"}
+    assert found["input"]["properties"]["log"] == {"type": "array", "items": {"type": "string"}}
+    (line,) = api.ask("GET", "/v1/graphs").json()["graphs"]
+    assert (line["graph"], line["nodes"]) == ("trip", ["begin", "ask"])
+
+
+def references(found: Any) -> set[str]:
+    """Every ``$ref`` in a document."""
+    if isinstance(found, dict):
+        own = {found["$ref"]} if "$ref" in found else set[str]()
+        return own.union(*(references(value) for value in found.values()))
+    if isinstance(found, list):
+        return set[str]().union(*(references(value) for value in found))
+    return set()
+
+
+def test_openapi_document_describes_every_route(api: Api) -> None:
+    """Fails if a route, a status or a type is left out."""
+    found = api.ask("GET", "/v1/openapi.json").json()
+    assert found["openapi"].startswith("3.1")
+    for endpoint in ENDPOINTS:
+        operation = found["paths"][endpoint.path][endpoint.method.lower()]
+        wanted = {*endpoint.answers, *endpoint.all_problems}
+        assert set(operation["responses"]) == {*map(str, wanted), "default"}
+        assert ("security" in operation) == (endpoint.scope is not None)
+        names = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+        assert names == {part[1:-1] for part in endpoint.path.split("/") if part[:1] == "{"}
+    schemas = found["components"]["schemas"]
+    assert {"ShowDocument", "RunRequest", "ProblemDocument", "StateEvent"} <= set(schemas)
+    places = {f"#/components/schemas/{name}" for name in schemas}
+    assert references(found) <= places
+    ids = [one["operationId"] for path in found["paths"].values() for one in path.values()]
+    assert len(set(ids)) == len(ids)
+
+
+def test_encrypted_thread_shows_metadata_only_without_its_key(tmp_path: Path) -> None:
+    """Fails if the thread cannot be listed, or anything of its state is shown."""
+    keyring = Keyring({"k": b"k" * 32}, store=f"sqlite:///{tmp_path / 'keys.db'}")
+    writer = Api(tmp_path, encryption=keyring)
+    writer.run("t", 42)
+    assert writer.ask("GET", "/v1/threads/t").json()["state"]["n"] == 43
+    writer.close()
+    api = Api(tmp_path)
+    found = api.ask("GET", "/v1/threads/t").json()
+    assert (found["state"], found["status"], found["questions"]) == (None, "interrupted", [])
+    assert "encrypted" in found["undecoded"]["$"]
+    (line,) = api.ask("GET", "/v1/questions").json()["threads"]
+    assert (line["count"], line["questions"]) == (1, [])
+    for path in ("diff?a=1", "events"):
+        response = api.ask("GET", f"/v1/threads/t/{path}")
+        assert (response.status_code, response.json()["code"]) == (409, "MC504")
+    api.close()
+
+
+def test_server_of_several_graphs_asks_which_one(api: Api) -> None:
+    """Fails if the first graph is taken for a new thread, or another than the thread's own."""
+    api.run("old")
+    other = build("other").compile(store=api.app.store)
+    api.serve(api.app, other)
+    assert api.ask("POST", "/v1/threads/new/runs", json=trip()).status_code == 400
+    named = api.ask("POST", "/v1/threads/new/runs", json={**trip(), "graph": "other"})
+    assert named.status_code == 202
+    assert api.ask("POST", "/v1/threads/old/runs", json=trip()).json()["reused"] is True
+    lines = api.ask("GET", "/v1/threads").json()["threads"]
+    assert [(one["thread"], one["graph"]) for one in lines] == [("new", "other"), ("old", "trip")]
+    assert api.ask("POST", "/v1/runs/retry", json={"status": "failed"}).status_code == 400
+    unknown = api.ask("POST", "/v1/threads/x/runs", json={**trip(), "graph": "none"})
+    assert unknown.status_code == 400
+
+
+def test_thread_of_a_graph_that_is_not_served_can_be_read(api: Api) -> None:
+    """Fails if reading needs the code, and if a write uses the code of another graph."""
+    api.run("t", 42)
+    api.serve(build("other").compile(store=api.app.store))
+    assert api.ask("GET", "/v1/threads/t").json()["state"]["n"] == 43
+    assert api.ask("POST", "/v1/threads/t/resume", json={}).status_code == 400
+    assert api.ask("DELETE", "/v1/threads/t").status_code == 400
+
+
+def test_apps_of_a_server_share_a_store_and_have_different_names(api: Api, tmp_path: Path) -> None:
+    elsewhere = build("other").compile(store=f"sqlite:///{tmp_path / 'other.db'}")
+    with pytest.raises(InvalidRequest, match="share one store"):
+        api.serve(api.app, elsewhere)
+    with pytest.raises(InvalidRequest, match="same name"):
+        api.serve(api.app, build().compile(store=api.app.store))
+    with pytest.raises(InvalidRequest, match="at least one"):
+        api.serve()
+    elsewhere.close()

@@ -1,0 +1,154 @@
+"""Every status that the table of routes documents is answered, and no other (``check_documented``).
+
+Those that hold for many routes are in ``test_routes.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from milecastle.server.routes import ENDPOINTS
+from tests.unit.server.calling import Api, trip
+
+THREAD = "/v1/threads/{thread}"
+GENERAL = {400, 401, 403, 413, 415, 431, 503}
+"""Shown for each route in ``test_routes.py``."""
+
+Recipe = Callable[[Api], httpx.Response]
+RECIPES: dict[tuple[str, int], Recipe] = {}
+
+
+def recipe(name: str, status: int) -> Callable[[Recipe], Recipe]:
+    """Says that a function gets this status from this endpoint."""
+
+    def known(function: Recipe) -> Recipe:
+        RECIPES[name, status] = function
+        return function
+
+    return known
+
+
+def plain(name: str, path: str, *, status: int = 200, n: int | None = None, **more: Any) -> None:
+    """A recipe of one request, perhaps about a thread ``t`` that was run before."""
+
+    def asked(api: Api) -> httpx.Response:
+        if n is not None:
+            api.run("t", n)
+        return api.ask(name.partition(" ")[0], path, **more)
+
+    RECIPES[name, status] = asked
+
+
+plain("GET /", "/")
+plain("GET /", f"/?token={'start' * 10}", status=303)
+plain("GET /", "/", status=401, token=None)
+plain("GET /healthz", "/healthz", token=None)
+plain("GET /readyz", "/readyz", token=None)
+plain("GET /metrics", "/metrics")
+plain("GET /v1/openapi.json", "/v1/openapi.json")
+plain("GET /v1/graphs", "/v1/graphs")
+plain("GET /v1/graphs/{graph}", "/v1/graphs/trip")
+plain("GET /v1/graphs/{graph}", "/v1/graphs/nothing", status=404)
+plain("GET /v1/threads", "/v1/threads", n=1)
+plain("GET /v1/questions", "/v1/questions", n=42)
+plain("GET /v1/runs", "/v1/runs", n=1)
+plain("GET /v1/jobs/{job}", "/v1/jobs/nothing", status=404)
+plain("POST /v1/runs/retry", "/v1/runs/retry", status=202, json={"status": "failed"})
+plain("POST /v1/runs/cancel", "/v1/runs/cancel", status=202, json={"status": "queued"})
+for ending, query in (("", ""), ("/history", ""), ("/diff", "?a=1"), ("/runs", "")):
+    plain(f"GET {THREAD}{ending}", f"/v1/threads/t{ending}{query}", n=1)
+    plain(f"GET {THREAD}{ending}", f"/v1/threads/none{ending}{query}", status=404)
+plain(f"GET {THREAD}/events", "/v1/threads/none/events", status=404)
+plain(f"DELETE {THREAD}", "/v1/threads/t", n=1)
+plain(f"DELETE {THREAD}", "/v1/threads/none", status=404)
+plain(f"POST {THREAD}/runs", "/v1/threads/t/runs", status=202, json=trip())
+plain(f"POST {THREAD}/runs", "/v1/threads/t/runs?wait=5", n=1, json=trip())
+plain(f"POST {THREAD}/answers", "/v1/threads/none/answers", status=404, json={"answers": {"x": 1}})
+plain(
+    f"POST {THREAD}/answers", "/v1/threads/t/answers", status=409, n=1, json={"answers": {"x": 1}}
+)
+plain(f"POST {THREAD}/resume", "/v1/threads/t/resume", status=202, n=13, json={})
+plain(f"POST {THREAD}/resume", "/v1/threads/none/resume", status=404, json={})
+plain(f"POST {THREAD}/resume", "/v1/threads/t/resume", status=409, n=1, json={})
+plain(f"POST {THREAD}/cancel", "/v1/threads/t/cancel", n=42)
+plain(f"POST {THREAD}/cancel", "/v1/threads/none/cancel", status=404)
+plain(f"POST {THREAD}/fork", "/v1/threads/t/fork", n=1, json={"at": 1, "as_thread": "u"})
+plain(f"POST {THREAD}/fork", "/v1/threads/t/fork", status=404, n=1, json={"at": 99})
+plain(f"POST {THREAD}/update", "/v1/threads/t/update", n=42, json={"update": {"n": 5}})
+plain(f"POST {THREAD}/update", "/v1/threads/none/update", status=404, json={"update": {"n": 5}})
+
+
+@recipe("GET /readyz", 503)
+def _(api: Api) -> httpx.Response:
+    api.app.close()
+    return api.ask("GET", "/readyz", token=None)
+
+
+@recipe(f"POST {THREAD}/runs", 409)
+def _(api: Api) -> httpx.Response:
+    api.ask("POST", "/v1/threads/t/runs", json=trip(1))
+    return api.ask("POST", "/v1/threads/t/runs", json=trip(2))
+
+
+@recipe("GET /v1/jobs/{job}", 200)
+def _(api: Api) -> httpx.Response:
+    job = api.ask("POST", "/v1/runs/retry", json={"status": "failed"}).json()["job"]
+    return api.ask("GET", f"/v1/jobs/{job}")
+
+
+def question(api: Api) -> str:
+    """The id of the question of a thread ``t``."""
+    api.run("t", 42)
+    (found,) = api.app.state("t").interrupts
+    return found.id
+
+
+@recipe(f"POST {THREAD}/answers", 202)
+def _(api: Api) -> httpx.Response:
+    return api.ask("POST", "/v1/threads/t/answers", json={"answers": {question(api): True}})
+
+
+@recipe(f"POST {THREAD}/answers", 422)
+def _(api: Api) -> httpx.Response:
+    return api.ask("POST", "/v1/threads/t/answers", json={"answers": {question(api): "perhaps"}})
+
+
+def test_each_documented_status_has_a_recipe() -> None:
+    """Fails if a status is documented that nobody has seen, and if one is shown that is not.
+
+    What needs a worker beside the server is in ``tests/acceptance/server``.
+    """
+    documented = {
+        (endpoint.name, status)
+        for endpoint in ENDPOINTS
+        for status in (*endpoint.answers, *endpoint.problems)
+    }
+    elsewhere = {(name, status) for name, status in documented if (name, status) in ELSEWHERE}
+    general = {(n, status) for n, status in documented if status in GENERAL and n != "GET /"}
+    missing = documented - set(RECIPES) - elsewhere - general
+    assert missing == set()
+    assert set(RECIPES) - documented == set()
+    assert set(ELSEWHERE) <= documented
+
+
+ELSEWHERE = {
+    (f"POST {THREAD}/answers", 200): "test_api.py: answered with wait",
+    (f"POST {THREAD}/answers", 500): "test_api.py: a run that fails after its answer, with wait",
+    (f"POST {THREAD}/resume", 200): "test_api.py: resumed with wait",
+    (f"POST {THREAD}/runs", 500): "test_api.py: a run that fails, with wait",
+    (f"POST {THREAD}/resume", 500): "test_api.py: a run that fails again, with wait",
+    (f"GET {THREAD}/events", 200): "test_events.py",
+    (f"GET {THREAD}/events", 409): "test_handlers.py: encrypted threads",
+    (f"GET {THREAD}/diff", 409): "test_handlers.py: encrypted threads",
+    (f"DELETE {THREAD}", 409): "test_api.py: while a worker runs it",
+}
+
+
+@pytest.mark.parametrize(("name", "status"), RECIPES, ids=lambda one: str(one))
+def test_documented_status_is_answered(api: Api, name: str, status: int) -> None:
+    response = RECIPES[name, status](api)
+    assert response.status_code == status, response.text
