@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Any, Final
@@ -39,6 +40,8 @@ from milecastle.views.values import as_json, plain
 
 __all__ = ["ABORT", "EventStreamResponse", "events"]
 
+_log = logging.getLogger("milecastle.server")
+
 ABORT: Final = "milecastle.abort"
 """The ASGI extension with which our server lets a response end its connection at once."""
 
@@ -54,7 +57,7 @@ async def events(exchange: Exchange) -> Response:
     service, key = exchange.service, exchange.key
     after = await exchange.off_loop(_begin, service, key, _last_seen(exchange))
     app = await exchange.off_loop(service.app_of, key)
-    return EventStreamResponse(service, _written(service, app, key, after))
+    return EventStreamResponse(service, key, _written(service, app, key, after))
 
 
 def _last_seen(exchange: Exchange) -> int:
@@ -144,14 +147,18 @@ def _block(name: str, data: msgspec.Struct, id: int | None = None) -> bytes:
 
 
 class EventStreamResponse(Response):
-    """Sends text as it comes, until the reader leaves, is too slow, or the server stops."""
+    """Sends text as it comes, until the reader leaves or is too slow, or the server stops.
+
+    The stream of a thread that is deleted ends, too.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, service: Service, text: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, service: Service, key: ThreadKey, text: AsyncGenerator[bytes, None]) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._service = service
+        self._key = key
         self._written = text
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,6 +167,7 @@ class EventStreamResponse(Response):
         sending = asyncio.create_task(self._send(start, send))
         ends = [asyncio.create_task(_left(receive)), sending]
         ends.append(asyncio.create_task(self._service.closing.wait()))
+        ends.append(asyncio.create_task(self._deleted()))
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             is_slow = sending.done() and not sending.cancelled() and sending.result()
@@ -169,11 +177,21 @@ class EventStreamResponse(Response):
             await asyncio.wait(ends)
             await self._written.aclose()
         if is_slow:
+            _log.info("a reader of events was too slow, and was dropped")
             await _abort(scope, receive)
         elif not ends[0].done() or ends[0].cancelled():
             with suppress(TimeoutError):
                 end = {"type": "http.response.body", "body": b"", "more_body": False}
                 await asyncio.wait_for(send(end), SLOW)
+
+    async def _deleted(self) -> None:
+        """Wait until the thread does not exist any more."""
+        service = self._service
+        with suppress(MilecastleError):
+            while await service.off_loop(  # noqa: ASYNC110 - nothing tells of deletions
+                service.store.thread, self._key
+            ):
+                await asyncio.sleep(HEARTBEAT)
 
     async def _send(self, start: dict[str, Any], send: Send) -> bool:
         """Whether the reader was too slow."""

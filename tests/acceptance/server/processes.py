@@ -1,0 +1,172 @@
+"""A server in a process of its own, honest or with one part changed on purpose.
+
+Run as ``python -m tests.acceptance.server.processes HOW serve ...``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+
+from milecastle.cli.main import cli
+from milecastle.model.keys import ThreadKey
+from milecastle.server import events
+from milecastle.server.service import Service
+from tests.postgres_cluster import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+REFERENCE = "tests.acceptance.server.graphs:graph"
+LIMIT = 60.0
+
+
+def impatient() -> None:
+    """Comments come soon, and slow readers are dropped soon."""
+    setattr(events, "HEARTBEAT", 0.1)  # noqa: B010 - final, except here
+    setattr(events, "SLOW", 1.0)  # noqa: B010
+
+
+def drops_one() -> None:
+    """A reader that reconnects misses one checkpoint."""
+    honest: Callable[..., int] = vars(events)["_begin"]
+
+    def begin(service: Service, key: ThreadKey, after: int) -> int:
+        return honest(service, key, after) + (1 if after else 0)
+
+    setattr(events, "_begin", begin)  # noqa: B010 - it is private
+
+
+HOW: dict[str, Callable[[], None]] = {
+    "honest": lambda: None,
+    "impatient": impatient,
+    "drops-one": drops_one,
+}
+
+
+class Process:
+    """A process whose log is read as it is written."""
+
+    def __init__(self, *arguments: str, how: str = "honest") -> None:
+        self.arguments = arguments
+        command = [sys.executable, "-m", "tests.acceptance.server.processes", how, *arguments]
+        self._process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        self._lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        self._lines.extend(iter(self._process.stderr.readline, ""))
+
+    @property
+    def log(self) -> str:
+        return "".join(self._lines)
+
+    def said(self, pattern: str) -> str:
+        """Wait until the log has this, and return the first group of it."""
+        wait_until(lambda: bool(re.search(pattern, self.log)) or self.has_ended, LIMIT)
+        found = re.search(pattern, self.log)
+        assert found, self.log
+        return found[1] if found.groups() else found[0]
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def stop(self) -> int:
+        """Send SIGTERM and wait for the end."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(LIMIT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+
+class Server(NamedTuple):
+    """A server process and a client that may do everything there."""
+
+    process: Process
+    client: httpx.Client
+    url: str
+
+    def rests(self, thread: str, *statuses: str) -> Any:
+        """The thread, once it has one of these statuses."""
+        wanted = statuses or ("completed",)
+        found: list[Any] = []
+
+        def has_come() -> bool:
+            found[:] = [self.client.get(f"/v1/threads/{thread}").json()]
+            return found[0]["status"] in wanted
+
+        wait_until(has_come, LIMIT)
+        return found[0]
+
+
+@contextmanager
+def serving(store: str, *options: str, how: str = "honest") -> Generator[Server, None, None]:
+    """A server on a store, on a free port of this machine."""
+    process = Process("serve", REFERENCE, "--store", store, "--port", "0", *options, how=how)
+    try:
+        url = process.said(r"serving journey on (http://\S+)\n")
+        found = re.search(r"token=(\S+)", process.log)
+        headers = {"Authorization": f"Bearer {found[1]}"} if found else {}
+        with httpx.Client(base_url=url.partition("?")[0], headers=headers, timeout=LIMIT) as client:
+            wait_until(lambda: is_ready(client), LIMIT)
+            yield Server(process, client, url)
+    finally:
+        process.kill()
+
+
+def is_ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+class StreamEvent(NamedTuple):
+    """One event of a stream; a comment has the name ``:``."""
+
+    name: str
+    id: int | None
+    data: Any
+
+
+def read_stream(response: httpx.Response) -> Iterator[StreamEvent]:
+    """The events of a stream, as the specification says that they are read."""
+    name, id, data = "message", None, ""
+    for line in response.iter_lines():
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line:
+            if data:
+                yield StreamEvent(name, id, msgspec.json.decode(data))
+            name, id, data = "message", None, ""
+        elif not field:
+            yield StreamEvent(":", None, value)
+        elif field == "event":
+            name = value
+        elif field == "id":
+            id = int(value)
+        elif field == "data":
+            data += value
+
+
+if __name__ == "__main__":
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    HOW[sys.argv[1]]()
+    cli(sys.argv[2:], prog_name="milecastle")
