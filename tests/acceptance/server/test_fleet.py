@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.acceptance.server.graphs import journey
 from tests.acceptance.server.processes import (
     LIMIT,
@@ -20,30 +16,25 @@ from tests.postgres_cluster import needs_postgres, new_schema, the_cluster, wait
 pytestmark = needs_postgres
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def test_server_submits_and_a_worker_in_another_process_runs() -> None:
+    """Fails if the server runs a worker, emitted values do not cross processes, or a job waits."""
     url = the_cluster().url_of(new_schema())
-    with serving(url) as found:
-        yield found
+    with serving(url) as server:
+        response = server.client.post("/v1/threads/waits/runs?wait=1", json=journey(1))
+        assert (response.status_code, response.json()["status"]) == (202, "queued")
+        assert " serves journey@" not in server.process.log
+        server.client.post("/v1/threads/talks/runs", json=journey(5, pause=0.3))
+        _with_worker(server, url)
 
 
-@pytest.fixture(scope="module")
-def url(server: Server) -> str:
-    """The store of the server."""
-    found = server.process.arguments
-    return found[found.index("--store") + 1]
+def test_server_with_a_worker_runs_what_is_submitted() -> None:
+    """Fails if ``--worker`` is not passed on."""
+    with serving(the_cluster().url_of(new_schema()), "--worker") as server:
+        done = server.client.post("/v1/threads/t/runs?wait=60", json=journey(1))
+        assert (done.status_code, done.json()["status"]) == (200, "completed")
 
 
-def test_server_submits_and_does_not_run(server: Server) -> None:
-    """Nobody else is there yet. Fails if the server runs a worker on PostgreSQL."""
-    response = server.client.post("/v1/threads/waits/runs?wait=1", json=journey(1))
-    assert (response.status_code, response.json()["status"]) == (202, "queued")
-    assert " serves journey@" not in server.process.log
-
-
-def test_worker_in_another_process_runs_and_its_events_arrive(server: Server, url: str) -> None:
-    """Fails if emitted values do not cross processes, or a job is not run by the fleet."""
-    server.client.post("/v1/threads/talks/runs", json=journey(5, pause=0.3))
+def _with_worker(server: Server, url: str) -> None:
     workers: list[Process] = []
     try:
         told: list[int] = []
