@@ -34,7 +34,13 @@ Written by `scripts/api_reference.py` from the docstrings; do not edit it here.
 `invoke`, `resume`, `stream`, `state`, `history`, `update_state`, `fork` and `diff` have async
 versions (`ainvoke`, `aresume` and so on) with the same arguments.
 """
-PUBLIC = ("milecastle", "milecastle.stores", "milecastle.testing", "milecastle.builds")
+PUBLIC = (
+    "milecastle",
+    "milecastle.stores",
+    "milecastle.testing",
+    "milecastle.builds",
+    "milecastle.server",
+)
 NOT_FOR_USERS = {"Keyring.sealer": "what the codec asks a keyring for"}
 """Methods of public classes that other parts of the package call, and why they are there."""
 SECTIONS = {

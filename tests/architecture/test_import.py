@@ -23,7 +23,9 @@ HEAVY = [
     "pickle",
     "pydantic",
     "sqlite3",
+    "starlette",
     "subprocess",
+    "uvicorn",
 ]
 POSIX_ONLY = {"crypt", "fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios"}
 NAMES_THAT_SAY_NOTHING = {"common", "helpers", "manager", "misc", "util", "utils"}

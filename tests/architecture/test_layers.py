@@ -59,6 +59,8 @@ def test_the_contract_has_no_exceptions() -> None:
         ("model", "ports"),
         ("app", "testing"),
         ("views", "cli"),
+        ("fleet", "server"),
+        ("server", "cli"),
         ("builds", "app"),
         ("disk", "ports"),
         ("errors", "model"),

@@ -31,6 +31,8 @@ PASSED_ON = {
     ("model/manifest.py", "cls"),
     ("model/prepared.py", "shape"),
     ("model/prepared.py", "prepared"),
+    ("server/exchange.py", "kind"),  # prepared with the table of routes
+    ("server/service.py", "chain"),  # another function of that name
     ("views/values.py", "annotation"),
     ("views/values.py", "channel"),
 }

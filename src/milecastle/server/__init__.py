@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    from milecastle.server.application import Application
-
 __all__ = ["asgi"]
+
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_Asgi = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
 
 
 def require_extra() -> None:
@@ -28,23 +29,16 @@ def asgi(
     token: str | None = None,
     hosts: Iterable[str] = (),
     worker: bool | None = None,
-) -> Application:
+) -> _Asgi:
     """The ASGI application that serves these apps, which share one store.
 
-    ``tokens`` is a file of bearer tokens, each with a tenant and scopes. ``token`` is one that
-    may do everything in the tenant of the first app: for loopback, where ``/?token=`` exchanges it
-    for a cookie. ``hosts`` are the names under which the server is reached; addresses and
-    ``localhost`` need no mention. ``worker`` says whether submitted runs are run here; by default
-    they are, except on PostgreSQL, where they are left to the fleet.
+    ``tokens`` is a file of bearer tokens, each with a tenant and scopes. ``token`` is one that may
+    do everything in the tenant of the first app: for loopback, where ``/?token=`` exchanges it for
+    a cookie. ``hosts`` are the names under which the server is reached; addresses and ``localhost``
+    need no mention. ``worker`` says whether submitted runs are run here; by default they are,
+    except on PostgreSQL, where they are left to the fleet.
     """
     require_extra()
-    from milecastle.server.access import ALL_SCOPES, Access, Identity, read_tokens
-    from milecastle.server.application import Application
-    from milecastle.server.service import Service
+    from milecastle.server.assembling import assemble
 
-    if tokens is None and token is None:
-        raise InvalidRequest("a server needs tokens=, a file, or token=: nothing is public")
-    service = Service(apps, worker=worker)
-    start = None if token is None else (token, Identity(service.tenant, ALL_SCOPES))
-    access = Access([] if tokens is None else read_tokens(tokens), start)
-    return Application(service, access, frozenset(hosts))
+    return assemble(apps, tokens=tokens, token=token, hosts=hosts, worker=worker)

@@ -32,6 +32,7 @@ from starlette.requests import cookie_parser
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import refuse_reserved
+from milecastle.model.prepared import prepared
 from milecastle.server.problems import FOREIGN, UNAUTHORIZED, Refused
 
 __all__ = [
@@ -59,6 +60,7 @@ class Identity(msgspec.Struct, frozen=True):
     scopes: frozenset[TokenScope]
 
 
+@prepared
 class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[token]]`` of a file of tokens."""
 

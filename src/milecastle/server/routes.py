@@ -8,6 +8,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from milecastle.fleet.exposition import CONTENT_TYPE
+from milecastle.model.prepared import prepared
 from milecastle.server import events, graphs, health, jobs, runs, threads
 from milecastle.server.documents import (
     AnswersRequest,
@@ -314,3 +315,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         problems=(404,),
     ),
 )
+
+for _endpoint in ENDPOINTS:  # requests are read into these by any thread
+    prepared(_endpoint.query)
+    if _endpoint.body is not None:
+        prepared(_endpoint.body)

@@ -68,10 +68,11 @@ def command(
     import asyncio
     import logging
 
-    from milecastle.server import asgi, require_extra
+    from milecastle.server import require_extra
 
     require_extra()
     from milecastle.server.access import new_secret
+    from milecastle.server.assembling import assemble
     from milecastle.server.serving import is_loopback, listen, serve
 
     if tokens is None and not is_loopback(host):
@@ -82,7 +83,7 @@ def command(
     with session.user_code():
         app = session.app(reference)
         names = [*hosts, host]
-        application = asgi(app, tokens=tokens, token=token, hosts=names, worker=worker)
+        application = assemble([app], tokens=tokens, token=token, hosts=names, worker=worker)
         listening = listen(host, port)
         url = f"http://{listening.address}/" + (f"?token={token}" if token else "")
         say(f"serving {app.graph.name} on {url}")

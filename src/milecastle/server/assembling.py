@@ -1,0 +1,32 @@
+"""Putting a server together: who may call it, under which names, and what it serves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from milecastle.app.application import App
+from milecastle.errors import InvalidRequest
+from milecastle.server.access import ALL_SCOPES, Access, Identity, read_tokens
+from milecastle.server.application import Application
+from milecastle.server.service import Service
+
+__all__ = ["assemble"]
+
+
+def assemble(
+    apps: Sequence[App[Any]],
+    *,
+    tokens: str | os.PathLike[str] | None,
+    token: str | None,
+    hosts: Iterable[str],
+    worker: bool | None,
+) -> Application:
+    """The application; see ``milecastle.server.asgi``."""
+    if tokens is None and token is None:
+        raise InvalidRequest("a server needs tokens=, a file, or token=: nothing is public")
+    known = [] if tokens is None else read_tokens(tokens)
+    service = Service(apps, worker=worker)
+    start = None if token is None else (token, Identity(service.tenant, ALL_SCOPES))
+    return Application(service, Access(known, start), frozenset(hosts))
