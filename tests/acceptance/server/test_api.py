@@ -84,7 +84,8 @@ def test_many_runs_are_cancelled_by_a_job(server: Server) -> None:
     assert job["found"] == 130
 
     def has_ended() -> bool:
-        return server.client.get(f"/v1/jobs/{job['job']}").json()["status"] == "completed"
+        shown = server.client.get(f"/v1/jobs/{job['job']}").json()
+        return bool(shown["status"] == "completed")
 
     wait_until(has_ended, LIMIT)
     done = server.client.get(f"/v1/jobs/{job['job']}").json()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +16,9 @@ from tests.acceptance.server.processes import LIMIT, Server, StreamEvent, read_s
 from tests.postgres_cluster import wait_until
 
 
-def follow(server: Server, thread: str, last: int | None = None) -> Iterator[StreamEvent]:
+def follow(
+    server: Server, thread: str, last: int | None = None
+) -> Generator[StreamEvent, None, None]:
     """The events of a thread, until the reader stops reading."""
     headers = {} if last is None else {"Last-Event-ID": str(last)}
     place = f"/v1/threads/{thread}/events"
@@ -40,7 +42,7 @@ def reconnecting(server: Server, thread: str, chance: random.Random) -> list[int
                 left -= 1
             if not left:
                 break
-        events.close()  # type: ignore[attr-defined]
+        events.close()
 
 
 def head(server: Server, thread: str) -> int:

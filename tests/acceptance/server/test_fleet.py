@@ -57,7 +57,8 @@ def _with_worker(server: Server, url: str) -> None:
         job = server.client.post("/v1/runs/retry", json={"status": "failed"}).json()
 
         def has_ended() -> bool:
-            return server.client.get(f"/v1/jobs/{job['job']}").json()["status"] == "completed"
+            shown = server.client.get(f"/v1/jobs/{job['job']}").json()
+            return bool(shown["status"] == "completed")
 
         wait_until(has_ended, LIMIT)
         assert server.client.get(f"/v1/jobs/{job['job']}").json()["changed"] == 1

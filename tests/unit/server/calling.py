@@ -63,7 +63,8 @@ def trip(n: int = 1) -> dict[str, Any]:
 
 def token_of(tenant: str, *scopes: TokenScope) -> str:
     """The token of a tenant with these scopes; with all of them if none is named."""
-    return "-".join([tenant, *(sorted(scopes) or ["all"]), "x" * 32])
+    named: list[str] = sorted(scopes)
+    return "-".join([tenant, *(named or ["all"]), "x" * 32])
 
 
 def known_tokens() -> list[tuple[str, Identity]]:

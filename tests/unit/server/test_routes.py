@@ -37,7 +37,7 @@ def request_of(endpoint: Endpoint) -> tuple[str, str, dict[str, Any]]:
     return endpoint.method, path, {} if body is None else {"json": body}
 
 
-def named(endpoints: list[Endpoint]) -> Any:
+def named(endpoints: list[Endpoint]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("endpoint", endpoints, ids=lambda one: one.name)
 
 
