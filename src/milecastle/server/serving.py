@@ -34,7 +34,7 @@ __all__ = ["ListeningSocket", "is_loopback", "listen", "serve"]
 _GRACE: Final = 10
 """For how many seconds requests may take to end when the server stops."""
 
-_CONNECTIONS: Final = 1000
+_CONNECTIONS: Final = 5000
 _KEPT_ALIVE: Final = 15
 
 
