@@ -66,6 +66,9 @@ _TOGETHER = 200
 _LOOKS = 20
 """How often a call that hands a run over looks at a thread that others change meanwhile."""
 
+_LONGEST_DELAY = 100 * 366 * 86_400
+"""A hundred years, in seconds: a time that every store can hold."""
+
 _HIGHEST = 100
 """The highest priority; the lowest is its negative. Claims look at each that a tenant uses."""
 
@@ -263,6 +266,8 @@ class Runner(Generic[S]):
                 "preserve=False deletes a thread when its run completes, before its result can be "
                 "read elsewhere: compile the app of submitted runs without it"
             )
+        if not delay <= _LONGEST_DELAY:
+            raise InvalidRequest(f"a delay is at most {_LONGEST_DELAY} seconds, not {delay}")
         due_at = NOW if delay <= 0 else self.settings.clock.now() + int(delay * 1_000_000)
         if priority is None:
             known = None if call.thread is None else store.thread(self.key(call.thread))

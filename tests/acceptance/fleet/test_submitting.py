@@ -340,3 +340,13 @@ def test_waiting_without_time_looks_once(store: Store) -> None:
         app.wait("t", timeout=0)
     work(app)
     assert app.wait("t", timeout=0).status == "completed"
+
+
+@pytest.mark.parametrize("delay", [float("nan"), float("inf"), 1e13])
+def test_a_delay_that_no_calendar_has_is_refused(store: Store, delay: float) -> None:
+    """Fails without the check: Python and the store raise errors of their own."""
+    app = line(store, ("a", note("a")))
+    with pytest.raises(InvalidRequest, match="a delay is at most"):
+        app.submit(start(), "t", delay=delay)
+    with pytest.raises(InvalidRequest, match="a delay is at most"):
+        asyncio.run(app.aretry("t", delay=delay))
