@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from milecastle import END, START, App, Context, Event, StateGraph, Store
+from milecastle import END, START, App, Context, Event, StateGraph, Store, ThreadKey
 from milecastle.app.runtime.emitting import feed_of
 from milecastle.stores.postgres.feed import PostgresFeed
-from tests.acceptance.fleet.working import Trip, line, note, serving, start, until
+from tests.acceptance.fleet.working import Trip, line, note, serving, start, until, work
 
 COUNT = 20
 
@@ -142,3 +142,26 @@ def subscriptions(store: Store) -> list[Any]:
 
 def _inside(thing: object, name: str) -> object:
     return cast("dict[str, object]", vars(thing))[name]
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_a_thread_that_was_created_again_is_not_followed_on(store: Store, nodes: int) -> None:
+    """Its new log is as long as the old one, or longer.
+
+    Seen to fail: the changes of the new log were shown on top of the state of the old one.
+    """
+    app = line(store, *((f"{number}", note(f"{number}")) for number in range(nodes)))
+    app.submit(start(), "t")
+    following = app.follow("t", poll=0.01)
+    assert next(following).seq == 1
+    store.delete(ThreadKey("default", "t"))
+    app.submit({"n": 7, "log": ["new"]}, "t")
+    if nodes > 1:
+        work(app)
+    assert list(following) == []
+
+    async def read() -> list[Event[Trip]]:
+        return [event async for event in app.afollow("t")]
+
+    if nodes > 1:
+        assert [event.state["log"][:1] for event in asyncio.run(read())] == [["new"]] * (nodes + 1)

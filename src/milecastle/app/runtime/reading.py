@@ -142,6 +142,8 @@ async def awatch(
                 yield event
             if follower.is_over and not was_over:
                 yield None
+            if follower.is_over and follower.is_gone:
+                return
             was_over = follower.is_over
     finally:
         follower.end()
@@ -151,7 +153,8 @@ class _Follower:
     """Reads a thread's log as events of the type ``state``, each with its seq.
 
     The log is read every ``poll`` seconds; emitted values arrive in between. Once the thread has
-    stopped, those that are still on their way get a moment.
+    stopped, those that are still on their way get a moment. A log whose last entry is not the one
+    that was seen is another one: the thread was deleted, and ``is_gone`` says so.
     """
 
     def __init__(self, threads: Threads, key: ThreadKey, after: int, poll: float) -> None:
@@ -165,6 +168,8 @@ class _Follower:
         self._mailbox: Mailbox | None = None
         self._heard = 0.0
         self._rested: float | None = None
+        self._seen: str | None = None
+        self.is_gone = False
         self.is_over = False
         self.end: Callable[[], None] = lambda: None
 
@@ -188,7 +193,12 @@ class _Follower:
 
     def look(self) -> list[Event]:
         """What was appended since the last read."""
-        is_at_rest, found = self._is_at_rest(), self._page()
+        store, key = self._threads.store, self._key
+        info = store.thread(key)  # before the log: what is appended in between is found there
+        newest = store.head(key)
+        found = self._page() if newest is not None and newest.seq > self._after else []
+        self.is_gone |= newest is None or self._is_of_another_log(newest)
+        is_at_rest = info is None or info.status not in ("queued", "running") or self.is_gone
         self._next_look = monotonic() + (0.0 if found else self._poll)
         self.is_over = False
         if not is_at_rest or found:
@@ -203,22 +213,23 @@ class _Follower:
         return found
 
     def _page(self) -> list[Event]:
-        found = self._threads.store.entries(self._key, after=self._after, limit=_PAGE)
-        return [self._event(entry) for entry in found]
+        """The next entries; the last one that was seen is read again, to be compared."""
+        seen = 0 if self._seen is None else 1
+        found = self._threads.store.entries(self._key, after=self._after - seen, limit=_PAGE + seen)
+        if found and self._is_of_another_log(found[0]):
+            self.is_gone = True
+            return []
+        return [self._event(entry) for entry in found if entry.seq > self._after]
 
-    def _is_at_rest(self) -> bool:
-        """Nothing more is appended unless the thread is resumed."""
-        newest = self._threads.store.head(self._key)
-        if newest is None:
-            return True
-        if newest.seq > self._after:
+    def _is_of_another_log(self, entry: Entry) -> bool:
+        """Whether an entry, which may be the newest, shows that the thread was created again."""
+        if self._seen is None or entry.seq > self._after:
             return False
-        info = self._threads.store.thread(self._key)
-        return info is None or info.status not in ("queued", "running")
+        return entry.seq < self._after or entry.id != self._seen
 
     def _event(self, entry: Entry) -> Event:
         follows = entry.seq == self._after + 1
-        self._after = entry.seq
+        self._after, self._seen = entry.seq, entry.id
         threads = self._threads
         if self._values is None or entry.kind != DELTA or not follows:
             self._values = threads.existing(self._key, entry.seq)[0].values
