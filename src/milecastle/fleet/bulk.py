@@ -1,14 +1,15 @@
 """Bulk work: many runs of a graph retried or cancelled, itself a durable run that workers run.
 
-A job is the run of a small graph in a thread of the tenant, ``bulk@ID``. Each step changes a page
-of threads and commits how far it is, so a job survives its worker, and its state is its progress.
+A job is the run of a small graph in a thread of the tenant, ``bulk@ID``. One step commits which
+threads are next, another changes them, so a job survives its worker, and its state is its progress.
 
 Rules:
 
 - A job changes threads of its own graph and tenant only, and those workers run it that serve the
   graph.
-- Threads are changed as ``milecastle.app.upkeep.changing`` says. A page that is repeated after its
-  worker died finds what is left of it: then fewer are counted than were changed.
+- Threads are changed as ``milecastle.app.upkeep.changing`` says. A page is noted before it is
+  changed. If that is repeated, because its worker died, it meets the same threads and leaves out
+  those that are done: none is changed twice, none beyond the limit, and fewer are counted.
 """
 
 from __future__ import annotations
@@ -49,13 +50,18 @@ _ATTEMPTS: Final = Retry(attempts=10, delay=5.0)
 
 
 class BulkState(TypedDict):
-    """The memory of a job. ``left`` is how many may still be changed, ``after`` the last one."""
+    """The memory of a job.
+
+    ``left`` is how many may still be changed, ``after`` the last one that was found, ``page`` the
+    names and runs of those to be changed now.
+    """
 
     action: str
     status: str
     found: int
     left: int
     after: str
+    page: list[list[str]]
     changed: int
     skipped: int
 
@@ -96,9 +102,10 @@ class Bulk:
 
     def _graph(self) -> StateGraph[BulkState]:
         graph = StateGraph(BulkState, name=f"bulk {self._app.graph.name}")
+        graph.add_node("find", self.find)
         graph.add_node("change", self.change)
-        graph.add_edge(START, "change")
-        graph.add_conditional_edges("change", _what_next, {"more": "change", "ends": END})
+        graph.add_edges(START, "find", "change")
+        graph.add_conditional_edges("change", _what_next, {"more": "find", "ends": END})
         return graph.with_default_config(ExecutionConfig(max_steps=None, cycle_detection=False))
 
     def submit(
@@ -114,7 +121,14 @@ class Bulk:
         found = sum(1 for _ in islice(listed, limit))
         id = self.runner.settings.clock.new_id()
         fresh = BulkState(
-            action=action, status=status, found=found, left=found, after="", changed=0, skipped=0
+            action=action,
+            status=status,
+            found=found,
+            left=found,
+            after="",
+            page=[],
+            changed=0,
+            skipped=0,
         )
         handle = self.runner.submit(Call(input=fresh, thread=job_key(tenant, id)), priority=0)
         return _info(id, handle.status, fresh)
@@ -124,20 +138,28 @@ class Bulk:
         found = App(self.runner).state(job_key(tenant, id))
         return _info(id, found.status, found.state)
 
-    def change(self, state: BulkState, ctx: Context) -> dict[str, Any]:
-        """Change the next page of threads."""
-        if ctx.thread is None:
-            raise AssertionError("a job has a thread")
-        tenant, status, name = ctx.thread.tenant, _status(state), self._app.graph.name
-        change = self._retry if state["action"] == "retry" else self._cancel
+    def find(self, state: BulkState, ctx: Context) -> dict[str, Any]:
+        """The next page of threads."""
+        tenant, status, name = _tenant(ctx), _status(state), self._app.graph.name
         listed = found_threads(self._store, tenant, status, name, state["after"] or None)
-        page = list(islice(listed, min(_PAGE, state["left"])))
-        changed = sum(change_listed(self._store, info, change, _refused) for info in page)
+        page = [[info.key.thread, info.run_id] for info in islice(listed, _size(state))]
         return {
             "left": state["left"] - len(page) if page else 0,
-            "after": page[-1].key.thread if page else state["after"],
+            "after": page[-1][0] if page else state["after"],
+            "page": page,
+        }
+
+    def change(self, state: BulkState, ctx: Context) -> dict[str, Any]:
+        """Change what was found, as far as it is still so."""
+        status, change = _status(state), self._retry if state["action"] == "retry" else self._cancel
+        changed = 0
+        for thread, run_id in state["page"]:
+            info = self._store.thread(ThreadKey(_tenant(ctx), thread))
+            if info is not None and (info.run_id, info.status) == (run_id, status):
+                changed += change_listed(self._store, info, change, _refused)
+        return {
             "changed": state["changed"] + changed,
-            "skipped": state["skipped"] + len(page) - changed,
+            "skipped": state["skipped"] + len(state["page"]) - changed,
         }
 
     def _retry(self, info: ThreadInfo) -> bool:
@@ -149,6 +171,16 @@ class Bulk:
 
 def _what_next(state: BulkState) -> str:
     return "more" if state["left"] else "ends"
+
+
+def _size(state: BulkState) -> int:
+    return min(_PAGE, state["left"])
+
+
+def _tenant(ctx: Context) -> str:
+    if ctx.thread is None:
+        raise AssertionError("a job has a thread")
+    return ctx.thread.tenant
 
 
 def _status(state: BulkState) -> Any:
