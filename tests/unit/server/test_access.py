@@ -82,6 +82,19 @@ def test_server_without_any_token_is_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
+    "token", ["", "a", "x" * 31, "é" * 32], ids=["empty", "one", "31", "not ASCII"]
+)
+def test_weak_token_is_refused(api: Api, token: str) -> None:
+    """Failed before tokens other than those of a file were checked: an empty one is no secret."""
+    with pytest.raises(InvalidRequest, match="shorter than 32 characters, or not ASCII"):
+        asgi(api.app, token=token)
+    identity = Identity("default", ALL_SCOPES)
+    with pytest.raises(InvalidRequest, match="shorter than 32"):
+        Access([(token, identity)])
+    assert asgi(api.app, token="x" * 32) is not None
+
+
+@pytest.mark.parametrize(
     "given",
     ["", "Bearer", "Bearer ", "Bearer x", f"Basic {token_of('default')}", "Bearer \udcff"],
 )
