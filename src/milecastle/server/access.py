@@ -42,6 +42,7 @@ __all__ = [
     "TokenScope",
     "cookie_name",
     "new_secret",
+    "normal_name",
     "read_tokens",
     "refuse_foreign",
 ]
@@ -182,15 +183,22 @@ def cookie_name(host: str) -> str:
     return f"milecastle-{(found[2] if found else None) or 80}"
 
 
+def normal_name(host: str) -> str:
+    """A host name as it is compared: lower case, without the dot of the root."""
+    return host.lower().rstrip(".")
+
+
 def refuse_foreign(headers: Headers, names: Collection[str]) -> None:
     """Refuse a request under a name that is not ours, or from a page that is not.
+
+    ``names`` are normal ones.
 
     Raises:
         Refused: it is one.
     """
     host = headers.get("host", "")
     found = _HOST.fullmatch(host)
-    if found is None or not (_is_address(found[1]) or found[1].lower().rstrip(".") in names):
+    if found is None or not (_is_address(found[1]) or normal_name(found[1]) in names):
         raise Refused(FOREIGN, 403, "this server is not known under the name in Host")
     origin = headers.get("origin")
     own = (f"http://{host}".lower(), f"https://{host}".lower())

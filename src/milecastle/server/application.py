@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from milecastle.server.access import Access, Identity, refuse_foreign
+from milecastle.server.access import Access, Identity, normal_name, refuse_foreign
 from milecastle.server.exchange import Endpoint, Exchange, Reply, convert_query, decode_body
 from milecastle.server.limits import read_body, refuse_large_headers
 from milecastle.server.problems import FORBIDDEN, NOT_FOUND, UNREADABLE, Refused, problem_response
@@ -45,7 +45,7 @@ class Application:
     def __init__(self, service: Service, access: Access, hosts: Collection[str] = ()) -> None:
         self.service = service
         self._access = access
-        self._hosts = frozenset({"localhost", *(name.lower() for name in hosts)})
+        self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
         paths: defaultdict[str, dict[str, Endpoint]] = defaultdict(dict)
         for endpoint in ENDPOINTS:
             paths[endpoint.path][endpoint.method] = endpoint

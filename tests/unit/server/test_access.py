@@ -136,6 +136,18 @@ def test_known_host_is_accepted(host: str) -> None:
     refuse_foreign(Headers({"host": host, "origin": f"https://{host}"}), {"localhost", "a.b"})
 
 
+@pytest.mark.parametrize("name", ["Api.Example", "api.example.", "API.EXAMPLE."])
+def test_names_are_accepted_as_they_are_given(api: Api, name: str) -> None:
+    """Failed for a name with a dot at its end before given names were normalized as Host is.
+
+    Fails for capitals if names are not made lower case.
+    """
+    api.serve(api.app, hosts=[name])
+    for host in ("api.example", "Api.Example:81", "api.example."):
+        assert api.ask("GET", "/v1/graphs", headers={"Host": host}).status_code == 200
+    assert api.ask("GET", "/v1/graphs", headers={"Host": "example"}).status_code == 403
+
+
 @pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "a@localhost", ":"])
 def test_unknown_host_is_refused(host: str) -> None:
     """Fails if a name is compared by its beginning or its end."""
