@@ -200,7 +200,7 @@ class BulkRequest(Message, frozen=True):
 
     status: CurrentStatus
     graph: str | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] | None = None
 
 
 class StartDocument(Message, frozen=True):

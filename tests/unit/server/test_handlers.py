@@ -203,6 +203,20 @@ def test_bulk_work_is_done_by_workers(api: Api) -> None:
     assert api.ask("GET", "/v1/runs?status=cancelled").json()["runs"] == []
 
 
+@pytest.mark.parametrize("limit", [0, 1_000_000_001, 2**63, 10**30])
+def test_limit_of_bulk_work_is_bounded(api: Api, limit: int) -> None:
+    """Failed before there was an upper bound: 2**63 was answered with 500."""
+    response = api.ask("POST", "/v1/runs/retry", json={"status": "failed", "limit": limit})
+    assert (response.status_code, response.json()["code"]) == (400, "MC606")
+
+
+def test_thread_that_has_the_name_of_a_job_is_not_one(api: Api) -> None:
+    """Failed before the graph of the thread was looked at: it was answered with 500."""
+    api.run("bulk@x")
+    response = api.ask("GET", "/v1/jobs/x")
+    assert (response.status_code, response.json()["code"]) == (404, "MC604")
+
+
 @pytest.mark.parametrize(("action", "status"), [("retry", "queued"), ("cancel", "failed")])
 def test_bulk_work_that_makes_no_sense_is_refused(api: Api, action: str, status: str) -> None:
     response = api.ask("POST", f"/v1/runs/{action}", json={"status": status})
