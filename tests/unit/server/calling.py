@@ -79,6 +79,7 @@ class Api:
     """A store in a folder, an app on it, and the application that serves it."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
         self.app: App[Trip] = build().compile(store=f"sqlite:///{folder / 'runs.db'}", **settings)
         self._runner = asyncio.Runner()
         self.serve(self.app)
