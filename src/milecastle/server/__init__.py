@@ -34,9 +34,10 @@ def asgi(
 
     ``tokens`` is a file of bearer tokens, each with a tenant and scopes. ``token`` is one that may
     do everything in the tenant of the first app: for loopback, where ``/?token=`` exchanges it for
-    a cookie. ``hosts`` are the names under which the server is reached; addresses and ``localhost``
-    need no mention. ``worker`` says whether submitted runs are run here; by default they are,
-    except on PostgreSQL, where they are left to the fleet.
+    a cookie. A token has at least 32 characters, all of them ASCII. ``hosts`` are the names under
+    which the server is reached; addresses and ``localhost`` need no mention. ``worker`` says
+    whether submitted runs are run here; by default they are, except on PostgreSQL, where they are
+    left to the fleet.
     """
     require_extra()
     from milecastle.server.assembling import assemble

@@ -42,6 +42,7 @@ __all__ = [
     "TokenScope",
     "cookie_name",
     "new_secret",
+    "normal_name",
     "read_tokens",
     "refuse_foreign",
 ]
@@ -100,24 +101,34 @@ def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
         raise InvalidRequest(f"{place} has no [[token]], or something else besides")
     for entry in entries["token"]:
         refuse_reserved(entry.tenant)
-        if len(entry.token) < _SHORTEST or not entry.token.isascii():
-            raise InvalidRequest(
-                f"a token in {place} is shorter than {_SHORTEST} characters, or not ASCII: "
-                "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
-            )
+        _refuse_weak(entry.token, f"a token in {place}")
     return [(one.token, Identity(one.tenant, frozenset(one.scopes))) for one in entries["token"]]
+
+
+def _refuse_weak(token: str, what: str) -> None:
+    """Refuse a token that can be guessed, or that a header cannot contain."""
+    if len(token) < _SHORTEST or not token.isascii():
+        raise InvalidRequest(
+            f"{what} is shorter than {_SHORTEST} characters, or not ASCII: "
+            "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
+        )
 
 
 class Access:
     """Recognizes the callers of a server.
 
     ``start`` is the token of the start URL, if there is one; its identity may do everything.
+
+    Raises:
+        InvalidRequest: a token is too short, or not ASCII. So an empty one is never known.
     """
 
     def __init__(
         self, tokens: Iterable[tuple[str, Identity]], start: tuple[str, Identity] | None = None
     ) -> None:
         known = [*tokens, *([start] if start else [])]
+        for token, _ in known:
+            _refuse_weak(token, "a token of the server")
         self._tokens = [(_hash(token), identity) for token, identity in known]
         self._start = None if start is None else (_hash(start[0]), start[1])
         self.session = new_secret()
@@ -172,15 +183,22 @@ def cookie_name(host: str) -> str:
     return f"milecastle-{(found[2] if found else None) or 80}"
 
 
+def normal_name(host: str) -> str:
+    """A host name as it is compared: lower case, without the dot of the root."""
+    return host.lower().rstrip(".")
+
+
 def refuse_foreign(headers: Headers, names: Collection[str]) -> None:
     """Refuse a request under a name that is not ours, or from a page that is not.
+
+    ``names`` are normal ones.
 
     Raises:
         Refused: it is one.
     """
     host = headers.get("host", "")
     found = _HOST.fullmatch(host)
-    if found is None or not (_is_address(found[1]) or found[1].lower().rstrip(".") in names):
+    if found is None or not (_is_address(found[1]) or normal_name(found[1]) in names):
         raise Refused(FOREIGN, 403, "this server is not known under the name in Host")
     origin = headers.get("origin")
     own = (f"http://{host}".lower(), f"https://{host}".lower())

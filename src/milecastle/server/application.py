@@ -21,7 +21,8 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from milecastle.server.access import Access, Identity, refuse_foreign
+from milecastle.server.access import Access, Identity, TokenScope, normal_name, refuse_foreign
+from milecastle.server.documents import WaitQuery
 from milecastle.server.exchange import Endpoint, Exchange, Reply, convert_query, decode_body
 from milecastle.server.limits import read_body, refuse_large_headers
 from milecastle.server.problems import FORBIDDEN, NOT_FOUND, UNREADABLE, Refused, problem_response
@@ -45,7 +46,7 @@ class Application:
     def __init__(self, service: Service, access: Access, hosts: Collection[str] = ()) -> None:
         self.service = service
         self._access = access
-        self._hosts = frozenset({"localhost", *(name.lower() for name in hosts)})
+        self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
         paths: defaultdict[str, dict[str, Endpoint]] = defaultdict(dict)
         for endpoint in ENDPOINTS:
             paths[endpoint.path][endpoint.method] = endpoint
@@ -90,9 +91,10 @@ class Application:
         identity = _NOBODY
         if endpoint.scope is not None:
             identity = self._access.identify(request.headers)
-            if endpoint.scope not in identity.scopes:
-                raise Refused(FORBIDDEN, 403, f"this needs a token with the scope {endpoint.scope}")
+            _require(identity, endpoint.scope)
         query = convert_query(endpoint.query, request.query_params.multi_items())
+        if isinstance(query, WaitQuery) and query.wait:  # the answer has the state
+            _require(identity, "read")
         body = endpoint.body
         return Exchange(
             service=self.service,
@@ -103,6 +105,11 @@ class Application:
             query=query,
             body=None if body is None else decode_body(body, await read_body(request)),
         )
+
+
+def _require(identity: Identity, scope: TokenScope) -> None:
+    if scope not in identity.scopes:
+        raise Refused(FORBIDDEN, 403, f"this needs a token with the scope {scope}")
 
 
 def _names(found: Mapping[str, str]) -> dict[str, str]:

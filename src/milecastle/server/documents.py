@@ -130,7 +130,10 @@ class InboxQuery(Message, frozen=True):
 
 
 class WaitQuery(Message, frozen=True):
-    """For how many seconds to wait for the run to stop, at most 60."""
+    """For how many seconds to wait for the run to stop, at most 60.
+
+    Above 0 the token needs the scope ``read`` as well, because the answer has the state.
+    """
 
     wait: Seconds = 0.0
 
@@ -200,7 +203,7 @@ class BulkRequest(Message, frozen=True):
 
     status: CurrentStatus
     graph: str | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] | None = None
 
 
 class StartDocument(Message, frozen=True):

@@ -48,8 +48,8 @@ async def show_job(exchange: Exchange) -> Reply:
 def _job(exchange: Exchange) -> JobInfo:
     service, id = exchange.service, exchange.path["job"]
     info = service.store.thread(job_key(exchange.tenant, id))
-    graph = info.graph.removeprefix("bulk ") if info else ""
-    if graph not in service.apps:
+    kind, _, graph = (info.graph if info else "").partition(" ")
+    if kind != "bulk" or graph not in service.apps:  # any thread can have the name of a job
         raise Refused(NOT_FOUND, 404, "there is no such job")
     return Bulk(service.apps[graph]).info(exchange.tenant, id)
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 import msgspec.json
 
+from milecastle.server.documents import WaitQuery
 from milecastle.server.exchange import Endpoint
 from milecastle.server.problems import ProblemDocument
 from milecastle.version import __version__
@@ -60,6 +61,8 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.scope is not None:
         found["security"] = [{"token": []}]
         found["description"] = f"Needs a token with the scope {endpoint.scope}."
+        if endpoint.query is WaitQuery:
+            found["description"] += " With wait, it needs the scope read as well."
     if endpoint.body is not None:
         content = {"application/json": {"schema": _reference(endpoint.body)}}
         found["requestBody"] = {"required": True, "content": content}

@@ -185,7 +185,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         scope="read",
         query=DiffQuery,
         answers={200: DiffDocument},
-        problems=(404, 409),
+        problems=(404, 409, 500),
     ),
     Endpoint(
         method="GET",
@@ -195,7 +195,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         scope="read",
         query=EventsQuery,
         answers={200: "text/event-stream"},
-        problems=(404, 409),
+        problems=(404, 409, 500),
     ),
     Endpoint(
         method="GET",
@@ -216,7 +216,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         query=WaitQuery,
         body=RunRequest,
         answers=_HANDED,
-        problems=(409, 500),
+        problems=(409, 422, 500),
     ),
     Endpoint(
         method="POST",
@@ -247,7 +247,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         summary="Close the unfinished run of a thread.",
         scope="run",
         answers={200: CancelDocument},
-        problems=(404,),
+        problems=(404, 409, 500),
     ),
     Endpoint(
         method="POST",
@@ -257,7 +257,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         scope="run",
         body=ForkRequest,
         answers={200: WrittenDocument},
-        problems=(404,),
+        problems=(404, 409, 500),
     ),
     Endpoint(
         method="POST",
@@ -267,7 +267,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         scope="admin",
         body=UpdateRequest,
         answers={200: WrittenDocument},
-        problems=(404,),
+        problems=(404, 409, 422, 500),
     ),
     Endpoint(
         method="GET",
@@ -312,7 +312,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         summary="Show how far a job is.",
         scope="read",
         answers={200: JobDocument},
-        problems=(404,),
+        problems=(404, 409, 500),
     ),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -79,15 +79,16 @@ class Api:
     """A store in a folder, an app on it, and the application that serves it."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
         self.app: App[Trip] = build().compile(store=f"sqlite:///{folder / 'runs.db'}", **settings)
         self._runner = asyncio.Runner()
         self.serve(self.app)
 
-    def serve(self, *apps: App[Any]) -> None:
+    def serve(self, *apps: App[Any], hosts: Collection[str] = ("known.example",)) -> None:
         """Serve these from now on."""
         start = ("start" * 10, Identity("default", ALL_SCOPES))
         access = Access(known_tokens(), start)
-        self.application = Application(Service(apps, worker=False), access, ["known.example"])
+        self.application = Application(Service(apps, worker=False), access, hosts)
 
     def close(self) -> None:
         self.app.close()

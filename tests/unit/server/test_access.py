@@ -82,6 +82,19 @@ def test_server_without_any_token_is_refused(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
+    "token", ["", "a", "x" * 31, "é" * 32], ids=["empty", "one", "31", "not ASCII"]
+)
+def test_weak_token_is_refused(api: Api, token: str) -> None:
+    """Failed before tokens other than those of a file were checked: an empty one is no secret."""
+    with pytest.raises(InvalidRequest, match="shorter than 32 characters, or not ASCII"):
+        asgi(api.app, token=token)
+    identity = Identity("default", ALL_SCOPES)
+    with pytest.raises(InvalidRequest, match="shorter than 32"):
+        Access([(token, identity)])
+    assert asgi(api.app, token="x" * 32) is not None
+
+
+@pytest.mark.parametrize(
     "given",
     ["", "Bearer", "Bearer ", "Bearer x", f"Basic {token_of('default')}", "Bearer \udcff"],
 )
@@ -121,6 +134,18 @@ def test_known_host_is_accepted(host: str) -> None:
     refuse_foreign(Headers({"host": host}), {"localhost", "a.b"})
     refuse_foreign(Headers({"host": host, "origin": f"http://{host}"}), {"localhost", "a.b"})
     refuse_foreign(Headers({"host": host, "origin": f"https://{host}"}), {"localhost", "a.b"})
+
+
+@pytest.mark.parametrize("name", ["Api.Example", "api.example.", "API.EXAMPLE."])
+def test_names_are_accepted_as_they_are_given(api: Api, name: str) -> None:
+    """Failed for a name with a dot at its end before given names were normalized as Host is.
+
+    Fails for capitals if names are not made lower case.
+    """
+    api.serve(api.app, hosts=[name])
+    for host in ("api.example", "Api.Example:81", "api.example."):
+        assert api.ask("GET", "/v1/graphs", headers={"Host": host}).status_code == 200
+    assert api.ask("GET", "/v1/graphs", headers={"Host": "example"}).status_code == 403
 
 
 @pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "a@localhost", ":"])

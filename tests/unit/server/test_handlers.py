@@ -33,6 +33,25 @@ def test_idempotency_key_is_the_key(api: Api) -> None:
     assert both.status_code == 400
 
 
+def test_repeated_request_finds_the_newest_run_unless_that_failed(api: Api) -> None:
+    """As the page about the server says. Fails if the digests of runs are not compared."""
+
+    def post(thread: str, n: int, key: str, **options: Any) -> tuple[str, bool]:
+        sent, body = {"Idempotency-Key": key}, {**trip(n), "options": options}
+        found = api.ask("POST", f"/v1/threads/{thread}/runs", json=body, headers=sent).json()
+        api.work()
+        return found["run"], found["reused"]
+
+    first = post("t", 1, "a")
+    assert post("t", 1, "a") == (first[0], True)
+    post("t", 2, "b")
+    assert post("t", 1, "a", if_busy="queue") == (first[0], True)
+    assert post("t", 1, "a")[1] is False
+    failed = post("u", 13, "a")
+    again = post("u", 13, "a")
+    assert (again[1], again[0] != failed[0]) == (False, True)
+
+
 def test_options_of_a_submission(api: Api) -> None:
     """Fails if priority, delay or an option is not passed on."""
     body = {**trip(), "priority": 7, "delay": 3600}
@@ -201,6 +220,20 @@ def test_bulk_work_is_done_by_workers(api: Api) -> None:
     api.work()
     assert api.ask("GET", f"/v1/jobs/{again['job']}").json()["changed"] == 2
     assert api.ask("GET", "/v1/runs?status=cancelled").json()["runs"] == []
+
+
+@pytest.mark.parametrize("limit", [0, 1_000_000_001, 2**63, 10**30])
+def test_limit_of_bulk_work_is_bounded(api: Api, limit: int) -> None:
+    """Failed before there was an upper bound: 2**63 was answered with 500."""
+    response = api.ask("POST", "/v1/runs/retry", json={"status": "failed", "limit": limit})
+    assert (response.status_code, response.json()["code"]) == (400, "MC606")
+
+
+def test_thread_that_has_the_name_of_a_job_is_not_one(api: Api) -> None:
+    """Failed before the graph of the thread was looked at: it was answered with 500."""
+    api.run("bulk@x")
+    response = api.ask("GET", "/v1/jobs/x")
+    assert (response.status_code, response.json()["code"]) == (404, "MC604")
 
 
 @pytest.mark.parametrize(("action", "status"), [("retry", "queued"), ("cancel", "failed")])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from milecastle.server.access import ALL_SCOPES
+from milecastle.server.documents import WaitQuery
 from milecastle.server.exchange import Endpoint
 from milecastle.server.limits import MOST_BODY, MOST_HEADERS
 from milecastle.server.routes import ENDPOINTS
@@ -15,6 +16,7 @@ from tests.unit.server.calling import OTHER, Api, token_of, trip
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.scope is not None]
 WITH_BODY = [endpoint for endpoint in ENDPOINTS if endpoint.body is not None]
 STORING = [endpoint for endpoint in GUARDED if endpoint.stores]
+WAITING = [endpoint for endpoint in ENDPOINTS if endpoint.query is WaitQuery]
 OF_THREADS = [endpoint for endpoint in GUARDED if "{thread}" in endpoint.path]
 
 BODIES: dict[str, Any] = {
@@ -73,6 +75,24 @@ def test_token_without_the_scope_is_refused(api: Api, endpoint: Endpoint) -> Non
     token = token_of("default", *(ALL_SCOPES - {endpoint.scope}))
     response = api.ask(method, path, token=token, **more)
     assert (response.status_code, response.json()["code"]) == (403, "MC602")
+
+
+@named(WAITING)
+def test_waiting_needs_the_scope_read_as_well(api: Api, endpoint: Endpoint) -> None:
+    """Failed before ``wait`` was looked at: a token without ``read`` was given the state.
+
+    Fails if the run is handed over before it is refused.
+    """
+    token = token_of("default", *(ALL_SCOPES - {"read"}))
+    method, path, more = request_of(endpoint)
+    response = api.ask(method, f"{path}?wait=0.1", token=token, **more)
+    assert (response.status_code, response.json()["code"]) == (403, "MC602")
+    assert "read" in response.json()["detail"]
+    assert api.ask("GET", "/v1/threads").json()["threads"] == []
+    for query in ("", "?wait=0"):
+        assert api.ask(method, f"{path}{query}", token=token, **more).status_code in (202, 404)
+    described = api.ask("GET", "/v1/openapi.json").json()["paths"][endpoint.path]["post"]
+    assert described["description"].endswith("With wait, it needs the scope read as well.")
 
 
 @named(OF_THREADS)
