@@ -12,7 +12,7 @@ import msgspec.structs
 from milecastle.errors import Conflict
 from milecastle.model.checkpoint import DELTA, ROLLUP, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Batch, Chain
+from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.testing.entries import an_entry
 from tests.broken_stores.store import BrokenStore
 
@@ -25,6 +25,20 @@ class InventsThreads(
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """Make up an entry for a thread that is not there."""
         return super().read(key, seq) or Chain((an_entry(1),))
+
+
+class ReadsManyWithoutResults(
+    BrokenStore, caught_by=("test_many_threads_are_read_as_each_by_itself",)
+):
+    """What is read together lacks what tasks have returned."""
+
+    def read_many(self, keys: Sequence[ThreadKey]) -> dict[ThreadKey, Opened]:
+        """Give the chains alone."""
+        found = {key: chain for key in keys if (chain := self.read(key)) is not None}
+        return {
+            key: Opened(Chain(chain.entries), self._logs[key].runs[chain.entries[-1].run_id])
+            for key, chain in found.items()
+        }
 
 
 class ReadsTooMuch(BrokenStore, caught_by=("test_a_snapshot_is_read_alone",), seen_by_model=True):

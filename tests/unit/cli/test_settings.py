@@ -158,7 +158,7 @@ LOOKING = {
 }
 RUNNING = {
     *("build", "plan", "check", "run", "resume", "answer", "fork", "update"),
-    *("submit", "worker", "retry", "schedules"),
+    *("submit", "worker", "retry", "schedules", "serve"),
 }
 """Verbs that need the graph's code for what they do."""
 
