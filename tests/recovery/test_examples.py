@@ -32,6 +32,10 @@ EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 
 SAYS = {
     "agent_with_tools": ["tool: booked the 9:14 to Hexham", "model: Rain until noon."],
+    "fleet_of_three": [
+        "was killed while it had letters",
+        *(f"letter-{number}: written, stamped, sent" for number in range(1, 10)),
+    ],
     "human_approval": ["interrupted: Refund? {'amount': 30}", "Ann gets 30", "Bob gets 0"],
     "incremental_build": ["first run: 30 executed", "9 executed, 21 reused", "0 executed, 30"],
     "looping_graph": ["good enough after 4 steps", "limit of 20 steps", "stopped at 'polish'"],
@@ -76,7 +80,7 @@ def test_the_example_runs_as_a_script(name: str) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
