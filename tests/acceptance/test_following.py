@@ -11,6 +11,9 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from milecastle import END, START, App, StateGraph, Store, ThreadKey, append
+from milecastle.app.runtime import reading
+from milecastle.model.checkpoint import Entry
+from milecastle.stores.memory import MemoryStore
 from tests.every_store import EVERY_KIND, Stores
 
 
@@ -71,6 +74,27 @@ def test_follower_sees_new_checkpoints_and_stops_when_the_thread_stops(store: St
         gate.set()
         runner.join()
     assert seen == [1, 2, 3]
+
+
+def test_what_is_appended_while_it_looks_does_not_end_it() -> None:
+    """Seen to fail: the head that was read first was compared with what was read after it."""
+    apps: list[App[Any]] = []
+
+    class Late(MemoryStore):
+        def head(self, key: ThreadKey) -> Entry | None:
+            found = super().head(key)
+            if apps and found is not None:
+                apps.pop().update_state("t", {"log": ["later"]})
+            return found
+
+    app = line(Late(), "a")
+    app.invoke({"log": []}, "t")
+    apps.append(app)
+    follower = vars(reading)["_Follower"](app.__runner__.threads, ThreadKey("default", "t"), 0, 1.0)
+    assert [event.seq for event in follower.look()] == [1, 2, 3]
+    assert not follower.is_gone
+    assert follower.look() == []
+    assert follower.is_over
 
 
 def test_it_works_on_an_event_loop(store: Store) -> None:

@@ -196,8 +196,8 @@ class _Follower:
         store, key = self._threads.store, self._key
         info = store.thread(key)  # before the log: what is appended in between is found there
         newest = store.head(key)
-        found = self._page() if newest is not None and newest.seq > self._after else []
         self.is_gone |= newest is None or self._is_of_another_log(newest)
+        found = self._page() if newest is not None and newest.seq > self._after else []
         is_at_rest = info is None or info.status not in ("queued", "running") or self.is_gone
         self._next_look = monotonic() + (0.0 if found else self._poll)
         self.is_over = False
