@@ -18,6 +18,7 @@ from milecastle.server.exchange import Endpoint
 from milecastle.server.problems import ProblemDocument
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
+from milecastle.stores.memory import MemoryStore
 
 QUICK = WorkerOptions(poll=0.05, heartbeat=0.2, silent=5.0)
 ADDRESS = "http://127.0.0.1:8321"
@@ -79,7 +80,7 @@ class Api:
     """A store in a folder, an app on it, and the application that serves it."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        self.folder = folder
+        self.folder, self.keys = folder, MemoryStore()
         self.app: App[Trip] = build().compile(store=f"sqlite:///{folder / 'runs.db'}", **settings)
         self._runner = asyncio.Runner()
         self.serve(self.app)

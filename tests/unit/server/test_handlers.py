@@ -9,6 +9,7 @@ import pytest
 
 from milecastle import InvalidRequest, Keyring
 from milecastle.server.routes import ENDPOINTS
+from milecastle.stores.memory import MemoryStore
 from milecastle.views.values import anything
 from tests.unit.server.calling import Api, build, trip
 
@@ -286,7 +287,7 @@ def test_openapi_document_describes_every_route(api: Api) -> None:
 
 def test_encrypted_thread_shows_metadata_only_without_its_key(tmp_path: Path) -> None:
     """Fails if the thread cannot be listed, or anything of its state is shown."""
-    keyring = Keyring({"k": b"k" * 32}, store=f"sqlite:///{tmp_path / 'keys.db'}")
+    keyring = Keyring({"k": b"k" * 32}, store=MemoryStore())
     writer = Api(tmp_path, encryption=keyring)
     writer.run("t", 42)
     assert writer.ask("GET", "/v1/threads/t").json()["state"]["n"] == 43

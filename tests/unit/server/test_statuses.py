@@ -98,8 +98,7 @@ plain(f"POST {THREAD}/update", "/v1/threads/t/update", status=422, n=42, json={"
 
 def with_key(api: Api, key: bytes | None) -> App[Trip]:
     """An app on the same store, with this key or without one."""
-    place = f"sqlite:///{api.folder / 'keys.db'}"
-    keyring = None if key is None else Keyring({"k": key}, store=place)
+    keyring = None if key is None else Keyring({"k": key}, store=api.keys)
     return build().compile(store=api.app.store, encryption=keyring)
 
 
