@@ -27,27 +27,18 @@ class Letter(TypedDict):
     log: Annotated[list[str], append]
 
 
+def step(word: str) -> Callable[[Letter], dict[str, Any]]:
+    def work(state: Letter) -> dict[str, Any]:
+        time.sleep(0.3)
+        return {"log": [word]}
+
+    return work
+
+
 graph = StateGraph(Letter, name="letters")
-
-
-@graph.node
-def write(state: Letter) -> dict[str, Any]:
-    time.sleep(0.3)
-    return {"log": ["written"]}
-
-
-@graph.node
-def stamp(state: Letter) -> dict[str, Any]:
-    time.sleep(0.3)
-    return {"log": ["stamped"]}
-
-
-@graph.node
-def send(state: Letter) -> dict[str, Any]:
-    time.sleep(0.3)
-    return {"log": ["sent"]}
-
-
+graph.add_node("write", step("written"))
+graph.add_node("stamp", step("stamped"))
+graph.add_node("send", step("sent"))
 graph.add_edges(START, "write", "stamp", "send", END)
 
 
@@ -55,14 +46,11 @@ def worker(url: str) -> subprocess.Popen[bytes]:
     """A worker that takes three letters at a time, and is missed after two seconds."""
     command = [sys.executable, "-m", "milecastle", "worker", "fleet_of_three:graph"]
     options = ["--store", url, "--concurrency", "3", "--silent", "2"]
-    folder = Path(__file__).resolve().parent
-    return subprocess.Popen(  # noqa: S603 - this very file
-        [*command, *options], cwd=folder, stderr=subprocess.DEVNULL
-    )
+    here, quiet = Path(__file__).resolve().parent, subprocess.DEVNULL
+    return subprocess.Popen([*command, *options], cwd=here, stderr=quiet)  # noqa: S603 - this file
 
 
 def until(done: Callable[[], Any]) -> Any:
-    """What ``done`` returns once it is there."""
     while not (found := done()):
         time.sleep(0.02)
     return found
@@ -85,10 +73,6 @@ def deliver(url: str) -> None:
     app.close()
 
 
-def main() -> None:
+if __name__ == "__main__":
     with TemporaryDirectory() as folder:
         deliver(os.environ.get("MILECASTLE_STORE") or f"sqlite:///{folder}/letters.db")
-
-
-if __name__ == "__main__":
-    main()
