@@ -136,11 +136,11 @@ def without_owner() -> None:
 
     async def claim(self: worker.Worker, limit: int) -> int:
         found = vars(self)
-        store, found["_store"] = found["_store"], Greedy(found["_store"])
+        store, found["store"] = found["store"], Greedy(found["store"])
         try:
             return await honest(self, limit)
         finally:
-            found["_store"] = store
+            found["store"] = store
 
     setattr(worker.Worker, "_claim", claim)  # noqa: B010 - it is private
 

@@ -48,7 +48,7 @@ def change_all(
     changed = skipped = 0
     said = monotonic()
     for info in threads:
-        if change_listed(store, info, change, _refused):
+        if change_listed(store, info.key, (info.run_id, info.status), change, _refused):
             changed += 1
         else:
             skipped += 1

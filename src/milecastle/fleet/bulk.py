@@ -151,12 +151,12 @@ class Bulk:
 
     def change(self, state: BulkState, ctx: Context) -> dict[str, Any]:
         """Change what was found, as far as it is still so."""
-        status, change = _status(state), self._retry if state["action"] == "retry" else self._cancel
-        changed = 0
-        for thread, run_id in state["page"]:
-            info = self._store.thread(ThreadKey(_tenant(ctx), thread))
-            if info is not None and (info.run_id, info.status) == (run_id, status):
-                changed += change_listed(self._store, info, change, _refused)
+        store, tenant, status = self._store, _tenant(ctx), _status(state)
+        change = self._retry if state["action"] == "retry" else self._cancel
+        changed = sum(
+            change_listed(store, ThreadKey(tenant, thread), (run_id, status), change, _refused)
+            for thread, run_id in state["page"]
+        )
         return {
             "changed": state["changed"] + changed,
             "skipped": state["skipped"] + len(state["page"]) - changed,

@@ -160,9 +160,7 @@ class Worker:
         if not apps:
             raise InvalidRequest("a worker needs at least one app")
         self.options = options or WorkerOptions()
-        self.store = self._store = store = require_shared(
-            apps[0].store if apps[0].has_store else None
-        )
+        self.store = store = require_shared(apps[0].store if apps[0].has_store else None)
         self.tally = Tally()
         own = apps[0].__runner__.settings.clock
         self._clock = StoreClock(store, own, self._ticks)
@@ -300,8 +298,8 @@ class Worker:
         await asyncio.to_thread(self._schedules.register, insists=True)
         await asyncio.to_thread(self._heartbeat.start)
         self.entered.set()
-        if isinstance(self._store, BellStore):
-            self._listening = self._store.listen(lambda: self._on_loop(self._wake.set))
+        if isinstance(self.store, BellStore):
+            self._listening = self.store.listen(lambda: self._on_loop(self._wake.set))
 
     def _ticks(self) -> float:
         return monotonic() if self._loop is None else self._loop.time()
@@ -311,7 +309,7 @@ class Worker:
             self._listening.close()
         self._heartbeat.stop()
         with suppress(StoreError):
-            self._store.retire(self.id)
+            self.store.retire(self.id)
 
     # ---- claiming
 
@@ -351,12 +349,12 @@ class Worker:
         """Claim due threads, and read them together if the store can."""
         began = monotonic()
         known: _Known = {}
-        claimed = self._store.claim(self.id, lanes, limit=limit)
+        claimed = self.store.claim(self.id, lanes, limit=limit)
         self.tally.add("claims")
         self.tally.add("claim_seconds", monotonic() - began)
-        if len(claimed) > 1 and offers(self._store, ManyReader):
+        if len(claimed) > 1 and offers(self.store, ManyReader):
             with suppress(StoreError):  # then each is read by itself, and only some are refused
-                known = self._store.read_many([one.key for one in claimed])
+                known = self.store.read_many([one.key for one in claimed])
         return claimed, known
 
     def _begin_all(self, claimed: Sequence[ThreadInfo], known: _Known) -> list[_Segment]:
@@ -373,10 +371,10 @@ class Worker:
     def _stranded(self, age: float) -> list[str]:
         """The lanes of our graphs in another version that have waited for long, for nobody."""
         graphs = {graph_of(lane) for lane in self._runners}
-        late = [lane for lane in self._store.overdue(age) if graph_of(lane) in graphs]
+        late = [lane for lane in self.store.overdue(age) if graph_of(lane) in graphs]
         if not any(lane not in self._runners for lane in late):
             return []
-        alive = (one for one in self._store.workers() if one.silent < self.options.silent)
+        alive = (one for one in self.store.workers() if one.silent < self.options.silent)
         served = {lane for worker in alive for lane in worker.lanes}
         return [lane for lane in late if lane not in served]
 
@@ -388,7 +386,7 @@ class Worker:
         """
         poll = self._poll
         try:
-            due = await asyncio.to_thread(self._store.due_in, self.lanes)
+            due = await asyncio.to_thread(self.store.due_in, self.lanes)
         except StoreError:
             return poll
         is_held = due is not None and due <= 0 and claimed == 0
@@ -424,7 +422,7 @@ class Worker:
         terms = Terms(take_over=True, assignment=assignment)
         call = Call(thread=info.key, terms=terms, known=known)
         try:
-            segment.losses = count_lost(self._store, info.key) if is_lost else 0
+            segment.losses = count_lost(self.store, info.key) if is_lost else 0
             if segment.losses >= self.options.losses:
                 self._hold(info, segment.losses)
             else:
@@ -496,7 +494,7 @@ class Worker:
             return False
         journal = segment.planned.plan.journal
         try:
-            rejects = partial(reject_input, self._store, self._clock, journal, error)
+            rejects = partial(reject_input, self.store, self._clock, journal, error)
             rejected = await asyncio.to_thread(rejects)
         except StoreError:
             return False
@@ -566,7 +564,7 @@ class Worker:
         """Give back what is owed: between claims, or what was claimed since would be given back."""
         while self._owed:
             key, delay = next(iter(self._owed.items()))
-            given = await asyncio.to_thread(self._store.give_back, self.id, key, delay=delay)
+            given = await asyncio.to_thread(self.store.give_back, self.id, key, delay=delay)
             self.tally.add("given_back", given)
             del self._owed[key]
 
@@ -594,7 +592,7 @@ class Worker:
         self._clock.set()
         self._schedules.register()
         claims, segments = self._claims, list(self._segments.values())
-        claimed = set(self._store.claimed(self.id))
+        claimed = set(self.store.claimed(self.id))
         for segment in segments:
             if segment.key not in claimed:
                 self._on_loop(partial(self._drop_lost, segment))

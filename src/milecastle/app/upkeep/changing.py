@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from milecastle.errors import Conflict, MilecastleError, StoreError
-from milecastle.model.run import ThreadInfo
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.store import Store
 
 __all__ = ["ThreadChange", "change_listed"]
@@ -22,13 +23,17 @@ ThreadChange = Callable[[ThreadInfo], bool]
 
 def change_listed(
     store: Store,
-    info: ThreadInfo,
+    key: ThreadKey,
+    listed: tuple[str, RunStatus],
     change: ThreadChange,
     refused: Callable[[ThreadInfo, MilecastleError], None],
 ) -> bool:
-    """Change a thread that was listed; ``False`` if it is not as listed any more, or refuses."""
-    known = store.thread(info.key)
-    if known is None or (known.run_id, known.status) != (info.run_id, info.status):
+    """Change a thread that was listed with a run and its status.
+
+    ``False`` if it is not as listed any more, or refuses.
+    """
+    info = store.thread(key)
+    if info is None or (info.run_id, info.status) != listed:
         return False
     try:
         return change(info)
