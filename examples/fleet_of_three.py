@@ -20,6 +20,7 @@ from milecastle import END, START, StateGraph, append
 from milecastle.stores import ClaimStore
 
 LETTERS = [f"letter-{number}" for number in range(1, 10)]
+STEP_SECONDS = 0.3
 
 
 class Letter(TypedDict):
@@ -29,7 +30,7 @@ class Letter(TypedDict):
 
 def step(word: str) -> Callable[[Letter], dict[str, Any]]:
     def work(state: Letter) -> dict[str, Any]:
-        time.sleep(0.3)
+        time.sleep(STEP_SECONDS)
         return {"log": [word]}
 
     return work

@@ -78,6 +78,7 @@ class Fleet:
         self._relay = relay
         self._variables = {**(variables or {}), "MILECASTLE_TEST_RELAY": relay}
         self._started = 0
+        self._logs: dict[int, Path] = {}
         self.faults = [self._kill, self._kill, self._stop, self._drain, self._jump]
         if relay:
             self.faults += [self._cut_off, self._cut_off]
@@ -88,15 +89,32 @@ class Fleet:
         self._started += 1
         program = [sys.executable, "-m", "tests.process.fleet_worker", self._cheat or "honest"]
         words = [self._app, "--store", self._url, *self._words]
-        log = (self._folder / f"worker-{self._started}.log").open("wb")
-        with log:
-            return subprocess.Popen(
+        path = self._folder / f"worker-{self._started}.log"
+        with path.open("wb") as log:
+            process = subprocess.Popen(
                 [*(["unshare", "-n"] if self._relay else []), *program, *words],
                 cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self._variables},
             )
+        self._logs[process.pid] = path
+        return process
+
+    def supervise(self) -> list[str]:
+        """Start again what ended by itself; what of it had another reason than its first connect.
+
+        A worker that cannot reach its store when it starts ends, and whoever started it starts it
+        again. One that had started waits for the store instead.
+        """
+        wrong: list[str] = []
+        for number, process in enumerate(self.processes):
+            if process.poll() is not None:
+                said = self._logs[process.pid].read_text("utf-8")
+                if "[MC403]" not in said or "cannot claim" in said:
+                    wrong.append(f"worker {process.pid} ended by itself: {said[-2000:]}")
+                self.processes[number] = self.start()
+        return wrong
 
     def disturb(self, chance: random.Random) -> None:
         """Do something bad to one worker, and replace it if it is gone."""
@@ -173,7 +191,7 @@ def disturbed(
     cheat: str = "",
     also: Sequence[Callable[[], None]] = (),
     relay: str = "",
-    patience: float = 30.0,
+    patience: float = 60.0,
 ) -> Outcome:
     """Submit runs, disturb the fleet ``rounds`` times, and judge what is there in the end.
 
@@ -190,6 +208,7 @@ def disturbed(
             _insistently(partial(app.submit, start(number), name))
         for _ in range(rounds):
             _answer_for(app, chance.uniform(0.2, 1.0))
+            outcome.wrong += fleet.supervise()
             if workers == 1:
                 _until_claimed(app)
                 fleet.kill()
@@ -200,6 +219,7 @@ def disturbed(
             outcome.faults += 1
         quiet = time.monotonic()
         while time.monotonic() - quiet < patience and _unfinished(app):
+            outcome.wrong += fleet.supervise()
             _answer_for(app, 0.2)
         outcome.late = round(time.monotonic() - quiet, 2)
         _judge(app, names, outcome)

@@ -42,7 +42,7 @@ def test_every_run_ends_as_it_must_whatever_happens_to_workers(url: str, tmp_pat
     """The controls below show that lost wake-ups and claims are found."""
     outcome = disturbed(url, tmp_path, seed=7, runs=RUNS, rounds=ROUNDS, also=_faults(url))
     assert outcome.is_good, outcome
-    assert outcome.late < 30
+    assert outcome.late < 60
 
 
 def _faults(url: str) -> list[Callable[[], None]]:

@@ -13,6 +13,7 @@ import pytest
 
 from examples import (
     agent_with_tools,
+    fleet_of_three,
     human_approval,
     looping_graph,
     map_reduce,
@@ -56,6 +57,7 @@ SAYS = {
 
 GRAPHS: dict[str, tuple[App[Any], dict[str, Any]]] = {
     "agent_with_tools": (agent_with_tools.app, {"messages": [{"role": "user", "text": "?"}]}),
+    "fleet_of_three": (fleet_of_three.graph.compile(), {"to": "Ann"}),
     "human_approval": (human_approval.graph.compile(), {"customer": "Ann", "amount": 30}),
     "looping_graph": (looping_graph.app, {"quality": 0, "gain": 30}),
     "map_reduce": (map_reduce.app, {"names": []}),
@@ -99,14 +101,20 @@ def test_every_example_is_crashed() -> None:
 
 @pytest.mark.parametrize("name", sorted(GRAPHS))
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=UNTRACED) for n in (1, 2))])
-def test_no_crash_changes_how_the_example_ends(name: str, seed: int) -> None:
+def test_no_crash_changes_how_the_example_ends(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_of_three, "STEP_SECONDS", 0)
     app, given = GRAPHS[name]
     report = crash_everywhere(app, given, seed=seed, answer=approve)
     assert report.crashes == 2 * report.effects > 0
 
 
 @pytest.mark.parametrize("name", sorted(GRAPHS))
-def test_commits_that_are_not_atomic_are_found_out_with_the_example(name: str) -> None:
+def test_commits_that_are_not_atomic_are_found_out_with_the_example(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_of_three, "STEP_SECONDS", 0)
     app, given = GRAPHS[name]
     torn = TornStore(MemoryStore(), late={"runs"})
     with pytest.raises(CrashMismatch):
