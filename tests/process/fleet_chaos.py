@@ -105,13 +105,15 @@ class Fleet:
         """Start again what ended by itself; what of it had another reason than its first connect.
 
         A worker that cannot reach its store when it starts ends, and whoever started it starts it
-        again. One that had started waits for the store instead.
+        again. One that had started waits for the store instead. A signal to set the clock ends a
+        process that does not know it yet.
         """
         wrong: list[str] = []
         for number, process in enumerate(self.processes):
             if process.poll() is not None:
                 said = self._logs[process.pid].read_text("utf-8")
-                if "[MC403]" not in said or "cannot claim" in said:
+                is_early = process.returncode == -signal.SIGUSR1 or "[MC403]" in said
+                if not is_early or "cannot claim" in said:
                     wrong.append(f"worker {process.pid} ended by itself: {said[-2000:]}")
                 self.processes[number] = self.start()
         return wrong

@@ -105,7 +105,7 @@ def test_a_second_signal_ends_processes_that_do_not_drain(tmp_path: Path) -> Non
     """Fails if it is only passed on as the first was: the program sleeps for a minute."""
 
     async def use() -> int:
-        program = "parent.send(b's')\nparent.recv(1)\nlives.write_text('1\\n2')\ntime.sleep(60)\n"
+        program = "parent.recv(1)\nlives.write_text('1\\n2')\ntime.sleep(60)\n"
         running = asyncio.create_task(parent_of(tmp_path, program).run())
 
         async def serves() -> bool:
