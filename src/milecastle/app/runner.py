@@ -19,7 +19,14 @@ from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.runtime.answering import NOTHING_GIVEN, Given, refuse_refused
 from milecastle.app.runtime.calls import Call, Launcher, PlannedRun
 from milecastle.app.runtime.children import refuse_mark
-from milecastle.app.runtime.handing import Handle, awaiting, has_stopped, lane_of, require_shared
+from milecastle.app.runtime.handing import (
+    Handle,
+    awaiting,
+    has_stopped,
+    lane_of,
+    require_shared,
+    when_stopped,
+)
 from milecastle.app.runtime.results import Result, log_reuse
 from milecastle.app.runtime.starting import (
     enqueue,
@@ -304,13 +311,21 @@ class Runner(Generic[S]):
 
     def wait(self, thread: Thread, timeout: float | None = None) -> Result[S]:
         """The result of a thread once its run has stopped, in whatever process."""
-        from time import sleep
+        from threading import Event as Flag
 
         threads, key = self.stored(thread)
-        for pause in awaiting(key, timeout):
-            if has_stopped(threads, key):
-                break
-            sleep(pause)
+        news, end = Flag(), None
+        try:
+            for pause in awaiting(threads.store, key, timeout):
+                if has_stopped(threads, key):
+                    break
+                if end is None:
+                    end = when_stopped(threads.store, key, news.set)
+                elif news.wait(pause):
+                    news.clear()
+        finally:
+            if end is not None:
+                end()
         return self._at_rest(key)
 
     async def await_result(self, thread: Thread) -> Result[S]:
@@ -318,10 +333,25 @@ class Runner(Generic[S]):
         import asyncio
 
         threads, key = self.stored(thread)
-        for pause in awaiting(key, None):
-            if await self.off_loop(has_stopped, threads, key):
-                break
-            await asyncio.sleep(pause)
+        loop, news, end = asyncio.get_running_loop(), asyncio.Event(), None
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(news.set)
+
+        try:
+            for pause in awaiting(threads.store, key, None):
+                if await self.off_loop(has_stopped, threads, key):
+                    break
+                if end is None:
+                    end = await self.off_loop(when_stopped, threads.store, key, tell)
+                else:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(news.wait(), pause)
+                    news.clear()
+        finally:
+            if end is not None:
+                end()
         return await self.off_loop(self._at_rest, key)
 
     def _at_rest(self, key: ThreadKey) -> Result[S]:

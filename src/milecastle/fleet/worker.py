@@ -32,6 +32,7 @@ from milecastle.app.application import App, with_store
 from milecastle.app.runner import Runner
 from milecastle.app.runtime.calls import Call, PlannedRun
 from milecastle.app.runtime.cancelling import count_lost, hold_lost, reject_input
+from milecastle.app.runtime.emitting import notify_rest
 from milecastle.app.runtime.handing import require_shared
 from milecastle.app.runtime.ownership import current_owner
 from milecastle.app.runtime.results import Result
@@ -445,6 +446,7 @@ class Worker:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("worker %s: a segment ended with an error", self.id, exc_info=error)
         self.tally.add("segments_ended", label="lost" if segment.is_lost else segment.outcome)
+        notify_rest(self.store, segment.key)
         self._wake.set()
 
     async def _run_segment(self, segment: _Segment) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import msgspec.structs
 
 from milecastle.app.runtime.children import children_of
+from milecastle.app.runtime.emitting import notify_rest
 from milecastle.codec.deltas import LogCodec
 from milecastle.engine.assignment import LOST, Assignment
 from milecastle.engine.failing import describe, describe_lost
@@ -178,6 +179,7 @@ def _close(
     if known and info:  # no state was decoded: the open questions are the same as before
         info = msgspec.structs.replace(info, questions=known.questions)
     store.commit(msgspec.structs.replace(batch, failure=failure, thread=info))
+    notify_rest(store, key)
 
 
 def supersede_running(store: Store, codec: LogCodec, journal: Journal, head: Entry) -> None:

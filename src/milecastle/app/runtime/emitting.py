@@ -124,7 +124,10 @@ class Mailbox:
         self._seen: dict[str, int] = {}
 
     def put(self, payload: bytes) -> None:
-        """A payload has arrived."""
+        """A payload has arrived, or the notice that the run may have stopped."""
+        if not payload:
+            self._wake()
+            return
         if len(self._waiting) == self._waiting.maxlen and self._dropped is None:
             with suppress(IndexError):  # the reader has just taken them
                 self._dropped = self._waiting[0]
@@ -204,6 +207,11 @@ class _LocalFeed:
 
 
 _local: WeakKeyDictionary[Store, _LocalFeed] = WeakKeyDictionary()
+
+
+def notify_rest(store: Store, key: ThreadKey) -> None:
+    """Let those who wait for a thread look: its run may have stopped. It is a hint."""
+    feed_of(store).publish(key, b"")
 
 
 def feed_of(store: Store) -> Feed:

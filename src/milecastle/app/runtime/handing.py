@@ -3,23 +3,28 @@
 A run is handed over by one commit: what starts it (an input, an answer, a retry), its record, and
 the line of the thread from which workers learn that it is due. The caller may end right after it.
 
-Waiting reads one line of the index. It needs nothing of the process that runs the thread.
+Waiting reads one line of the index. It needs nothing of the process that runs the thread. Workers
+publish a notice when a run stops, so that waiting looks when there is something to see: at once on
+PostgreSQL and inside one process. Since a notice may be lost, it also looks from time to time; on
+stores that reach no other process, that is how it learns of runs there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from milecastle.app.runtime.emitting import feed_of
 from milecastle.app.runtime.results import Result
 from milecastle.app.runtime.threads import Threads
-from milecastle.errors import InvalidRequest, RunCancelled, RunFailed
+from milecastle.errors import InvalidRequest, RunCancelled, RunFailed, StoreError
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.claims import ClaimStore
+from milecastle.ports.feed import FeedStore
 from milecastle.ports.store import Store, offers
 
 __all__ = [
@@ -29,13 +34,16 @@ __all__ = [
     "has_stopped",
     "lane_of",
     "require_shared",
+    "when_stopped",
 ]
 
 S = TypeVar("S")
 
 _SHORTEST = 0.01
 _LONGEST = 0.2
-"""The first and the longest pause between two looks at the index, in seconds."""
+_LONGEST_IF_TOLD = 2.0
+"""The first and the longest pause between two looks at the index, in seconds. The last is for
+stores that carry notices from other processes."""
 
 
 class ResultSource(Protocol[S]):
@@ -96,10 +104,15 @@ def require_shared(store: Store | None) -> ClaimStore:
     return store
 
 
-def awaiting(key: ThreadKey, timeout: float | None) -> Iterator[float]:
-    """The pauses after each look, in seconds; ``TimeoutError`` after one when the time is over."""
+def awaiting(store: Store, key: ThreadKey, timeout: float | None) -> Iterator[float]:
+    """How long to wait for a notice after each look, in seconds.
+
+    Raises:
+        TimeoutError: after the look when the time is over.
+    """
     end = None if timeout is None else monotonic() + timeout
-    pause = _SHORTEST
+    is_told = offers(store, FeedStore)
+    pause = _LONGEST_IF_TOLD if is_told else _SHORTEST
     while True:
         left = pause if end is None else end - monotonic()
         yield max(0.0, min(pause, left))
@@ -107,7 +120,18 @@ def awaiting(key: ThreadKey, timeout: float | None) -> Iterator[float]:
             raise TimeoutError(
                 f"thread '{key.thread}' has not stopped within {timeout} seconds; the run continues"
             )
-        pause = min(_LONGEST, pause * 1.5)
+        pause = pause if is_told else min(_LONGEST, pause * 1.5)
+
+
+def when_stopped(store: Store, key: ThreadKey, tell: Callable[[], None]) -> Callable[[], None]:
+    """Call ``tell`` at each notice; returns a function that ends this.
+
+    If notices cannot be received, there are none.
+    """
+    try:
+        return feed_of(store).subscribe(key, lambda _: tell())
+    except StoreError:
+        return lambda: None
 
 
 def has_stopped(threads: Threads, key: ThreadKey) -> bool:

@@ -18,8 +18,11 @@ import os
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import sha256
+from selectors import EVENT_READ, DefaultSelector
+from socket import socket, socketpair
 from threading import Event, Lock, Thread
 
 import msgspec
@@ -54,11 +57,10 @@ _FRAME = 5
 """How many payloads wait to be sent; how many bytes a notice has before they become text; how many
 each payload needs besides its own."""
 
-_TURN = 0.05
 _PROBES = 10.0
 _PATIENCE = 15.0
-"""Seconds: after which a reader's connection looks for new readers; after which it asks whether the
-server is there; after which a reader gives up."""
+"""Seconds: after which a reader's connection asks whether the server is there; after which a reader
+gives up."""
 
 _PARTS = msgspec.msgpack.Decoder(list[bytes])
 
@@ -166,74 +168,87 @@ class _Subscription:
 
 
 class _Receiver:
-    """One connection for all subscriptions, on its own thread, while there are any."""
+    """One connection for all subscriptions, on its own thread, while there are any.
+
+    A byte through a pair of sockets tells the thread that the subscriptions have changed.
+    """
 
     def __init__(self, address: ServerAddress) -> None:
         self._address = address
         self._lock = Lock()
         self._subscriptions: tuple[_Subscription, ...] = ()
-        self._thread: Thread | None = None
+        self._change: socket | None = None
 
     def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None]) -> Callable[[], None]:
         """Call ``heard`` with what is published from now on; returns a function that ends this."""
         subscription = _Subscription(_channel(self._address.schema, key), heard)
         with self._lock:
-            self._subscriptions = (*self._subscriptions, subscription)
-            if self._thread is None:
-                self._thread = Thread(target=self._run, name="milecastle-reader", daemon=True)
-                self._thread.start()
+            self._set((*self._subscriptions, subscription))
         if not subscription.ready.wait(_PATIENCE):
             self._end(subscription)
             raise Unavailable(
-                f"emitted values of thread '{key.thread}' cannot be received: PostgreSQL has not "
-                f"answered within {_PATIENCE:.0f} seconds"
+                f"thread '{key.thread}' cannot be followed: PostgreSQL has not answered within "
+                f"{_PATIENCE:.0f} seconds"
             )
         return partial(self._end, subscription)
 
     def close(self) -> None:
         """End all subscriptions."""
         with self._lock:
-            self._subscriptions = ()
+            self._set(())
 
     def _end(self, subscription: _Subscription) -> None:
         with self._lock:
-            left = tuple(one for one in self._subscriptions if one is not subscription)
-            self._subscriptions = left
+            self._set(tuple(one for one in self._subscriptions if one is not subscription))
+
+    def _set(self, subscriptions: tuple[_Subscription, ...]) -> None:
+        """Tell the thread of other subscriptions, and start it if there is none."""
+        self._subscriptions = subscriptions
+        if self._change is None and subscriptions:
+            changed, self._change = socketpair()
+            for end in (changed, self._change):
+                end.setblocking(False)
+            Thread(target=self._run, args=[changed], name="milecastle-reader", daemon=True).start()
+        elif self._change is not None:
+            with suppress(BlockingIOError):  # it is full, so the thread will look
+                self._change.send(b"!")
 
     def _wanted(self) -> tuple[_Subscription, ...]:
         """The subscriptions; if there is none left, the thread ends."""
         with self._lock:
-            if not self._subscriptions:
-                self._thread = None
+            if not self._subscriptions and self._change is not None:
+                self._change.close()
+                self._change = None
             return self._subscriptions
 
-    def _run(self) -> None:
+    def _run(self, changed: socket) -> None:
         pause = Event()
-        while self._wanted():
-            try:
-                with connect(self._address) as connection:
-                    self._serve(connection)
-                return
-            except (StoreError, psycopg.Error) as error:
-                _log.debug("emitted values cannot be received: %s", error)
-                pause.wait(0.5)
+        with changed:
+            while self._wanted():
+                try:
+                    with connect(self._address) as connection:
+                        self._serve(connection, changed)
+                    return
+                except (StoreError, psycopg.Error) as error:
+                    _log.debug("nothing can be received: %s", error)
+                    pause.wait(0.5)
 
-    def _serve(self, connection: psycopg.Connection) -> None:
+    def _serve(self, connection: psycopg.Connection, changed: socket) -> None:
         """Listen until there is no subscription left."""
         known: tuple[_Subscription, ...] = ()
         listening: dict[str, list[_Subscription]] = {}
-        silent = 0.0
-        while wanted := self._wanted():
-            if wanted is not known:
-                known, listening = wanted, _listen(connection, wanted, listening)
-            heard = False
-            for notice in connection.notifies(timeout=_TURN, stop_after=1):
-                heard = True
-                _deliver(notice, listening.get(notice.channel, []))
-            silent = 0.0 if heard else silent + _TURN
-            if silent >= _PROBES:
-                connection.execute(_PROBE)
-                silent = 0.0
+        with DefaultSelector() as selector:
+            selector.register(connection.fileno(), EVENT_READ)
+            selector.register(changed, EVENT_READ)
+            while wanted := self._wanted():
+                if wanted is not known:
+                    known, listening = wanted, _listen(connection, wanted, listening)
+                for notice in connection.notifies(timeout=0):
+                    _deliver(notice, listening.get(notice.channel, []))
+                if not selector.select(_PROBES):
+                    connection.execute(_PROBE)
+                with suppress(BlockingIOError):
+                    changed.recv(4096)
 
 
 def _listen(

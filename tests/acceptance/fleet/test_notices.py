@@ -1,0 +1,85 @@
+"""F1: waiting for a run is told when it stops, and does not look again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from milecastle import RunCancelled, Store
+from milecastle.app.runtime import handing
+from tests.acceptance.fleet.working import Trip, line, serving, start
+
+LONG = 60.0
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a notice, nobody looks a second time."""
+    for name in ("_SHORTEST", "_LONGEST", "_LONGEST_IF_TOLD"):
+        monkeypatch.setattr(handing, name, 600.0)
+
+
+def slow(state: Trip) -> dict[str, Any]:
+    time.sleep(0.5)
+    return {"log": ["slow"]}
+
+
+@pytest.mark.requirement("F1")
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_notice_ends_waiting(store: Store, sync: bool) -> None:
+    """Fails if a worker publishes no notice, and if waiting does not subscribe to it."""
+    app = line(store, ("slow", slow))
+
+    async def use() -> list[str]:
+        async with serving(app), asyncio.timeout(LONG):
+            await app.asubmit(start(), "t")
+            waiting = asyncio.to_thread(app.wait, "t", LONG) if sync else app.await_result("t")
+            return (await waiting).state["log"]
+
+    began = time.monotonic()
+    assert asyncio.run(use()) == ["slow"]
+    assert time.monotonic() - began < LONG  # at the end of its time, it looks anyway
+
+
+def test_waiting_looks_a_few_times_however_long_a_run_takes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after it subscribes, and at each notice. Fails if it looks at intervals."""
+    app = line(store, ("slow", slow), ("again", slow))
+    looks = 0
+    honest = handing.has_stopped
+
+    def counted(*given: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return honest(*given)
+
+    monkeypatch.setattr("milecastle.app.runner.has_stopped", counted)
+
+    async def use() -> None:
+        async with serving(app), asyncio.timeout(60):
+            await app.asubmit(start(), "t")
+            await app.await_result("t")
+
+    asyncio.run(use())
+    assert looks <= 4
+
+
+def test_a_cancelled_run_ends_waiting(store: Store) -> None:
+    """Nobody serves it. Fails if cancelling publishes no notice."""
+    app = line(store, ("slow", slow))
+
+    async def use() -> None:
+        await app.asubmit(start(), "t")
+        waiting = asyncio.create_task(asyncio.to_thread(app.wait, "t", LONG))
+        await asyncio.sleep(0.5)  # it may still look, or wait by now
+        app.cancel("t")
+        await waiting
+
+    began = time.monotonic()
+    with pytest.raises(RunCancelled):
+        asyncio.run(use())
+    assert time.monotonic() - began < LONG
