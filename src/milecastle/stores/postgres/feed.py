@@ -5,8 +5,11 @@ Rules:
 - Publishing puts a payload into a buffer. One thread sends what is there every 20 milliseconds, in
   one statement that is its own transaction: never in that of a commit. If the buffer is full, the
   oldest are dropped; if the server is away, all are.
-- Each thread has its own channel of the server, named by a hash: a reader receives nothing else.
+- Each thread has its own channel of the server, named by a hash: a reader receives no other values.
   What fits into one notice (8000 bytes) is sent together; a larger payload is dropped.
+- Empty payloads say that runs may have stopped. There is one for each run, so those of all threads
+  share a notice on one channel, as the beginnings of these hashes. Two that begin alike wake one
+  reader too many.
 - All readers of a process share one connection, which must not go through a pooler in transaction
   mode. A notice that is none of ours is ignored.
 """
@@ -62,6 +65,10 @@ _PATIENCE = 15.0
 """Seconds: after which a reader's connection asks whether the server is there; after which a reader
 gives up."""
 
+_BEGINNING = 8
+_STOPS = _BEGINNING * 700
+"""How many bytes of a hash are in a notice of stops, and how many bytes such a notice has."""
+
 _PARTS = msgspec.msgpack.Decoder(list[bytes])
 
 
@@ -81,10 +88,20 @@ class PostgresFeed:
 
 
 @lru_cache(maxsize=4096)
-def _channel(schema: str, key: ThreadKey) -> str:
-    """The channel of a thread: no two threads share one, and its name reveals nothing."""
+def _digest(schema: str, key: ThreadKey) -> bytes:
+    """A hash of a thread: no two threads share one, and it reveals nothing."""
     parts = "".join(f"{len(part)}:{part}" for part in (schema, key.tenant, key.thread))
-    return f"milecastle_{sha256(parts.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+    return sha256(parts.encode("utf-8", "surrogatepass")).digest()[:20]
+
+
+def _channel(digest: bytes) -> str:
+    """The channel of a thread."""
+    return f"milecastle_{digest.hex()}"
+
+
+def _stops(schema: str) -> str:
+    """The channel that tells of runs that may have stopped."""
+    return f"milecastle_stops_{sha256(schema.encode()).hexdigest()[:40]}"
 
 
 class _Sender:
@@ -134,15 +151,24 @@ class _Sender:
 
     def _notices(self) -> tuple[list[str], list[str]]:
         """What waits, as channels and texts of notices."""
-        by_key: dict[ThreadKey, list[bytes]] = {}
+        schema, names, texts = self._pool.address.schema, list[str](), list[str]()
+        payloads: dict[bytes, list[bytes]] = {}
+        stopped: dict[bytes, None] = {}
         for _ in range(len(self._waiting)):
             key, payload = self._waiting.popleft()
-            by_key.setdefault(key, []).append(payload)
-        schema, names, texts = self._pool.address.schema, list[str](), list[str]()
-        for key, payloads in by_key.items():
-            for parts in _filled(payloads):
-                names.append(_channel(schema, key))
+            digest = _digest(schema, key)
+            if payload:
+                payloads.setdefault(digest, []).append(payload)
+            else:
+                stopped[digest[:_BEGINNING]] = None
+        for digest, some in payloads.items():
+            for parts in _filled(some):
+                names.append(_channel(digest))
                 texts.append(b64encode(msgspec.msgpack.encode(parts)).decode())
+        beginnings = b"".join(stopped)
+        for start in range(0, len(beginnings), _STOPS):
+            names.append(_stops(schema))
+            texts.append(b64encode(beginnings[start : start + _STOPS]).decode())
         return names, texts
 
 
@@ -161,8 +187,8 @@ def _filled(payloads: list[bytes]) -> Iterator[list[bytes]]:
 
 
 class _Subscription:
-    def __init__(self, channel: str, heard: Callable[[bytes], None]) -> None:
-        self.channel = channel
+    def __init__(self, digest: bytes, heard: Callable[[bytes], None]) -> None:
+        self.digest = digest
         self.heard = heard
         self.ready = Event()
 
@@ -181,7 +207,7 @@ class _Receiver:
 
     def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None]) -> Callable[[], None]:
         """Call ``heard`` with what is published from now on; returns a function that ends this."""
-        subscription = _Subscription(_channel(self._address.schema, key), heard)
+        subscription = _Subscription(_digest(self._address.schema, key), heard)
         with self._lock:
             self._set((*self._subscriptions, subscription))
         if not subscription.ready.wait(_PATIENCE):
@@ -237,6 +263,8 @@ class _Receiver:
         """Listen until there is no subscription left."""
         known: tuple[_Subscription, ...] = ()
         listening: dict[str, list[_Subscription]] = {}
+        stops = _stops(self._address.schema)
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(stops)))
         with DefaultSelector() as selector:
             selector.register(connection.fileno(), EVENT_READ)
             selector.register(changed, EVENT_READ)
@@ -244,7 +272,10 @@ class _Receiver:
                 if wanted is not known:
                     known, listening = wanted, _listen(connection, wanted, listening)
                 for notice in connection.notifies(timeout=0):
-                    _deliver(notice, listening.get(notice.channel, []))
+                    if notice.channel == stops:
+                        _deliver_stops(notice, known)
+                    else:
+                        _deliver(notice, listening.get(notice.channel, []))
                 if not selector.select(_PROBES):
                     connection.execute(_PROBE)
                 with suppress(BlockingIOError):
@@ -259,7 +290,7 @@ def _listen(
     """Listen to the channels of these subscriptions and to no others; the channels."""
     channels: dict[str, list[_Subscription]] = {}
     for subscription in wanted:
-        channels.setdefault(subscription.channel, []).append(subscription)
+        channels.setdefault(_channel(subscription.digest), []).append(subscription)
     for name in channels.keys() - before.keys():
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(name)))
     for name in before.keys() - channels.keys():
@@ -278,3 +309,16 @@ def _deliver(notice: psycopg.Notify, subscriptions: list[_Subscription]) -> None
     for subscription in subscriptions:
         for part in parts:
             subscription.heard(part)
+
+
+def _deliver_stops(notice: psycopg.Notify, subscriptions: tuple[_Subscription, ...]) -> None:
+    try:
+        found = b64decode(notice.payload, validate=True)
+    except ValueError:
+        _log.debug("a notice on %s is none of milecastle's", notice.channel)
+        return
+    starts = range(0, len(found), _BEGINNING)
+    stopped = {found[start : start + _BEGINNING] for start in starts}
+    for subscription in subscriptions:
+        if subscription.digest[:_BEGINNING] in stopped:
+            subscription.heard(b"")
