@@ -20,9 +20,7 @@ import httpx
 import msgspec
 
 from milecastle.cli.main import cli
-from milecastle.model.keys import ThreadKey
-from milecastle.server import events
-from milecastle.server.service import Service
+from milecastle.server import channels, events
 from tests.postgres_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,20 +34,21 @@ def impatient() -> None:
     setattr(events, "SLOW", 1.0)  # noqa: B010
 
 
-def drops_one() -> None:
-    """A reader that reconnects misses one checkpoint."""
-    honest: Callable[..., int] = vars(events)["_begin"]
+def begins_elsewhere(off: int) -> None:
+    """A reader that reconnects begins so many checkpoints too late."""
+    honest = channels.Reader.__init__
 
-    def begin(service: Service, key: ThreadKey, after: int) -> int:
-        return honest(service, key, after) + (1 if after else 0)
+    def begin(self: channels.Reader, channel: channels.Channel, after: int) -> None:
+        honest(self, channel, after + (off if after else 0))
 
-    setattr(events, "_begin", begin)  # noqa: B010 - it is private
+    setattr(channels.Reader, "__init__", begin)  # noqa: B010
 
 
 HOW: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "impatient": impatient,
-    "drops-one": drops_one,
+    "drops-one": lambda: begins_elsewhere(1),
+    "doubles-one": lambda: begins_elsewhere(-1),
 }
 
 
