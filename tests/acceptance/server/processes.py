@@ -1,6 +1,7 @@
 """A server in a process of its own, honest or with one part changed on purpose.
 
 Run as ``python -m tests.acceptance.server.processes HOW serve ...``.
+HOW may be several, with commas between them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +20,10 @@ from typing import Any, NamedTuple
 import httpx
 import msgspec
 
+from milecastle.app.application import App
 from milecastle.cli.main import cli
-from milecastle.server import channels, events
+from milecastle.fleet.worker import Worker, WorkerOptions
+from milecastle.server import channels, events, service
 from tests.postgres_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,9 +47,19 @@ def begins_elsewhere(off: int) -> None:
     setattr(channels.Reader, "__init__", begin)  # noqa: B010
 
 
+def hasty() -> None:
+    """A worker that is silent is considered gone soon."""
+
+    def worker(apps: Sequence[App[Any]], _: object = None) -> Worker:
+        return Worker(apps, WorkerOptions(silent=2.0, heartbeat=0.4))
+
+    setattr(service, "Worker", worker)  # noqa: B010
+
+
 HOW: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "impatient": impatient,
+    "hasty": hasty,
     "drops-one": lambda: begins_elsewhere(1),
     "doubles-one": lambda: begins_elsewhere(-1),
 }
@@ -167,5 +180,6 @@ def read_stream(response: httpx.Response) -> Iterator[StreamEvent]:
 
 if __name__ == "__main__":
     os.environ["PYTHONUNBUFFERED"] = "1"
-    HOW[sys.argv[1]]()
+    for change in sys.argv[1].split(","):
+        HOW[change]()
     cli(sys.argv[2:], prog_name="milecastle")
