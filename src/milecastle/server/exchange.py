@@ -96,7 +96,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         found = {400, 403, 431, *self.problems}
         found |= {401} if self.scope else set()
         found |= {503} if self.stores else set()
-        found |= {413, 415} if self.body else set()
+        found |= {408, 413, 415} if self.body else set()
         return tuple(sorted(found))
 
 

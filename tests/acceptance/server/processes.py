@@ -23,7 +23,8 @@ import msgspec
 from milecastle.app.application import App
 from milecastle.cli.main import cli
 from milecastle.fleet.worker import Worker, WorkerOptions
-from milecastle.server import channels, events, service
+from milecastle.server import channels, connections, events, limits, service
+from milecastle.server import serving as serving_module
 from tests.postgres_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,10 +57,30 @@ def hasty() -> None:
     setattr(service, "Worker", worker)  # noqa: B010
 
 
+def brisk() -> None:
+    """Connections without a request, and slow bodies, are ended soon."""
+    setattr(connections, "VACANT", 1.0)  # noqa: B010
+    setattr(limits, "SLOWEST_BODY", 1.0)  # noqa: B010
+
+
+def cramped() -> None:
+    """There are few connections."""
+    setattr(connections, "MANY", 100)  # noqa: B010
+    setattr(serving_module, "_CONNECTIONS", 200)  # noqa: B010 - it is private
+
+
+def trusting() -> None:
+    """Nobody looks which connections are without a request."""
+    setattr(vars(connections)["_Connection"], "_become_vacant", lambda _: None)  # noqa: B010
+
+
 HOW: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "impatient": impatient,
     "hasty": hasty,
+    "brisk": brisk,
+    "cramped": cramped,
+    "trusting": trusting,
     "drops-one": lambda: begins_elsewhere(1),
     "doubles-one": lambda: begins_elsewhere(-1),
 }
@@ -94,6 +115,14 @@ class Process:
     @property
     def has_ended(self) -> bool:
         return self._process.poll() is not None
+
+    @property
+    def most_memory(self) -> int:
+        """The most bytes that it had in memory so far; Linux only."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) * 1024
 
     def stop(self) -> int:
         """Send SIGTERM and wait for the end."""
