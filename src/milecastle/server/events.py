@@ -32,6 +32,7 @@ from milecastle.server.channels import Source
 from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
 from milecastle.server.exchange import Exchange
 from milecastle.server.problems import Refused
+from milecastle.server.redaction import redacted
 from milecastle.server.service import Service
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import moment
@@ -105,18 +106,28 @@ class _ThreadSource:
 
     async def text(self, event: Event[Any]) -> bytes:
         if event.seq is None:
-            return _text(event)
-        return await self._service.off_loop(_text, event)  # a state may be large
+            return self._text(event)
+        return await self._service.off_loop(self._text, event)  # a state may be large
+
+    def _text(self, event: Event[Any]) -> bytes:
+        name, document = _described(event)
+        return self._block(name, document, event.seq)
+
+    def _block(self, name: str, data: msgspec.Struct, id: int | None = None) -> bytes:
+        """One event; its data is JSON on one line."""
+        head = "" if id is None else f"id: {id}\n"
+        text = as_json(redacted(data, self._service.redact))
+        return f"{head}event: {name}\ndata: {text}\n\n".encode()
 
     async def rest(self, after: int, *, is_news: bool) -> bytes | None:
         line = await self._service.off_loop(_resting, self._service, self._key, after)
         if line is None:
             return None
         is_over = is_news or line.status not in ("queued", "running")
-        return _block("rest", RestEvent(thread=line)) if is_over else b""
+        return self._block("rest", RestEvent(thread=line)) if is_over else b""
 
     def missed(self, run_id: str, count: int) -> bytes:
-        return _block("missed", MissedEvent(run_id=run_id, count=count))
+        return self._block("missed", MissedEvent(run_id=run_id, count=count))
 
 
 def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:
@@ -127,11 +138,12 @@ def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:
     return looked_at(service.store, info)
 
 
-def _text(event: Event[Any]) -> bytes:
+def _described(event: Event[Any]) -> tuple[str, msgspec.Struct]:
+    """The name of an event in the stream, and its data."""
     if event.type == "state":
-        return _block("state", _state(event), event.seq)
+        return "state", _state(event)
     if event.type == "missed":
-        return _block("missed", MissedEvent(run_id=event.run_id, count=event.data["count"]))
+        return "missed", MissedEvent(run_id=event.run_id, count=event.data["count"])
     emitted = EmittedEvent(
         run_id=event.run_id,
         time=moment(event.time),
@@ -141,7 +153,7 @@ def _text(event: Event[Any]) -> bytes:
         attempt=event.attempt,
         value=plain(event.update),
     )
-    return _block("emit", emitted)
+    return "emit", emitted
 
 
 def _state(event: Event[Any]) -> StateEvent:
@@ -155,12 +167,6 @@ def _state(event: Event[Any]) -> StateEvent:
         next=event.data["next"],
         state=plain(event.state),
     )
-
-
-def _block(name: str, data: msgspec.Struct, id: int | None = None) -> bytes:
-    """One event; its data is JSON on one line."""
-    head = "" if id is None else f"id: {id}\n"
-    return f"{head}event: {name}\ndata: {as_json(data)}\n\n".encode()
 
 
 class EventStreamResponse(Response):
@@ -206,6 +212,9 @@ class EventStreamResponse(Response):
         except TimeoutError:
             return True
         except (MilecastleError, Refused):  # the store is away: the reader comes back
+            return False
+        except Exception as error:  # its text may contain values
+            _log.error("a stream of events raised %s", type(error).__name__)
             return False
         return False
 

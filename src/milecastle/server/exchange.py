@@ -16,6 +16,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.server.access import Access, Identity, TokenScope
 from milecastle.server.documents import NoQuery
 from milecastle.server.problems import UNREADABLE, Refused
+from milecastle.server.redaction import Redact, redacted
 from milecastle.server.service import Service
 from milecastle.views.values import as_json
 
@@ -58,9 +59,10 @@ class Reply(msgspec.Struct, frozen=True):
     document: msgspec.Struct
     status: int = 200
 
-    def response(self) -> Response:
+    def response(self, redact: Redact | None) -> Response:
         """The answer as it is sent."""
-        return Response(as_json(self.document), self.status, media_type="application/json")
+        text = as_json(redacted(self.document, redact))
+        return Response(text, self.status, media_type="application/json")
 
 
 Handler = Callable[[Exchange], Awaitable[Reply | Response]]

@@ -22,6 +22,7 @@ from milecastle.ports.claims import BellStore, ClaimStore
 from milecastle.ports.store import Chain, Store
 from milecastle.server.channels import Channels
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.redaction import Redact
 from milecastle.views.decoding import Decoded, decode
 
 __all__ = ["Service", "is_shared"]
@@ -39,7 +40,7 @@ def is_shared(store: Store) -> bool:
 class Service:
     """The apps, their store, the worker, and the channels of threads that have readers.
 
-    ``closing`` is set when the server is to stop.
+    ``closing`` is set when the server is to stop. Values that leave pass ``redact``.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Service:
         *,
         worker: bool | None = None,
         options: WorkerOptions | None = None,
+        redact: Redact | None = None,
     ) -> None:
         if not apps:
             raise InvalidRequest("a server needs at least one app")
@@ -59,6 +61,7 @@ class Service:
             raise InvalidRequest("two apps of this server have graphs of the same name")
         self.closing = asyncio.Event()
         self.channels = Channels()
+        self.redact = redact
         runs = isinstance(self.store, ClaimStore) and not is_shared(self.store)
         self.worker = Worker(apps, options) if (runs if worker is None else worker) else None
 
