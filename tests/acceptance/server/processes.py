@@ -71,7 +71,8 @@ def cramped() -> None:
 
 def trusting() -> None:
     """Nobody looks which connections are without a request."""
-    setattr(vars(connections)["_Connection"], "_become_vacant", lambda _: None)  # noqa: B010
+    kind: Any = vars(connections)["_Connection"]
+    kind._become_vacant = lambda *_: None  # pyright: ignore[reportUnknownLambdaType]
 
 
 HOW: dict[str, Callable[[], None]] = {
