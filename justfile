@@ -76,9 +76,11 @@ proof-fleet:
     MILECASTLE_DEPLOYS=50 MILECASTLE_DELAY=2 {{ long }} tests/process/test_fleet_deploys.py
     MILECASTLE_FIRINGS=1000 MILECASTLE_PERIOD=50 {{ long }} tests/process/test_schedules.py
 
-# readers of events reconnect while servers are killed
+# readers of events reconnect while servers are killed; slow clients; requests made from the OpenAPI document
 proof-server:
     MILECASTLE_READERS=1000 {{ long }} tests/process/test_server_streams.py
+    MILECASTLE_SLOW_CLIENTS=10000 {{ long }} tests/acceptance/server/test_attacks.py
+    MILECASTLE_FUZZ=1000 {{ long }} tests/acceptance/server/test_fuzzing.py
 
 long := python + " -m pytest -n 0 -s"
 

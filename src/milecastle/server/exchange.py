@@ -25,6 +25,10 @@ __all__ = ["Endpoint", "Exchange", "Reply", "convert_query", "decode_body"]
 T = TypeVar("T")
 
 _TWICE: Final = "a parameter is given twice"
+_OPTIONS: Final = (
+    "; options has if_busy and if_absent. A submitted run does not carry limits such as max_steps "
+    "and timeout: the worker uses those of the graph, which with_default_config() sets"
+)
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +122,8 @@ def decode_body(kind: type[T], body: bytes) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise Refused(UNREADABLE, 400, f"the body is not valid: {error}") from None
+        hint = _OPTIONS if "`$.options" in str(error) else ""
+        raise Refused(UNREADABLE, 400, f"the body is not valid: {error}{hint}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Refused(UNREADABLE, 400, "the body is not JSON") from None
     except RecursionError:
