@@ -8,7 +8,7 @@ Rules:
 - What nodes emit is sent as it comes, without an id, and is never replayed.
 - The stream stays open when a run stops, and says so: the thread may be resumed.
 - A comment is sent if there was nothing else for a while, so that both ends see a dead connection.
-- A reader that takes nothing for a while is dropped, and nobody waits for it: see ``channels``.
+- A reader that takes nothing for a while is dropped, and nobody waits for it: see ``broadcasts``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from milecastle.app.runtime.reading import awatch
 from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
-from milecastle.server.channels import Source
+from milecastle.server.broadcasts import FollowedThread
 from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
 from milecastle.server.exchange import Exchange
 from milecastle.server.problems import Refused
@@ -53,18 +53,18 @@ POLL: Final = 0.2
 between two looks at the log."""
 
 PAGE: Final = 16
-"""Checkpoints that are read at once, for a channel or for a reader that is behind it."""
+"""Checkpoints that are read at once, for a broadcast or for a reader that is behind it."""
 
 
 async def events(exchange: Exchange) -> Response:
     """What happens in a thread, as it happens."""
     service, key, after = exchange.service, exchange.key, _last_seen(exchange)
-    channel = service.channels.find(key)
-    if channel is not None and after <= channel.seq:
-        source, head = channel.source, channel.seq
+    broadcast = service.broadcasts.find(key)
+    if broadcast is not None and after <= broadcast.seq:
+        source, head = broadcast.source, broadcast.seq
     else:
         source, head = await exchange.off_loop(_begin, service, key, after)
-    texts = service.channels.read(key, source, after, head, HEARTBEAT)
+    texts = service.broadcasts.read(key, source, after, head, HEARTBEAT)
     return EventStreamResponse(service.closing, texts)
 
 
@@ -78,7 +78,7 @@ def _last_seen(exchange: Exchange) -> int:
     return int(given)
 
 
-def _begin(service: Service, key: ThreadKey, after: int) -> tuple[Source, int]:
+def _begin(service: Service, key: ThreadKey, after: int) -> tuple[FollowedThread, int]:
     """The thread and its newest checkpoint; refuses while there is a status to say it with."""
     app, chain = service.app_of(key), service.chain(key, None)
     head = chain.entries[-1].seq
@@ -88,11 +88,11 @@ def _begin(service: Service, key: ThreadKey, after: int) -> tuple[Source, int]:
             "created again, so follow it from its beginning"
         )
     service.decoded(key, chain)
-    return _ThreadSource(service, app, key), head
+    return _StoredThread(service, app, key), head
 
 
-class _ThreadSource:
-    """A thread of a store; see ``Source``."""
+class _StoredThread:
+    """A thread of a store; see ``FollowedThread``."""
 
     def __init__(self, service: Service, app: App[Any], key: ThreadKey) -> None:
         self._service = service

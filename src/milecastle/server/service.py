@@ -20,7 +20,7 @@ from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import BellStore, ClaimStore
 from milecastle.ports.store import Chain, Store
-from milecastle.server.channels import Channels
+from milecastle.server.broadcasts import Broadcasts
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import Redact
 from milecastle.views.decoding import Decoded, decode
@@ -38,7 +38,7 @@ def is_shared(store: Store) -> bool:
 
 
 class Service:
-    """The apps, their store, the worker, and the channels of threads that have readers.
+    """The apps, their store, the worker, and the broadcasts of threads that have readers.
 
     ``closing`` is set when the server is to stop. Values that leave pass ``redact``.
     """
@@ -60,7 +60,7 @@ class Service:
         if len(self.apps) < len(apps):
             raise InvalidRequest("two apps of this server have graphs of the same name")
         self.closing = asyncio.Event()
-        self.channels = Channels()
+        self.broadcasts = Broadcasts()
         self.redact = redact
         runs = isinstance(self.store, ClaimStore) and not is_shared(self.store)
         self.worker = Worker(apps, options) if (runs if worker is None else worker) else None

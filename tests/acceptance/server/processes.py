@@ -23,7 +23,7 @@ import msgspec
 from milecastle.app.application import App
 from milecastle.cli.main import cli
 from milecastle.fleet.worker import Worker, WorkerOptions
-from milecastle.server import channels, connections, events, limits, service
+from milecastle.server import broadcasts, connections, events, limits, service
 from milecastle.server import serving as serving_module
 from tests.postgres_cluster import wait_until
 
@@ -40,12 +40,12 @@ def impatient() -> None:
 
 def begins_elsewhere(off: int) -> None:
     """A reader that reconnects begins so many checkpoints too late."""
-    honest = channels.Reader.__init__
+    honest = broadcasts.Reader.__init__
 
-    def begin(self: channels.Reader, channel: channels.Channel, after: int) -> None:
-        honest(self, channel, after + (off if after else 0))
+    def begin(self: broadcasts.Reader, broadcast: broadcasts.Broadcast, after: int) -> None:
+        honest(self, broadcast, after + (off if after else 0))
 
-    setattr(channels.Reader, "__init__", begin)  # noqa: B010
+    setattr(broadcasts.Reader, "__init__", begin)  # noqa: B010
 
 
 def hasty() -> None:

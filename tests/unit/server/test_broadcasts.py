@@ -1,4 +1,4 @@
-"""Readers that share a channel, on a log that is written here."""
+"""Readers that share a broadcast, on a log that is written here."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from milecastle.errors import Unavailable
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
-from milecastle.server import channels
-from milecastle.server.channels import Channels
+from milecastle.server import broadcasts
+from milecastle.server.broadcasts import Broadcasts
 
 KEY = ThreadKey("default", "t")
 SILENCE = 60.0
@@ -37,7 +37,7 @@ def on_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
 
 class Log:
-    """A thread that has so many checkpoints; see ``Source``."""
+    """A thread that has so many checkpoints; see ``FollowedThread``."""
 
     def __init__(self, head: int) -> None:
         self.head = head
@@ -75,7 +75,7 @@ class Log:
         return f"missed {count}".encode()
 
 
-def reading(found: Channels, log: Log, after: int = 0) -> AsyncGenerator[bytes, None]:
+def reading(found: Broadcasts, log: Log, after: int = 0) -> AsyncGenerator[bytes, None]:
     return found.read(KEY, log, after, log.head, SILENCE)
 
 
@@ -85,7 +85,7 @@ async def take(texts: AsyncGenerator[bytes, None], count: int) -> list[str]:
 
 
 async def pass_on(steps: int = 50) -> None:
-    """Let the channel read what was written."""
+    """Let the broadcast read what was written."""
     for _ in range(steps):
         await asyncio.sleep(0)
 
@@ -101,8 +101,8 @@ async def close(*texts: AsyncGenerator[bytes, None]) -> None:
 
 @on_loop
 async def test_thread_is_followed_once_for_all_its_readers() -> None:
-    """Failed when each reader had a channel. The last one that leaves closes it."""
-    found, log = Channels(), Log(1)
+    """Failed when each reader had a broadcast. The last one that leaves closes it."""
+    found, log = Broadcasts(), Log(1)
     readers = [reading(found, log) for _ in range(50)]
     for one in readers:
         assert await take(one, 1) == ["state 1"]
@@ -119,7 +119,7 @@ async def test_thread_is_followed_once_for_all_its_readers() -> None:
 @on_loop
 async def test_reader_that_was_away_is_served_from_what_is_kept() -> None:
     """Fails if the log is read again for it: a thousand may come back at once."""
-    found, log = Channels(), Log(1)
+    found, log = Broadcasts(), Log(1)
     first = reading(found, log)
     log.head = 9
     assert await take(first, 9) == states(1, 9)
@@ -132,8 +132,8 @@ async def test_reader_that_was_away_is_served_from_what_is_kept() -> None:
 @on_loop
 async def test_reader_that_is_behind_reads_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed when it went on with the oldest text that was kept: it missed what was not."""
-    monkeypatch.setattr(channels, "KEPT", 30)
-    found, log = Channels(), Log(20)
+    monkeypatch.setattr(broadcasts, "KEPT", 30)
+    found, log = Broadcasts(), Log(20)
     quick, slow = reading(found, log, 20), reading(found, log)
     assert await take(slow, 2) == states(1, 2)
     log.head = 60
@@ -148,8 +148,8 @@ async def test_values_that_a_slow_reader_missed_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those from before it came are not for it. Fails if they are sent, or not counted."""
-    monkeypatch.setattr(channels, "KEPT", 30)
-    found, log = Channels(), Log(1)
+    monkeypatch.setattr(broadcasts, "KEPT", 30)
+    found, log = Broadcasts(), Log(1)
     first = reading(found, log)
     assert await take(first, 1) == ["state 1"]
     for number in range(100, 105):
@@ -170,7 +170,7 @@ async def test_values_that_a_slow_reader_missed_are_counted(
 @on_loop
 async def test_reader_of_a_thread_at_rest_is_told_so() -> None:
     """Unless it was resumed since. Fails if the rest of before is sent, or none."""
-    found, log = Channels(), Log(2)
+    found, log = Broadcasts(), Log(2)
     log.is_resting = True
     first = reading(found, log)
     assert await take(first, 3) == [*states(1, 2), "rest"]
@@ -192,16 +192,16 @@ async def test_reader_of_a_thread_at_rest_is_told_so() -> None:
 
 @on_loop
 async def test_silence_is_an_empty_text() -> None:
-    found, log = Channels(), Log(1)
+    found, log = Broadcasts(), Log(1)
     async with aclosing(found.read(KEY, log, 0, 1, 0.01)) as texts:
         assert await take(texts, 3) == ["state 1", "", ""]
 
 
 @on_loop
 async def test_error_and_deletion_reach_every_reader() -> None:
-    """Fails if a reader waits for a channel that has ended."""
+    """Fails if a reader waits for a broadcast that has ended."""
     for error in (Unavailable("the store is away"), None):
-        found, log = Channels(), Log(1)
+        found, log = Broadcasts(), Log(1)
         readers = [reading(found, log) for _ in range(3)]
         for one in readers:
             assert await take(one, 1) == ["state 1"]
@@ -217,10 +217,10 @@ async def test_error_and_deletion_reach_every_reader() -> None:
 async def test_readers_that_come_and_go_get_each_checkpoint_once(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """At any pace, with a channel that keeps little. Failed with ``>=`` where a seq is compared."""
+    """At any pace, with little that is kept. Failed with ``>=`` where a seq is compared."""
     chance = random.Random(seed)
-    monkeypatch.setattr(channels, "KEPT", chance.choice([1, 40, 200]))
-    found, log, last = Channels(), Log(1), 60
+    monkeypatch.setattr(broadcasts, "KEPT", chance.choice([1, 40, 200]))
+    found, log, last = Broadcasts(), Log(1), 60
 
     async def read() -> list[str]:
         seen: list[str] = []

@@ -2,13 +2,13 @@
 
 Rules:
 
-- A thread with readers has one channel, which follows its log and keeps the newest texts, so many
+- A thread with readers has one broadcast, which follows its log and keeps the newest texts, so many
   bytes at most. The last reader that leaves closes it.
 - A reader is a position, not a queue: it takes no memory and nobody waits for it. One that is
-  behind what the channel keeps reads the log for itself until it is not.
+  behind what the broadcast keeps reads the log for itself until it is not.
 - A checkpoint is recognized by its seq and an emitted value by its number, so a reader gets each
-  once, whether it comes from the log or from the channel. Values that were emitted before a reader
-  came are not for it; those that it was too slow for are counted as missed.
+  once, whether it comes from the log or from the broadcast. Values that were emitted before a
+  reader came are not for it; those that it was too slow for are counted as missed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import msgspec
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 
-__all__ = ["KEPT", "Channel", "Channels", "Reader", "Source"]
+__all__ = ["KEPT", "Broadcast", "Broadcasts", "FollowedThread", "Reader"]
 
 KEPT: Final = 512 * 1024
-"""Bytes of text that a channel keeps."""
+"""Bytes of text that a broadcast keeps."""
 
 
-class Source(Protocol):
-    """A thread, as a channel and its readers see it."""
+class FollowedThread(Protocol):
+    """A thread, as a broadcast and its readers see it."""
 
     def watch(self, after: int, *, emitted: bool) -> AsyncGenerator[Event[Any] | None, None]:
         """What comes after a seq, without an end; ``None``: the run has stopped."""
@@ -53,7 +53,7 @@ class Source(Protocol):
         ...
 
 
-class Item(msgspec.Struct, frozen=True):
+class BroadcastText(msgspec.Struct, frozen=True):
     """A text: a checkpoint with its seq, an emitted value with its number, or a rest."""
 
     text: bytes
@@ -62,15 +62,15 @@ class Item(msgspec.Struct, frozen=True):
     run_id: str = ""
 
 
-class Channel:
+class Broadcast:
     """One thread. ``seq`` is its newest checkpoint that was read here.
 
     It begins with the checkpoint after ``after``, which must exist.
     """
 
-    def __init__(self, source: Source, after: int) -> None:
+    def __init__(self, source: FollowedThread, after: int) -> None:
         self.source = source
-        self._items: deque[Item] = deque()
+        self._items: deque[BroadcastText] = deque()
         self._size = 0
         self._first = 0
         self._base = self.seq = after
@@ -102,17 +102,17 @@ class Channel:
             self.is_over = True
             self._wake()
 
-    async def _item(self, event: Event[Any] | None) -> Item | None:
+    async def _item(self, event: Event[Any] | None) -> BroadcastText | None:
         if event is None:
             text = await self.source.rest(self.seq, is_news=True)
-            return None if text is None else Item(text)
+            return None if text is None else BroadcastText(text)
         text = await self.source.text(event)
         if event.seq is not None:
-            return Item(text, seq=event.seq)
+            return BroadcastText(text, seq=event.seq)
         self._emitted += 1
-        return Item(text, number=self._emitted, run_id=event.run_id)
+        return BroadcastText(text, number=self._emitted, run_id=event.run_id)
 
-    def _publish(self, item: Item) -> None:
+    def _publish(self, item: BroadcastText) -> None:
         self._items.append(item)
         self._size += len(item.text)
         self.seq = item.seq or self.seq
@@ -143,7 +143,7 @@ class Channel:
         """Whether every checkpoint after this one is here."""
         return seq >= self._base
 
-    def at(self, position: int) -> tuple[int, Item]:
+    def at(self, position: int) -> tuple[int, BroadcastText]:
         """The text at a position, or the oldest one after it; and the position after that."""
         found = max(position, self._first)
         return found + 1, self._items[found - self._first]
@@ -168,14 +168,14 @@ class Channel:
 
 
 class Reader:
-    """One reader of a channel, which has seen the checkpoints up to ``after``."""
+    """One reader of a broadcast, which has seen the checkpoints up to ``after``."""
 
-    def __init__(self, channel: Channel, after: int) -> None:
-        self._channel = channel
-        self._source = channel.source
+    def __init__(self, broadcast: Broadcast, after: int) -> None:
+        self._broadcast = broadcast
+        self._source = broadcast.source
         self._after = after
-        self._came = channel.end
-        self._heard = channel.emitted
+        self._came = broadcast.end
+        self._heard = broadcast.emitted
         self._position = 0
 
     async def texts(self, silence: float) -> AsyncGenerator[bytes, None]:
@@ -184,37 +184,37 @@ class Reader:
         Raises:
             MilecastleError: the store does not answer, or what is stored cannot be read.
         """
-        channel = self._channel
-        await channel.begun()
+        broadcast = self._broadcast
+        await broadcast.begun()
         while True:
-            if not channel.is_over and not channel.has_all_after(self._after):
+            if not broadcast.is_over and not broadcast.has_all_after(self._after):
                 async with aclosing(self._replay()) as old:
                     async for text in old:
                         yield text
-                if not channel.has_all_after(self._after):  # the log is another one by now
+                if not broadcast.has_all_after(self._after):  # the log is another one by now
                     return
-            elif self._position < channel.end:
-                self._position, item = channel.at(self._position)
+            elif self._position < broadcast.end:
+                self._position, item = broadcast.at(self._position)
                 for text in await self._new(item):
                     yield text
-            elif channel.is_over:
-                channel.raise_error()
+            elif broadcast.is_over:
+                broadcast.raise_error()
                 return
-            elif not await channel.is_news(silence):
+            elif not await broadcast.is_news(silence):
                 yield b""
 
     async def _replay(self) -> AsyncGenerator[bytes, None]:
-        """From the log, until the channel has what follows."""
+        """From the log, until the broadcast has what follows."""
         async with aclosing(self._source.watch(self._after, emitted=False)) as found:
             async for event in found:
                 if event is None:
                     return
                 yield await self._source.text(event)
                 self._after = event.seq or self._after
-                if self._channel.has_all_after(self._after):
+                if self._broadcast.has_all_after(self._after):
                     return
 
-    async def _new(self, item: Item) -> list[bytes]:
+    async def _new(self, item: BroadcastText) -> list[bytes]:
         """What of an item is new for this reader."""
         if item.seq:
             is_new, self._after = item.seq > self._after, max(item.seq, self._after)
@@ -225,37 +225,37 @@ class Reader:
             return [*missed, item.text] if lost >= 0 else []
         if self._position > self._came:
             return [item.text]
-        if self._position < self._channel.end:  # it was resumed before the reader came
+        if self._position < self._broadcast.end:  # it was resumed before the reader came
             return []
         return [text] if (text := await self._source.rest(self._after, is_news=False)) else []
 
 
-class Channels:
-    """The channels of a server, by thread."""
+class Broadcasts:
+    """The broadcasts of a server, by thread."""
 
     def __init__(self) -> None:
-        self._open: dict[ThreadKey, Channel] = {}
+        self._open: dict[ThreadKey, Broadcast] = {}
 
-    def find(self, key: ThreadKey) -> Channel | None:
-        """The channel of a thread that has readers."""
+    def find(self, key: ThreadKey) -> Broadcast | None:
+        """The broadcast of a thread that has readers."""
         found = self._open.get(key)
         return None if found is None or found.is_over else found
 
     async def read(
-        self, key: ThreadKey, source: Source, after: int, head: int, silence: float
+        self, key: ThreadKey, source: FollowedThread, after: int, head: int, silence: float
     ) -> AsyncGenerator[bytes, None]:
         """The texts of a thread after a seq; see ``Reader``. ``head`` is its newest checkpoint."""
-        channel = self.find(key)
-        if channel is None:
-            channel = self._open[key] = Channel(source, head - 1)
-        channel.readers += 1
+        broadcast = self.find(key)
+        if broadcast is None:
+            broadcast = self._open[key] = Broadcast(source, head - 1)
+        broadcast.readers += 1
         try:
-            async with aclosing(Reader(channel, after).texts(silence)) as texts:
+            async with aclosing(Reader(broadcast, after).texts(silence)) as texts:
                 async for text in texts:
                     yield text
         finally:
-            channel.readers -= 1
-            if not channel.readers:
-                if self._open.get(key) is channel:
+            broadcast.readers -= 1
+            if not broadcast.readers:
+                if self._open.get(key) is broadcast:
                     del self._open[key]
-                await channel.close()
+                await broadcast.close()
