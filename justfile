@@ -41,7 +41,7 @@ fmt:
     ruff format .
 
 # the long forms: loss, slow tests, then every benchmark at full size
-proof: proof-loss proof-fleet
+proof: proof-loss proof-fleet proof-server
     {{ python }} -m pytest -m slow
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
@@ -50,6 +50,7 @@ proof: proof-loss proof-fleet
     {{ python }} -m benchmarks incremental --json
     {{ python }} -m benchmarks fanout --json
     {{ python }} -m benchmarks memory --json
+    {{ python }} -m benchmarks server --json
 
 # nothing acknowledged is ever lost, at the sizes of docs/evidence/stores-loss.md; cuts need root
 proof-loss:
@@ -74,6 +75,12 @@ proof-fleet:
     MILECASTLE_FLEET_ROUNDS=200 MILECASTLE_FLEET_RUNS=2000 {{ long }} tests/process/test_fleet_chaos.py tests/process/test_fleet_pgbouncer.py
     MILECASTLE_DEPLOYS=50 MILECASTLE_DELAY=2 {{ long }} tests/process/test_fleet_deploys.py
     MILECASTLE_FIRINGS=1000 MILECASTLE_PERIOD=50 {{ long }} tests/process/test_schedules.py
+
+# readers of events reconnect while servers are killed; slow clients; requests made from the OpenAPI document
+proof-server:
+    MILECASTLE_READERS=1000 {{ long }} tests/process/test_server_streams.py
+    MILECASTLE_SLOW_CLIENTS=10000 {{ long }} tests/acceptance/server/test_attacks.py
+    MILECASTLE_FUZZ=1000 {{ long }} tests/acceptance/server/test_fuzzing.py
 
 long := python + " -m pytest -n 0 -s"
 

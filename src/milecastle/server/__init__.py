@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from importlib.util import find_spec
 from typing import Any
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
+from milecastle.server.identity import Identity
 
-__all__ = ["asgi"]
+__all__ = ["Identity", "asgi"]
 
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -29,6 +30,8 @@ def asgi(
     token: str | None = None,
     hosts: Iterable[str] = (),
     worker: bool | None = None,
+    redact: Callable[[str, Any], Any] | None = None,
+    identify: Callable[[Mapping[str, str]], Identity | None] | None = None,
 ) -> _Asgi:
     """The ASGI application that serves these apps, which share one store.
 
@@ -38,8 +41,25 @@ def asgi(
     which the server is reached; addresses and ``localhost`` need no mention. ``worker`` says
     whether submitted runs are run here; by default they are, except on PostgreSQL, where they are
     left to the fleet.
+
+    ``redact(place, value)`` is called with every value that is about to leave, as JSON, and returns
+    what is sent instead: ``place`` is ``$.channel`` for a part of a state, the path of a difference
+    (which begins like that), or a name such as ``question``, ``value`` or ``message``.
+
+    ``identify(headers)`` is for a proxy that knows the callers: it gets the headers that a request
+    has once, by their names in lower case, and returns an ``Identity``, or ``None`` to look for a
+    token. Use it only if every request comes through that proxy, and it removes from requests the
+    header that it sets.
     """
     require_extra()
     from milecastle.server.assembling import assemble
 
-    return assemble(apps, tokens=tokens, token=token, hosts=hosts, worker=worker)
+    return assemble(
+        apps,
+        tokens=tokens,
+        token=token,
+        hosts=hosts,
+        worker=worker,
+        redact=redact,
+        identify=identify,
+    )

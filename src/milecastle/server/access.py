@@ -7,6 +7,8 @@ Rules:
 - A scope is what it says and includes no other: ``admin`` does not include ``run``.
 - The start URL has a random token, which is exchanged for a cookie that scripts cannot read and
   that other sites do not send. It is another secret: who reads a cookie does not have the URL.
+- With ``identify``, a proxy says who calls. A header that a request has twice is not shown to it:
+  one of the two may be the caller's.
 - The name in ``Host`` must be known, so that a page cannot reach this server under a name that it
   controls (DNS rebinding). An address needs no name, and so is always accepted.
 - A request with an ``Origin`` comes from a page of this very server. There is no CORS.
@@ -21,10 +23,10 @@ import re
 import secrets
 import stat
 import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import msgspec
 from starlette.datastructures import Headers
@@ -33,11 +35,13 @@ from starlette.requests import cookie_parser
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import refuse_reserved
 from milecastle.model.prepared import prepared
+from milecastle.server.identity import ALL_SCOPES, Identity, TokenScope
 from milecastle.server.problems import FOREIGN, UNAUTHORIZED, Refused
 
 __all__ = [
     "ALL_SCOPES",
     "Access",
+    "Identify",
     "Identity",
     "TokenScope",
     "cookie_name",
@@ -47,18 +51,12 @@ __all__ = [
     "refuse_foreign",
 ]
 
-TokenScope = Literal["read", "run", "answer", "admin"]
-ALL_SCOPES: Final[frozenset[TokenScope]] = frozenset(get_args(TokenScope))
-
 _SHORTEST: Final = 32
 _HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/@\s]+)(?::(\d{1,5}))?")
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """What a token stands for."""
-
-    tenant: str
-    scopes: frozenset[TokenScope]
+Identify = Callable[[Mapping[str, str]], Identity | None]
+"""The hook for a proxy that knows the callers."""
 
 
 @prepared
@@ -124,8 +122,13 @@ class Access:
     """
 
     def __init__(
-        self, tokens: Iterable[tuple[str, Identity]], start: tuple[str, Identity] | None = None
+        self,
+        tokens: Iterable[tuple[str, Identity]],
+        start: tuple[str, Identity] | None = None,
+        *,
+        identify: Identify | None = None,
     ) -> None:
+        self._by_proxy = identify
         known = [*tokens, *([start] if start else [])]
         for token, _ in known:
             _refuse_weak(token, "a token of the server")
@@ -134,11 +137,16 @@ class Access:
         self.session = new_secret()
 
     def identify(self, headers: Headers) -> Identity:
-        """The caller, by its bearer token or its cookie.
+        """The caller, as the proxy says, or by its bearer token or its cookie.
 
         Raises:
-            Refused: it has neither.
+            Refused: nobody knows it.
         """
+        if self._by_proxy is not None:
+            known = self._by_proxy(_single(headers))
+            if known is not None:
+                refuse_reserved(known.tenant)
+                return known
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             identity = self._of_token(token.strip())
@@ -171,6 +179,11 @@ class Access:
             return None
         is_known = hmac.compare_digest(_hash(self.session), _hash(given))
         return self._start[1] if is_known else None
+
+
+def _single(headers: Headers) -> dict[str, str]:
+    """The headers that a request has once, by their names in lower case."""
+    return {name: headers[name] for name in headers if len(headers.getlist(name)) == 1}
 
 
 def _hash(text: str) -> bytes:

@@ -26,6 +26,7 @@ from milecastle.server.documents import WaitQuery
 from milecastle.server.exchange import Endpoint, Exchange, Reply, convert_query, decode_body
 from milecastle.server.limits import read_body, refuse_large_headers
 from milecastle.server.problems import FORBIDDEN, NOT_FOUND, UNREADABLE, Refused, problem_response
+from milecastle.server.redaction import without_values
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
 
@@ -83,9 +84,10 @@ class Application:
         try:
             exchange = await self._read(endpoint, request)
             found = await endpoint.handler(exchange)
+            redact = self.service.redact
+            return found.response(redact) if isinstance(found, Reply) else found
         except Exception as error:
-            return problem_response(error)
-        return found.response() if isinstance(found, Reply) else found
+            return problem_response(without_values(error, self.service.redact))
 
     async def _read(self, endpoint: Endpoint, request: Request) -> Exchange:
         identity = _NOBODY

@@ -8,8 +8,9 @@ from typing import Any
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
-from milecastle.server.access import ALL_SCOPES, Access, Identity, read_tokens
+from milecastle.server.access import ALL_SCOPES, Access, Identify, Identity, read_tokens
 from milecastle.server.application import Application
+from milecastle.server.redaction import Redact
 from milecastle.server.service import Service
 
 __all__ = ["assemble"]
@@ -22,11 +23,15 @@ def assemble(
     token: str | None,
     hosts: Iterable[str],
     worker: bool | None,
+    redact: Redact | None = None,
+    identify: Identify | None = None,
 ) -> Application:
     """The application; see ``milecastle.server.asgi``."""
-    if tokens is None and token is None:
-        raise InvalidRequest("a server needs tokens=, a file, or token=: nothing is public")
+    if tokens is None and token is None and identify is None:
+        raise InvalidRequest(
+            "a server needs tokens=, a file, token= or identify=: nothing is public"
+        )
     known = [] if tokens is None else read_tokens(tokens)
-    service = Service(apps, worker=worker)
+    service = Service(apps, worker=worker, redact=redact)
     start = None if token is None else (token, Identity(service.tenant, ALL_SCOPES))
-    return Application(service, Access(known, start), frozenset(hosts))
+    return Application(service, Access(known, start, identify=identify), frozenset(hosts))

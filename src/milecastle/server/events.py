@@ -8,30 +8,31 @@ Rules:
 - What nodes emit is sent as it comes, without an id, and is never replayed.
 - The stream stays open when a run stops, and says so: the thread may be resumed.
 - A comment is sent if there was nothing else for a while, so that both ends see a dead connection.
-- A reader that takes nothing for a while is dropped. Nobody waits for it: each stream reads the log
-  for itself.
+- A reader that takes nothing for a while is dropped, and nobody waits for it: see ``broadcasts``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from milecastle.app.application import App
 from milecastle.app.runtime.reading import awatch
 from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
+from milecastle.server.broadcasts import FollowedThread
 from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
 from milecastle.server.exchange import Exchange
 from milecastle.server.problems import Refused
+from milecastle.server.redaction import redacted
 from milecastle.server.service import Service
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import moment
@@ -51,13 +52,20 @@ POLL: Final = 0.2
 """Seconds: between two comments if nothing else is sent; that a reader may take for one event;
 between two looks at the log."""
 
+PAGE: Final = 16
+"""Checkpoints that are read at once, for a broadcast or for a reader that is behind it."""
+
 
 async def events(exchange: Exchange) -> Response:
     """What happens in a thread, as it happens."""
-    service, key = exchange.service, exchange.key
-    after = await exchange.off_loop(_begin, service, key, _last_seen(exchange))
-    app = await exchange.off_loop(service.app_of, key)
-    return EventStreamResponse(service, key, _written(service, app, key, after))
+    service, key, after = exchange.service, exchange.key, _last_seen(exchange)
+    broadcast = service.broadcasts.find(key)
+    if broadcast is not None and after <= broadcast.seq:
+        source, head = broadcast.source, broadcast.seq
+    else:
+        source, head = await exchange.off_loop(_begin, service, key, after)
+    texts = service.broadcasts.read(key, source, after, head, HEARTBEAT)
+    return EventStreamResponse(service.closing, texts)
 
 
 def _last_seen(exchange: Exchange) -> int:
@@ -70,36 +78,56 @@ def _last_seen(exchange: Exchange) -> int:
     return int(given)
 
 
-def _begin(service: Service, key: ThreadKey, after: int) -> int:
-    """Refuse what cannot be followed, while there is a status to say it with."""
-    service.line(key)
-    chain = service.chain(key, None)
-    if after > chain.entries[-1].seq:
+def _begin(service: Service, key: ThreadKey, after: int) -> tuple[FollowedThread, int]:
+    """The thread and its newest checkpoint; refuses while there is a status to say it with."""
+    app, chain = service.app_of(key), service.chain(key, None)
+    head = chain.entries[-1].seq
+    if after > head:
         raise InvalidRequest(
             "the thread does not have the checkpoint that was seen last: it was deleted and "
             "created again, so follow it from its beginning"
         )
     service.decoded(key, chain)
-    return after
+    return _StoredThread(service, app, key), head
 
 
-async def _written(
-    service: Service, app: App[Any], key: ThreadKey, after: int
-) -> AsyncGenerator[bytes, None]:
-    """The thread as text of the stream."""
-    runner = app.__runner__
-    threads, _ = runner.stored(key)
-    found = awatch(threads, key, after, POLL, runner.off_loop, emitted=True)
-    async with aclosing(found) as happened:
-        async for event in happened:
-            if event is not None:
-                after = event.seq or after
-                yield _text(event)
-                continue
-            line = await service.off_loop(_resting, service, key, after)
-            if line is None:
-                return
-            yield _block("rest", RestEvent(thread=line))
+class _StoredThread:
+    """A thread of a store; see ``FollowedThread``."""
+
+    def __init__(self, service: Service, app: App[Any], key: ThreadKey) -> None:
+        self._service = service
+        self._runner = app.__runner__
+        self._key = key
+
+    def watch(self, after: int, *, emitted: bool) -> AsyncGenerator[Event[Any] | None, None]:
+        runner = self._runner
+        threads, _ = runner.stored(self._key)
+        return awatch(threads, self._key, after, POLL, runner.off_loop, emitted=emitted, page=PAGE)
+
+    async def text(self, event: Event[Any]) -> bytes:
+        if event.seq is None:
+            return self._text(event)
+        return await self._service.off_loop(self._text, event)  # a state may be large
+
+    def _text(self, event: Event[Any]) -> bytes:
+        name, document = _described(event)
+        return self._block(name, document, event.seq)
+
+    def _block(self, name: str, data: msgspec.Struct, id: int | None = None) -> bytes:
+        """One event; its data is JSON on one line."""
+        head = "" if id is None else f"id: {id}\n"
+        text = as_json(redacted(data, self._service.redact))
+        return f"{head}event: {name}\ndata: {text}\n\n".encode()
+
+    async def rest(self, after: int, *, is_news: bool) -> bytes | None:
+        line = await self._service.off_loop(_resting, self._service, self._key, after)
+        if line is None:
+            return None
+        is_over = is_news or line.status not in ("queued", "running")
+        return self._block("rest", RestEvent(thread=line)) if is_over else b""
+
+    def missed(self, run_id: str, count: int) -> bytes:
+        return self._block("missed", MissedEvent(run_id=run_id, count=count))
 
 
 def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:
@@ -110,11 +138,12 @@ def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:
     return looked_at(service.store, info)
 
 
-def _text(event: Event[Any]) -> bytes:
+def _described(event: Event[Any]) -> tuple[str, msgspec.Struct]:
+    """The name of an event in the stream, and its data."""
     if event.type == "state":
-        return _block("state", _state(event), event.seq)
+        return "state", _state(event)
     if event.type == "missed":
-        return _block("missed", MissedEvent(run_id=event.run_id, count=event.data["count"]))
+        return "missed", MissedEvent(run_id=event.run_id, count=event.data["count"])
     emitted = EmittedEvent(
         run_id=event.run_id,
         time=moment(event.time),
@@ -124,7 +153,7 @@ def _text(event: Event[Any]) -> bytes:
         attempt=event.attempt,
         value=plain(event.update),
     )
-    return _block("emit", emitted)
+    return "emit", emitted
 
 
 def _state(event: Event[Any]) -> StateEvent:
@@ -140,34 +169,23 @@ def _state(event: Event[Any]) -> StateEvent:
     )
 
 
-def _block(name: str, data: msgspec.Struct, id: int | None = None) -> bytes:
-    """One event; its data is JSON on one line."""
-    head = "" if id is None else f"id: {id}\n"
-    return f"{head}event: {name}\ndata: {as_json(data)}\n\n".encode()
-
-
 class EventStreamResponse(Response):
-    """Sends text as it comes, until the reader leaves or is too slow, or the server stops.
-
-    The stream of a thread that is deleted ends, too.
-    """
+    """Sends texts as they come, until the reader leaves or is too slow, or ``closing`` is set."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, service: Service, key: ThreadKey, text: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, closing: asyncio.Event, texts: AsyncGenerator[bytes, None]) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._service = service
-        self._key = key
-        self._written = text
+        self._closing = closing
+        self._texts = texts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; see ``starlette.responses.Response``."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         sending = asyncio.create_task(self._send(start, send))
         ends = [asyncio.create_task(_left(receive)), sending]
-        ends.append(asyncio.create_task(self._service.closing.wait()))
-        ends.append(asyncio.create_task(self._deleted()))
+        ends.append(asyncio.create_task(self._closing.wait()))
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             is_slow = sending.done() and not sending.cancelled() and sending.result()
@@ -175,7 +193,7 @@ class EventStreamResponse(Response):
             for task in ends:
                 task.cancel()
             await asyncio.wait(ends)
-            await self._written.aclose()
+            await self._texts.aclose()
         if is_slow:
             _log.info("a reader of events was too slow, and was dropped")
             await _abort(scope, receive)
@@ -184,55 +202,30 @@ class EventStreamResponse(Response):
                 end = {"type": "http.response.body", "body": b"", "more_body": False}
                 await asyncio.wait_for(send(end), SLOW)
 
-    async def _deleted(self) -> None:
-        """Wait until the thread does not exist any more."""
-        service = self._service
-        with suppress(MilecastleError):
-            while await service.off_loop(  # noqa: ASYNC110 - nothing tells of deletions
-                service.store.thread, self._key
-            ):
-                await asyncio.sleep(HEARTBEAT)
-
     async def _send(self, start: dict[str, Any], send: Send) -> bool:
         """Whether the reader was too slow."""
         try:
-            async with asyncio.timeout(SLOW):
-                await send(start)
-            async with aclosing(_with_heartbeats(self._written)) as texts:
-                async for text in texts:
-                    part = {"type": "http.response.body", "body": text, "more_body": True}
-                    async with asyncio.timeout(SLOW):
-                        await send(part)
+            await _send_soon(send, start)
+            await _send_soon(send, _part(b": milecastle\n\n"))
+            async for text in self._texts:
+                await _send_soon(send, _part(text or b": still here\n\n"))
         except TimeoutError:
             return True
         except (MilecastleError, Refused):  # the store is away: the reader comes back
             return False
+        except Exception as error:  # its text may contain values
+            _log.error("a stream of events raised %s", type(error).__name__)
+            return False
         return False
 
 
-async def _with_heartbeats(texts: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """The texts, and a comment whenever there was none for a while."""
-    yield b": milecastle\n\n"
-    coming: asyncio.Task[bytes] | None = None
-    try:
-        while True:
-            coming = coming or asyncio.create_task(_next(texts))
-            await asyncio.wait([coming], timeout=HEARTBEAT)
-            if not coming.done():
-                yield b": still here\n\n"
-                continue
-            text, coming = coming.result(), None
-            if not text:
-                return
-            yield text
-    finally:
-        if coming is not None:
-            coming.cancel()
-            await asyncio.wait([coming])
+def _part(text: bytes) -> Message:
+    return {"type": "http.response.body", "body": text, "more_body": True}
 
 
-async def _next(texts: AsyncIterator[bytes]) -> bytes:
-    return await anext(texts, b"")
+async def _send_soon(send: Send, message: Message) -> None:
+    async with asyncio.timeout(SLOW):
+        await send(message)
 
 
 async def _left(receive: Receive) -> None:

@@ -16,6 +16,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.server.access import Access, Identity, TokenScope
 from milecastle.server.documents import NoQuery
 from milecastle.server.problems import UNREADABLE, Refused
+from milecastle.server.redaction import Redact, redacted
 from milecastle.server.service import Service
 from milecastle.views.values import as_json
 
@@ -24,6 +25,10 @@ __all__ = ["Endpoint", "Exchange", "Reply", "convert_query", "decode_body"]
 T = TypeVar("T")
 
 _TWICE: Final = "a parameter is given twice"
+_OPTIONS: Final = (
+    "; options has if_busy and if_absent. A submitted run does not carry limits such as max_steps "
+    "and timeout: the worker uses those of the graph, which with_default_config() sets"
+)
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,9 +63,10 @@ class Reply(msgspec.Struct, frozen=True):
     document: msgspec.Struct
     status: int = 200
 
-    def response(self) -> Response:
+    def response(self, redact: Redact | None) -> Response:
         """The answer as it is sent."""
-        return Response(as_json(self.document), self.status, media_type="application/json")
+        text = as_json(redacted(self.document, redact))
+        return Response(text, self.status, media_type="application/json")
 
 
 Handler = Callable[[Exchange], Awaitable[Reply | Response]]
@@ -96,7 +102,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         found = {400, 403, 431, *self.problems}
         found |= {401} if self.scope else set()
         found |= {503} if self.stores else set()
-        found |= {413, 415} if self.body else set()
+        found |= {408, 413, 415} if self.body else set()
         return tuple(sorted(found))
 
 
@@ -116,7 +122,8 @@ def decode_body(kind: type[T], body: bytes) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise Refused(UNREADABLE, 400, f"the body is not valid: {error}") from None
+        hint = _OPTIONS if "`$.options" in str(error) else ""
+        raise Refused(UNREADABLE, 400, f"the body is not valid: {error}{hint}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Refused(UNREADABLE, 400, "the body is not JSON") from None
     except RecursionError:

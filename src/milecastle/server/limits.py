@@ -1,4 +1,4 @@
-"""How large a request may be.
+"""How large a request may be, and how long its body may take.
 
 Starlette and uvicorn read what they are sent. uvicorn limits a request line with headers only while
 it is incomplete, so both are counted again here.
@@ -6,6 +6,7 @@ it is incomplete, so both are counted again here.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -13,13 +14,16 @@ from starlette.types import Scope
 
 from milecastle.server.problems import TOO_LARGE, UNREADABLE, Refused
 
-__all__ = ["MOST_BODY", "MOST_HEADERS", "read_body", "refuse_large_headers"]
+__all__ = ["MOST_BODY", "MOST_HEADERS", "SLOWEST_BODY", "read_body", "refuse_large_headers"]
 
 MOST_HEADERS: Final = 8 * 1024
 """Bytes of path, query and headers."""
 
 MOST_BODY: Final = 1024 * 1024
 """Bytes of a body."""
+
+SLOWEST_BODY: Final = 30.0
+"""Seconds that a body may take."""
 
 _LONGEST_LENGTH: Final = 20
 """Digits of a length that are looked at."""
@@ -44,10 +48,13 @@ async def read_body(request: Request) -> bytes:
         raise too_large
     found = bytearray()
     try:
-        async for chunk in request.stream():
-            found += chunk
-            if len(found) > MOST_BODY:
-                raise too_large
+        async with asyncio.timeout(SLOWEST_BODY):
+            async for chunk in request.stream():
+                found += chunk
+                if len(found) > MOST_BODY:
+                    raise too_large
+    except TimeoutError:
+        raise Refused(UNREADABLE, 408, "the body takes too long") from None
     except ClientDisconnect:
         raise Refused(UNREADABLE, 400, "the body is not complete") from None
     return bytes(found)

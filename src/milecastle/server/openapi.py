@@ -89,7 +89,8 @@ def _answer(code: int, kind: Any) -> dict[str, Any]:
     if isinstance(kind, type):
         described["content"] = {"application/json": {"schema": _reference(kind)}}
     elif kind:
-        described["content"] = {kind: {"schema": {"type": "string"}}}
+        found = "object" if kind == "application/json" else "string"
+        described["content"] = {kind: {"schema": {"type": found}}}
     return described
 
 

@@ -20,7 +20,9 @@ from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import BellStore, ClaimStore
 from milecastle.ports.store import Chain, Store
+from milecastle.server.broadcasts import Broadcasts
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.redaction import Redact
 from milecastle.views.decoding import Decoded, decode
 
 __all__ = ["Service", "is_shared"]
@@ -36,7 +38,10 @@ def is_shared(store: Store) -> bool:
 
 
 class Service:
-    """The apps, their store, and the worker. ``closing`` is set when the server is to stop."""
+    """The apps, their store, the worker, and the broadcasts of threads that have readers.
+
+    ``closing`` is set when the server is to stop. Values that leave pass ``redact``.
+    """
 
     def __init__(
         self,
@@ -44,6 +49,7 @@ class Service:
         *,
         worker: bool | None = None,
         options: WorkerOptions | None = None,
+        redact: Redact | None = None,
     ) -> None:
         if not apps:
             raise InvalidRequest("a server needs at least one app")
@@ -54,6 +60,8 @@ class Service:
         if len(self.apps) < len(apps):
             raise InvalidRequest("two apps of this server have graphs of the same name")
         self.closing = asyncio.Event()
+        self.broadcasts = Broadcasts()
+        self.redact = redact
         runs = isinstance(self.store, ClaimStore) and not is_shared(self.store)
         self.worker = Worker(apps, options) if (runs if worker is None else worker) else None
 

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import signal
@@ -17,17 +18,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import HANDLED_SIGNALS
 
 from milecastle.errors import InvalidRequest
 from milecastle.server.application import Application
-from milecastle.server.events import ABORT
-from milecastle.server.limits import MOST_HEADERS
+from milecastle.server.connections import MOST_INCOMPLETE, connections
 
 __all__ = ["ListeningSocket", "is_loopback", "listen", "serve"]
 
@@ -75,7 +74,7 @@ async def serve(application: Application, listening: ListeningSocket) -> None:
     config = uvicorn.Config(
         application,
         loop="asyncio",
-        http=_Protocol,
+        http=cast("type[asyncio.Protocol]", connections()),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -85,7 +84,7 @@ async def serve(application: Application, listening: ListeningSocket) -> None:
         limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=_KEPT_ALIVE,
         timeout_graceful_shutdown=_GRACE,
-        h11_max_incomplete_event_size=2 * MOST_HEADERS,
+        h11_max_incomplete_event_size=MOST_INCOMPLETE,
     )
     await _Server(config, application.service.closing.set).serve([listening.socket])
 
@@ -118,13 +117,3 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._closing()
         await super().shutdown(sockets)
-
-
-class _Protocol(H11Protocol):
-    """HTTP/1.1 with an extension: a response can end its connection at once."""
-
-    def handle_events(self) -> None:
-        super().handle_events()
-        scope: Any = self.scope
-        if scope is not None:
-            scope.setdefault("extensions", {})[ABORT] = self.transport.abort

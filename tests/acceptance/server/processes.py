@@ -1,6 +1,7 @@
 """A server in a process of its own, honest or with one part changed on purpose.
 
 Run as ``python -m tests.acceptance.server.processes HOW serve ...``.
+HOW may be several, with commas between them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +20,11 @@ from typing import Any, NamedTuple
 import httpx
 import msgspec
 
+from milecastle.app.application import App
 from milecastle.cli.main import cli
-from milecastle.model.keys import ThreadKey
-from milecastle.server import events
-from milecastle.server.service import Service
+from milecastle.fleet.worker import Worker, WorkerOptions
+from milecastle.server import broadcasts, connections, events, limits, service
+from milecastle.server import serving as serving_module
 from tests.postgres_cluster import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,20 +38,52 @@ def impatient() -> None:
     setattr(events, "SLOW", 1.0)  # noqa: B010
 
 
-def drops_one() -> None:
-    """A reader that reconnects misses one checkpoint."""
-    honest: Callable[..., int] = vars(events)["_begin"]
+def begins_elsewhere(off: int) -> None:
+    """A reader that reconnects begins so many checkpoints too late."""
+    honest = broadcasts.Reader.__init__
 
-    def begin(service: Service, key: ThreadKey, after: int) -> int:
-        return honest(service, key, after) + (1 if after else 0)
+    def begin(self: broadcasts.Reader, broadcast: broadcasts.Broadcast, after: int) -> None:
+        honest(self, broadcast, after + (off if after else 0))
 
-    setattr(events, "_begin", begin)  # noqa: B010 - it is private
+    setattr(broadcasts.Reader, "__init__", begin)  # noqa: B010
+
+
+def hasty() -> None:
+    """A worker that is silent is considered gone soon."""
+
+    def worker(apps: Sequence[App[Any]], _: object = None) -> Worker:
+        return Worker(apps, WorkerOptions(silent=2.0, heartbeat=0.4))
+
+    setattr(service, "Worker", worker)  # noqa: B010
+
+
+def brisk() -> None:
+    """Connections without a request, and slow bodies, are ended soon."""
+    setattr(connections, "VACANT", 1.0)  # noqa: B010
+    setattr(limits, "SLOWEST_BODY", 1.0)  # noqa: B010
+
+
+def cramped() -> None:
+    """There are few connections."""
+    setattr(connections, "MANY", 100)  # noqa: B010
+    setattr(serving_module, "_CONNECTIONS", 200)  # noqa: B010 - it is private
+
+
+def trusting() -> None:
+    """Nobody looks which connections are without a request."""
+    kind: Any = vars(connections)["_Connection"]
+    kind._become_vacant = lambda *_: None  # pyright: ignore[reportUnknownLambdaType]
 
 
 HOW: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "impatient": impatient,
-    "drops-one": drops_one,
+    "hasty": hasty,
+    "brisk": brisk,
+    "cramped": cramped,
+    "trusting": trusting,
+    "drops-one": lambda: begins_elsewhere(1),
+    "doubles-one": lambda: begins_elsewhere(-1),
 }
 
 
@@ -82,6 +116,14 @@ class Process:
     @property
     def has_ended(self) -> bool:
         return self._process.poll() is not None
+
+    @property
+    def most_memory(self) -> int:
+        """The most bytes that it had in memory so far; Linux only."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) * 1024
 
     def stop(self) -> int:
         """Send SIGTERM and wait for the end."""
@@ -168,5 +210,6 @@ def read_stream(response: httpx.Response) -> Iterator[StreamEvent]:
 
 if __name__ == "__main__":
     os.environ["PYTHONUNBUFFERED"] = "1"
-    HOW[sys.argv[1]]()
+    for change in sys.argv[1].split(","):
+        HOW[change]()
     cli(sys.argv[2:], prog_name="milecastle")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -12,10 +12,11 @@ import msgspec
 
 from milecastle import END, START, App, StateGraph, append, interrupt
 from milecastle.fleet.worker import Worker, WorkerOptions
-from milecastle.server.access import ALL_SCOPES, Access, Identity, TokenScope
+from milecastle.server.access import ALL_SCOPES, Access, Identify, Identity, TokenScope
 from milecastle.server.application import Application
 from milecastle.server.exchange import Endpoint
 from milecastle.server.problems import ProblemDocument
+from milecastle.server.redaction import Redact
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
 from milecastle.stores.memory import MemoryStore
@@ -85,11 +86,18 @@ class Api:
         self._runner = asyncio.Runner()
         self.serve(self.app)
 
-    def serve(self, *apps: App[Any], hosts: Collection[str] = ("known.example",)) -> None:
+    def serve(
+        self,
+        *apps: App[Any],
+        hosts: Collection[str] = ("known.example",),
+        redact: Redact | None = None,
+        identify: Identify | None = None,
+    ) -> None:
         """Serve these from now on."""
         start = ("start" * 10, Identity("default", ALL_SCOPES))
-        access = Access(known_tokens(), start)
-        self.application = Application(Service(apps, worker=False), access, hosts)
+        access = Access(known_tokens(), start, identify=identify)
+        service = Service(apps, worker=False, redact=redact)
+        self.application = Application(service, access, hosts)
 
     def close(self) -> None:
         self.app.close()
@@ -118,6 +126,28 @@ class Api:
         transport = httpx.ASGITransport(app=self.application)
         async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
             return await client.request(method, path, headers=headers, **more)
+
+    def follow(self, path: str, *, token: str = token_of("default")) -> str:
+        """The text of a stream until a rest, or of what is answered in its place."""
+        return self._runner.run(self._follow(path, token))
+
+    async def _follow(self, path: str, token: str) -> str:
+        found, rested = bytearray(), asyncio.Event()
+        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode()}
+
+        async def receive() -> MutableMapping[str, Any]:
+            await rested.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            found.extend(message.get("body", b""))
+            if b"event: rest" in found:
+                rested.set()
+
+        scope |= {"query_string": b"", "headers": headers}
+        await asyncio.wait_for(self.application(scope, receive, send), 60)
+        return found.decode()
 
     def work(self) -> None:
         """Run everything that is due."""

@@ -72,6 +72,15 @@ def test_options_of_a_submission(api: Api) -> None:
     )
 
 
+def test_limits_of_a_run_are_refused_with_what_to_do(api: Api) -> None:
+    """A submitted run does not carry them. Fails if they are accepted and then ignored."""
+    for option in ("max_steps", "timeout", "max_parallel"):
+        body = {**trip(), "options": {option: 5}}
+        response = api.ask("POST", "/v1/threads/t/runs", json=body)
+        assert (response.status_code, response.json()["code"]) == (400, "MC606")
+        assert "with_default_config()" in response.json()["detail"]
+
+
 def test_input_is_checked_without_its_values(api: Api) -> None:
     """Fails if a value is in the problem."""
     for given in ({"n": "sekrit"}, {"n": 1, "log": ["sekrit", 2], "more": "sekrit"}):

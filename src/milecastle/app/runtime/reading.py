@@ -114,8 +114,12 @@ async def awatch(
     off_loop: Callable[..., Awaitable[Any]],
     *,
     emitted: bool,
+    page: int = _PAGE,
 ) -> AsyncGenerator[Event[Any] | None, None]:
-    """``afollow`` without an end: ``None`` says that the run has stopped, and it may be resumed."""
+    """``afollow`` without an end: ``None`` says that the run has stopped, and it may be resumed.
+
+    ``page`` is how many checkpoints are read at once, and so are in memory.
+    """
     import asyncio
 
     loop, news = asyncio.get_running_loop(), asyncio.Event()
@@ -124,7 +128,7 @@ async def awatch(
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(news.set)
 
-    follower = _Follower(threads, key, after, poll)
+    follower = _Follower(threads, key, after, poll, page)
     try:
         if emitted:
             await off_loop(follower.listen, wake)
@@ -157,11 +161,14 @@ class _Follower:
     that was seen is another one: the thread was deleted, and ``is_gone`` says so.
     """
 
-    def __init__(self, threads: Threads, key: ThreadKey, after: int, poll: float) -> None:
+    def __init__(
+        self, threads: Threads, key: ThreadKey, after: int, poll: float, page: int = _PAGE
+    ) -> None:
         self._threads = threads
         self._key = key
         self._after = after
         self._poll = poll
+        self._size = page
         self._next_look = monotonic()
         self._values: dict[str, Any] | None = None
         self._codec: LogCodec | None = None
@@ -215,7 +222,9 @@ class _Follower:
     def _page(self) -> list[Event]:
         """The next entries; the last one that was seen is read again, to be compared."""
         seen = 0 if self._seen is None else 1
-        found = self._threads.store.entries(self._key, after=self._after - seen, limit=_PAGE + seen)
+        found = self._threads.store.entries(
+            self._key, after=self._after - seen, limit=self._size + seen
+        )
         if found and self._is_of_another_log(found[0]):
             self.is_gone = True
             return []

@@ -1,0 +1,22 @@
+"""Who calls: a tenant, and what may be done there."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+import msgspec
+
+__all__ = ["ALL_SCOPES", "Identity", "TokenScope"]
+
+TokenScope = Literal["read", "run", "answer", "admin"]
+ALL_SCOPES: Final[frozenset[TokenScope]] = frozenset(get_args(TokenScope))
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A caller of the server: its tenant, and the scopes that it has there.
+
+    A token has one, and so has a request for which the hook ``identify`` returns it.
+    """
+
+    tenant: str
+    scopes: frozenset[TokenScope]

@@ -1,0 +1,81 @@
+"""Hiding values before they leave the process.
+
+Rules:
+
+- Every document passes through here when it becomes an answer or an event.
+- A field whose declared type is ``Any`` has a value: a state, a question, an emitted value, a side
+  of a difference. So a new one cannot be forgotten. ``_TEXTS`` are texts that may contain values.
+- The hook gets JSON and returns JSON, with the place of the value: ``$.channel`` for a part of a
+  state, the path of a difference, which begins like that, or else the name of the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+import msgspec.structs
+
+from milecastle.errors import RunError
+from milecastle.views.documents import ChangeLine, FailureLine
+from milecastle.views.values import anything, plain
+
+__all__ = ["Redact", "redacted", "without_values"]
+
+Redact = Callable[[str, Any], Any]
+
+D = TypeVar("D", bound=msgspec.Struct)
+
+_TEXTS: Final[Mapping[type, tuple[str, ...]]] = {FailureLine: ("message", "causes")}
+_STATE: Final = "state"
+
+
+def redacted(document: D, hook: Redact | None) -> D:
+    """A document whose values have passed the hook."""
+    if hook is None:
+        return document
+    changed: dict[str, Any] = {}
+    values = _values_of(type(document))
+    for name in document.__struct_fields__:
+        value: Any = getattr(document, name)
+        if name in values:
+            changed[name] = _value(document, name, value, hook)
+        elif isinstance(value, msgspec.Struct):
+            changed[name] = redacted(value, hook)
+        elif isinstance(value, tuple):
+            items: tuple[Any, ...] = anything(value)
+            changed[name] = tuple(
+                redacted(item, hook) if isinstance(item, msgspec.Struct) else item for item in items
+            )
+    return msgspec.structs.replace(document, **changed)
+
+
+def without_values(error: Exception, hook: Redact | None) -> Exception:
+    """An error whose message has passed the hook, if it quotes what a node raised."""
+    if hook is not None and isinstance(error, RunError):
+        try:
+            error.message = str(hook("message", error.message))
+        except Exception as raised:  # it is answered without details
+            return raised
+    return error
+
+
+@cache
+def _values_of(kind: type[msgspec.Struct]) -> frozenset[str]:
+    free = {field.name for field in msgspec.structs.fields(kind) if field.type is Any}
+    return frozenset(free.union(_TEXTS.get(kind, ())))
+
+
+def _value(document: msgspec.Struct, name: str, value: Any, hook: Redact) -> Any:
+    found = plain(value)
+    if isinstance(document, ChangeLine):
+        is_absent = (document.kind, name) in (("added", "old"), ("removed", "new"))
+        return None if is_absent else hook(document.path, found)
+    if name == _STATE and isinstance(found, dict):
+        state = cast("dict[str, Any]", found)
+        return {channel: hook(f"$.{channel}", part) for channel, part in state.items()}
+    if isinstance(value, tuple):
+        return tuple(hook(name, item) for item in found)
+    return None if found is None else hook(name, found)

@@ -1,0 +1,221 @@
+"""Values that must not leave, looked for in the answers to every GET of the table of routes.
+
+A new route is asked as well: it cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from milecastle import END, START, App, InvalidRequest, Keyring, StateGraph, interrupt
+from milecastle.fleet.worker import Worker
+from milecastle.server import Identity, asgi
+from milecastle.server.routes import ENDPOINTS
+from milecastle.stores.memory import MemoryStore
+from tests.unit.server.calling import ADDRESS, OTHER, QUICK, Api, Trip, token_of
+
+SECRET = "sekrit"
+HOSTILE = f"<script>{SECRET}</script>\x1b[2J\x1b]0;{SECRET}\x07\u202e\x9b31m"
+READING = [one for one in ENDPOINTS if one.method == "GET" and one.scope is not None]
+
+
+def telling() -> StateGraph[Trip]:
+    """A graph that repeats what it is given wherever text can be: asks for 1, fails for 2."""
+    graph: StateGraph[Trip] = StateGraph(Trip, name="trip")
+
+    @graph.node
+    def tell(state: Trip) -> dict[str, Any]:
+        text = state["log"][0]
+        if state["n"] == 1:
+            interrupt({"question": text}, show=text)
+        if state["n"] == 2:
+            raise RuntimeError(text) from ValueError(text)
+        return {"log": [text]}
+
+    graph.add_edges(START, "tell", END)
+    return graph
+
+
+@pytest.fixture
+def secretive(tmp_path: Path) -> Iterator[Api]:
+    """Threads that ask, fail and end, with a secret in every value."""
+    api = Api(tmp_path)
+    fill(api, telling().compile(store=api.app.store), SECRET)
+    yield api
+    api.close()
+
+
+def fill(api: Api, app: App[Any], text: str) -> None:
+    api.serve(app)
+    for name, n in (("asks", 1), ("fails", 2), ("ends", 3)):
+        app.submit({"n": n, "log": [text]}, name)
+    vars(api)["_runner"].run(Worker([app], QUICK).run_until_idle())
+
+
+def crawl(api: Api, token: str = token_of("default")) -> dict[str, str]:
+    """What every GET answers, of each thread; the streams until their rest."""
+    found: dict[str, str] = {}
+    for endpoint in READING:
+        for thread in ("asks", "fails", "ends"):
+            path = endpoint.path.format(thread=thread, graph="trip", job="j")
+            if path.endswith("/events"):
+                found[path] = api.follow(path, token=token)
+                continue
+            query = "?a=1" if path.endswith("/diff") else ""
+            found[path] = api.ask("GET", path + query, token=token).text
+    assert {path.rpartition("/")[2] for path in found} >= {"history", "diff", "events", "runs"}
+    return found
+
+
+def hide(place: str, value: Any) -> Any:
+    """A hook that hides everything."""
+    return "[hidden]"
+
+
+def with_secret(found: dict[str, str]) -> set[str]:
+    return {path for path, text in found.items() if SECRET in text}
+
+
+def test_crawl_finds_what_may_be_read(secretive: Api) -> None:
+    """The control of those below."""
+    found = with_secret(crawl(secretive))
+    assert found >= {
+        "/v1/threads/asks",
+        "/v1/threads/asks/events",
+        "/v1/threads/ends/diff",
+        "/v1/threads/fails/runs",
+        "/v1/questions",
+        "/v1/runs",
+    }
+
+
+def test_crawl_by_another_tenant_finds_nothing(secretive: Api) -> None:
+    """Fails if any route uses another tenant than that of the token."""
+    found = crawl(secretive, token_of(OTHER))
+    assert with_secret(found) == set()
+    assert [path for path, text in found.items() if '"asks"' in text or '"ends"' in text] == []
+
+
+def test_crawl_without_the_key_finds_nothing(tmp_path: Path) -> None:
+    """Failures are not encrypted, and their messages are shown. Fails if a state is."""
+    keyring = Keyring({"k": b"k" * 32}, store=MemoryStore())
+    api = Api(tmp_path)
+    fill(api, telling().compile(store=api.app.store, encryption=keyring), SECRET)
+    assert "/v1/threads/asks" in with_secret(crawl(api))
+    api.serve(telling().compile(store=api.app.store))
+    kept = {path for path in with_secret(crawl(api)) if "fails" not in path}
+    assert kept <= {"/v1/runs"}
+    api.close()
+
+
+def test_hook_hides_every_value(secretive: Api) -> None:
+    """Failed with a field left out of the walk through documents, and with events left out."""
+    secretive.serve(telling().compile(store=secretive.app.store), redact=hide)
+    found = crawl(secretive)
+    assert with_secret(found) == set()
+    for path in ("/v1/threads/asks", "/v1/threads/ends/diff", "/v1/threads/ends/events"):
+        assert "[hidden]" in found[path]
+
+
+def test_hook_gets_the_place_of_each_value(secretive: Api) -> None:
+    seen: set[str] = set()
+
+    def note(place: str, value: Any) -> Any:
+        seen.add(place)
+        return "[hidden]" if place.startswith("$.log") else value
+
+    secretive.serve(telling().compile(store=secretive.app.store), redact=note)
+    shown = secretive.ask("GET", "/v1/threads/ends").json()
+    assert shown["state"] == {"n": 3, "log": "[hidden]"}
+    found = crawl(secretive)
+    assert SECRET not in found["/v1/threads/ends/diff"]
+    assert SECRET in found["/v1/threads/asks"]  # its question
+    assert {"$.n", "$.log", "question", "show", "message", "causes"} <= seen
+
+
+def test_results_and_failures_that_are_waited_for_pass_the_hook(secretive: Api) -> None:
+    """Fails if the document of a result, or the problem of a failed run, is not redacted."""
+    secretive.serve(telling().compile(store=secretive.app.store), redact=hide)
+    for name, n, status in (("ends", 3, 200), ("fails", 2, 500)):
+        key = {"Idempotency-Key": "x"} if n == 2 else {}
+        body = {"input": {"n": n, "log": [SECRET]}, "options": {"if_absent": True}}
+        path = f"/v1/threads/{name}/runs?wait=30"
+        response = secretive.ask("POST", path, json=body, headers=key)
+        assert response.status_code == status, response.text
+        assert SECRET not in response.text
+        assert "[hidden]" in response.text
+
+
+def test_hook_that_raises_is_a_problem_without_details(secretive: Api) -> None:
+    """Fails if what it raises reaches the client, or the value is sent as it is."""
+
+    def broken(place: str, value: Any) -> Any:
+        raise ValueError(value)
+
+    secretive.serve(telling().compile(store=secretive.app.store), redact=broken)
+    response = secretive.ask("GET", "/v1/threads/ends/diff?a=1")
+    assert response.status_code == 500
+    assert SECRET not in response.text
+    assert "event: state" not in secretive.follow("/v1/threads/ends/events")
+
+
+def test_hostile_text_is_escaped_json(tmp_path: Path) -> None:
+    """Control sequences are never sent as they are, and nothing of it is a page.
+
+    Failed with ``json.dumps``, which leaves the one-byte control sequence introducer as it is.
+    """
+    api = Api(tmp_path)
+    fill(api, telling().compile(store=api.app.store), HOSTILE)
+    for path, text in crawl(api).items():
+        assert not any(char in text for char in "\x1b\x07\x9b\u202e"), path
+    for path in ("/v1/threads/asks", "/v1/threads/fails/runs", "/v1/questions"):
+        response = api.ask("GET", path)
+        assert response.headers["content-type"] == "application/json"
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "<script>" in response.text
+    problem = api.ask("GET", "/v1/threads?status=%3Cscript%3E")
+    assert problem.headers["content-type"] == "application/problem+json"
+    api.close()
+
+
+def by_header(headers: Any) -> Identity | None:
+    """A hook that believes a header."""
+    user = headers.get("x-user")
+    return None if user is None else Identity(user, frozenset({"read"}))
+
+
+def asked(api: Api, headers: list[tuple[str, str]]) -> httpx.Response:
+    found: httpx.Response = vars(api)["_runner"].run(_asked(api, headers))
+    return found
+
+
+async def _asked(api: Api, headers: list[tuple[str, str]]) -> httpx.Response:
+    transport = httpx.ASGITransport(app=api.application)
+    async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+        return await client.get("/v1/threads", headers=headers)
+
+
+def test_proxy_says_who_calls(secretive: Api) -> None:
+    """Fails if the hook is not asked, or a header that came twice is believed."""
+    secretive.serve(telling().compile(store=secretive.app.store), identify=by_header)
+    own = asked(secretive, [("X-User", "default")])
+    assert [one["thread"] for one in own.json()["threads"]] == ["asks", "ends", "fails"]
+    assert asked(secretive, [("X-User", OTHER)]).json()["threads"] == []
+    assert asked(secretive, [("X-User", "default"), ("x-user", OTHER)]).status_code == 401
+    assert asked(secretive, []).status_code == 401
+    assert secretive.ask("GET", "/v1/threads").status_code == 200  # a token is enough
+    headers = {"X-User": "default"}
+    refused = secretive.ask("POST", "/v1/threads/asks/cancel", token=None, headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (403, "MC602")
+
+
+def test_server_needs_tokens_or_the_hook(secretive: Api) -> None:
+    app = secretive.app
+    asgi(app, identify=by_header, worker=False)
+    with pytest.raises(InvalidRequest):
+        asgi(app, worker=False)
