@@ -214,7 +214,7 @@ def test_a_server_that_does_not_answer_is_reported(
         raise Unavailable("on purpose")
 
     monkeypatch.setattr(feed, "connect", away)
-    with pytest.raises(Unavailable, match="cannot be received"):
+    with pytest.raises(Unavailable, match="cannot be followed"):
         store.feed.subscribe(KEY, lambda payload: None)
     store.close()
 
@@ -233,7 +233,7 @@ def test_emitted_values_of_an_encrypted_app_are_not_readable_on_the_server(url: 
     assert [event.update[2] for event in reader.events if event.type == "emit"] == [
         "a secret text"
     ] * 3
-    assert len(seen) == 3
+    assert len([payload for payload in seen if payload]) == 3
     assert b"secret" not in b"".join(seen)
     end()
     app.close()
