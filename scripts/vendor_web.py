@@ -35,8 +35,16 @@ PACKAGES: Final = (
         "2.0.11",
         "165a2655073e9e6e55e307a7c74e8ebcdb76afb7701f9c16cfd106a13add408e",
         (
-            ("dist/htmx.min.js", "htmx.js", "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"),
-            ("LICENSE", "htmx.LICENSE.txt", "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38"),
+            (
+                "dist/htmx.min.js",
+                "htmx.js",
+                "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
+            ),
+            (
+                "LICENSE",
+                "htmx.LICENSE.txt",
+                "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38",
+            ),
         ),
     ),
     Package(
@@ -44,8 +52,16 @@ PACKAGES: Final = (
         "0.8.0",
         "c2b48584153f0167b5c98cb815576338ccd82a97378e53fbf29d139dfd67207e",
         (
-            ("dist/idiomorph-ext.min.js", "idiomorph.js", "5811b9a7eda14878b7dab4378bf60432e1bb6f11fcfb970cc26540642650181e"),
-            ("LICENSE", "idiomorph.LICENSE.txt", "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38"),
+            (
+                "dist/idiomorph-ext.min.js",
+                "idiomorph.js",
+                "5811b9a7eda14878b7dab4378bf60432e1bb6f11fcfb970cc26540642650181e",
+            ),
+            (
+                "LICENSE",
+                "idiomorph.LICENSE.txt",
+                "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38",
+            ),
         ),
     ),
 )

@@ -66,7 +66,7 @@ class Renderer:
                 return None
             return path.format(**{key: segment(name) for key, name in names.items()})
 
-        self._environment = Environment(
+        self.environment = Environment(
             loader=FileSystemLoader(_FOLDER),
             autoescape=True,
             undefined=StrictUndefined,
@@ -75,8 +75,8 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._environment.globals.update(href=href, static=static_url, version=__version__)
-        self._environment.filters.update(
+        self.environment.globals.update(href=href, static=static_url, version=__version__)
+        self.environment.filters.update(
             command_line=command_line,
             digest=_digest,
             json=_json,
@@ -125,7 +125,7 @@ class Renderer:
         commands: Iterable[Sequence[str]],
         values: Mapping[str, Any],
     ) -> str:
-        return self._environment.get_template(template).render(
+        return self.environment.get_template(template).render(
             title=title,
             commands=[command_line(one) for one in commands],
             csrf=csrf_token(request.headers),

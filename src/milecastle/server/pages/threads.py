@@ -51,9 +51,7 @@ class ActionForm(Message, frozen=True):
 async def list_threads(exchange: Exchange) -> View:
     """Threads by name, by status, graph and beginning of the name."""
     query: ThreadsPageQuery = exchange.query
-    chosen = {
-        name: getattr(query, name) or None for name in ("status", "graph", "prefix", "after")
-    }
+    chosen = {name: getattr(query, name) or None for name in ("status", "graph", "prefix", "after")}
     if chosen["status"] not in (None, *get_args(ListedStatus)):
         raise InvalidRequest("there is no such status")
     page = await exchange.off_loop(_page, exchange.service, exchange.tenant, chosen)
