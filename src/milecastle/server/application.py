@@ -57,7 +57,8 @@ class Application:
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
         self._renderer = Renderer(PAGES)
         paths: defaultdict[str, dict[str, Endpoint | Page]] = defaultdict(dict)
-        for line in (*ENDPOINTS, *PAGES):
+        lines: list[Endpoint | Page] = [*ENDPOINTS, *PAGES]
+        for line in lines:
             paths[line.path][line.method] = line
         self._router = Router(
             [Route(path, _Resource(self, found)) for path, found in paths.items()],

@@ -176,8 +176,9 @@ def _query(values: Mapping[str, Any]) -> str:
 
 
 def shown_size(name: str) -> int:
-    """How many bytes a name takes that is shown twice and linked twice, at most."""
-    return 2 * len(escape(printable(name)).encode()) + 2 * len(segment(name))
+    """How many bytes a name takes that is shown and linked twice, and is part of a command."""
+    shown, typed = (len(escape(text).encode()) for text in (printable(name), _argument(name)))
+    return 2 * shown + 2 * len(segment(name)) + typed
 
 
 def command_line(arguments: Sequence[str]) -> str:
