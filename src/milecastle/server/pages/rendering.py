@@ -29,7 +29,6 @@ from milecastle.server.pages.forms import csrf_token
 from milecastle.server.pages.static import static_url
 from milecastle.server.pages.view import Page, View
 from milecastle.server.problems import problem_document
-from milecastle.version import __version__
 from milecastle.views.lines import seconds
 from milecastle.views.values import as_json
 
@@ -75,7 +74,8 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self.environment.globals.update(href=href, static=static_url, version=__version__)
+        names: dict[str, Any] = self.environment.globals
+        names.update(href=href, static=static_url)
         self.environment.filters.update(
             command_line=command_line,
             digest=_digest,
