@@ -32,7 +32,7 @@ from milecastle.server.limits import read_body, refuse_large_headers
 from milecastle.server.pages.forms import read_form
 from milecastle.server.pages.rendering import Renderer, prefers_html
 from milecastle.server.pages.table import PAGES
-from milecastle.server.pages.view import Page, View
+from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import FORBIDDEN, NOT_FOUND, UNREADABLE, Refused, problem_response
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
@@ -56,8 +56,8 @@ class Application:
         self._access = access
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
         self._renderer = Renderer(PAGES)
-        paths: defaultdict[str, dict[str, Endpoint | Page]] = defaultdict(dict)
-        lines: list[Endpoint | Page] = [*ENDPOINTS, *PAGES]
+        paths: defaultdict[str, dict[str, Endpoint | WebPage]] = defaultdict(dict)
+        lines: list[Endpoint | WebPage] = [*ENDPOINTS, *PAGES]
         for line in lines:
             paths[line.path][line.method] = line
         self._router = Router(
@@ -88,15 +88,15 @@ class Application:
         path = raw.decode("ascii", "replace") if raw else scope["path"]
         await self._router({**scope, "path": path}, receive, guarded)
 
-    async def answer(self, endpoint: Endpoint | Page, request: Request) -> Response:
+    async def answer(self, endpoint: Endpoint | WebPage, request: Request) -> Response:
         """What an endpoint or a page answers to a request, whatever happens."""
         try:
             exchange = await self._read(endpoint, request)
             found = await endpoint.handler(exchange)
-            if isinstance(found, View):
+            if isinstance(found, PageView):
                 return await self._renderer.response(found, exchange)
         except Exception as error:
-            return self.problem(error, request, is_page=isinstance(endpoint, Page))
+            return self.problem(error, request, is_page=isinstance(endpoint, WebPage))
         return found.response() if isinstance(found, Reply) else found
 
     def problem(self, error: Exception, request: Request, *, is_page: bool = False) -> Response:
@@ -112,7 +112,7 @@ class Application:
         else:
             await send({"type": "websocket.close", "code": 1000, "reason": ""})
 
-    async def _read(self, endpoint: Endpoint | Page, request: Request) -> Exchange:
+    async def _read(self, endpoint: Endpoint | WebPage, request: Request) -> Exchange:
         identity = _NOBODY
         if endpoint.scope is not None:
             identity = self._access.identify(request.headers)
@@ -131,8 +131,8 @@ class Application:
         )
 
 
-async def _body(endpoint: Endpoint | Page, request: Request) -> Any:
-    if isinstance(endpoint, Page):
+async def _body(endpoint: Endpoint | WebPage, request: Request) -> Any:
+    if isinstance(endpoint, WebPage):
         return None if endpoint.form is None else await read_form(request, endpoint.form)
     body = endpoint.body
     return None if body is None else decode_body(body, await read_body(request))
@@ -154,7 +154,9 @@ def _names(found: Mapping[str, str]) -> dict[str, str]:
 class _Resource:
     """One path, with what its methods do."""
 
-    def __init__(self, application: Application, endpoints: Mapping[str, Endpoint | Page]) -> None:
+    def __init__(
+        self, application: Application, endpoints: Mapping[str, Endpoint | WebPage]
+    ) -> None:
         self._application = application
         self._endpoints = endpoints
 

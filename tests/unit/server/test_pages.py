@@ -16,7 +16,7 @@ from milecastle.server.pages.forms import FORM
 from milecastle.server.pages.rendering import Renderer, command_line
 from milecastle.server.pages.static import static_files
 from milecastle.server.pages.table import PAGES
-from milecastle.server.pages.view import Page
+from milecastle.server.pages.view import WebPage
 from milecastle.server.problems import Refused
 from milecastle.server.routes import ENDPOINTS
 from tests.unit.server.browsing import LARGEST, Browser, read
@@ -33,12 +33,12 @@ FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
 PLACES = {"thread": "t", "graph": "trip", "file": "none"}
 
 
-def request_of(page: Page) -> tuple[str, str, dict[str, Any]]:
+def request_of(page: WebPage) -> tuple[str, str, dict[str, Any]]:
     fields = {} if page.form is None else {"data": dict(FIELDS[page.form.__name__])}
     return page.method, page.path.format(**PLACES), fields
 
 
-def named(pages: list[Page]) -> pytest.MarkDecorator:
+def named(pages: list[WebPage]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", pages, ids=lambda one: one.name)
 
 
@@ -60,7 +60,7 @@ def test_api_is_described_without_pages(api: Api) -> None:
 
 
 @named(GUARDED)
-def test_page_without_a_session_says_how_to_get_in(api: Api, page: Page) -> None:
+def test_page_without_a_session_says_how_to_get_in(api: Api, page: WebPage) -> None:
     """Fails if a page is answered without a session, or if the problem is JSON."""
     browser = Browser(api)
     method, path, more = request_of(page)
@@ -74,7 +74,7 @@ def test_page_without_a_session_says_how_to_get_in(api: Api, page: Page) -> None
 
 
 @named(GUARDED)
-def test_session_without_the_scope_is_refused(api: Api, page: Page) -> None:
+def test_session_without_the_scope_is_refused(api: Api, page: WebPage) -> None:
     """Every other scope is there. Fails if the scope of a page is not compared."""
     assert page.scope is not None
     browser = Browser(api).log_in(token_of("default", *(ALL_SCOPES - {page.scope})))
@@ -85,7 +85,7 @@ def test_session_without_the_scope_is_refused(api: Api, page: Page) -> None:
 
 
 @named(FORMS)
-def test_form_without_its_token_is_refused(api: Api, page: Page) -> None:
+def test_form_without_its_token_is_refused(api: Api, page: WebPage) -> None:
     """Missing, wrong, and of another session of the same token.
 
     Fails if the token is not compared, or is the same for all sessions.
@@ -108,7 +108,7 @@ def test_form_without_its_token_is_refused(api: Api, page: Page) -> None:
 
 
 @named(list(PAGES))
-def test_foreign_page_and_unknown_host_are_refused(api: Api, page: Page) -> None:
+def test_foreign_page_and_unknown_host_are_refused(api: Api, page: WebPage) -> None:
     """Also with the right token. Fails if a page is answered before they are looked at."""
     browser = Browser(api).log_in(token_of("default"))
     method, path, more = request_of(page)
@@ -124,7 +124,7 @@ def test_foreign_page_and_unknown_host_are_refused(api: Api, page: Page) -> None
 
 
 @named(FORMS)
-def test_form_that_cannot_be_read_is_refused(api: Api, page: Page) -> None:
+def test_form_that_cannot_be_read_is_refused(api: Api, page: WebPage) -> None:
     """Fails if a form has no limit, or JSON is taken for one."""
     browser = Browser(api).log_in(token_of("default"))
     method, path, _ = request_of(page)
@@ -145,7 +145,7 @@ def test_form_that_cannot_be_read_is_refused(api: Api, page: Page) -> None:
 
 
 @named([page for page in PAGES if page.method == "GET" and "static" not in page.path])
-def test_page_has_landmarks_and_its_command(browser: Browser, api: Api, page: Page) -> None:
+def test_page_has_landmarks_and_its_command(browser: Browser, api: Api, page: WebPage) -> None:
     """``Document`` refuses what is inline. Fails if a page does not extend the layout."""
     api.run("t", 42)
     found = browser.page(request_of(page)[1])
@@ -312,7 +312,7 @@ def test_our_own_files_are_small() -> None:
 def test_badge_is_shown_beside_its_link(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of open questions. Fails if another tenant's are counted."""
     (listed,) = [page for page in PAGES if page.path == "/threads"]
-    page = Page(
+    page = WebPage(
         method="GET",
         path="/asking",
         handler=listed.handler,

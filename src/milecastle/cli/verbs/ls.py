@@ -69,19 +69,13 @@ def command(
     elif not lines:
         say(f"tenant '{session.tenant}' has no matching threads in {session.describe_store()}")
     else:
-        rows = [
-            [
-                t.thread,
-                t.status,
-                _waits_for(t),
-                t.graph or "-",
-                seconds(t.started_at),
-                t.run_id,
-                t.kind,
-            ]
-            for t in lines
-        ]
+        rows = [_row(line) for line in lines]
         print_table(["THREAD", "STATUS", "WAITS FOR", "GRAPH", "STARTED", "RUN", "KIND"], rows)
+
+
+def _row(t: ThreadLine) -> list[str]:
+    started = seconds(t.started_at)
+    return [t.thread, t.status, _waits_for(t), t.graph or "-", started, t.run_id, t.kind]
 
 
 def _waits_for(line: ThreadLine) -> str:

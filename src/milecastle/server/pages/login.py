@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from milecastle.server.documents import Message
 from milecastle.server.exchange import Exchange
-from milecastle.server.pages.view import View
+from milecastle.server.pages.view import PageView
 from milecastle.server.sessions import end_session, set_session
 
 __all__ = ["LoginForm", "LogoutForm", "login", "logout", "show_login"]
@@ -29,10 +29,10 @@ class LogoutForm(Message, frozen=True):
     """Nothing."""
 
 
-async def show_login(exchange: Exchange) -> View:
+async def show_login(exchange: Exchange) -> PageView:
     """The form for a token."""
     values = {"problem": None, "next": "/"}
-    return View(template="login.html", title="Log in", commands=(("serve",),), values=values)
+    return PageView(template="login.html", title="Log in", commands=(("serve",),), values=values)
 
 
 async def login(exchange: Exchange) -> Response:

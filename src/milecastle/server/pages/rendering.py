@@ -27,7 +27,7 @@ from milecastle.model.printable import is_unsafe, printable
 from milecastle.server.exchange import Exchange
 from milecastle.server.pages.forms import csrf_token
 from milecastle.server.pages.static import static_url
-from milecastle.server.pages.view import Page, View
+from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import problem_document
 from milecastle.views.lines import seconds
 from milecastle.views.values import as_json
@@ -55,7 +55,7 @@ def prefers_html(request: Request) -> bool:
 class Renderer:
     """Makes HTML of views, with a navigation of these pages."""
 
-    def __init__(self, pages: Sequence[Page]) -> None:
+    def __init__(self, pages: Sequence[WebPage]) -> None:
         self._linked = [page for page in pages if page.label]
         paths = {page.path for page in pages if page.method == "GET"}
 
@@ -86,7 +86,7 @@ class Renderer:
             segment=segment,
         )
 
-    async def response(self, view: View, exchange: Exchange) -> Response:
+    async def response(self, view: PageView, exchange: Exchange) -> Response:
         """The answer: the whole page, or its live part if the script asks for that."""
         request = exchange.request
         is_part = view.live is not None and request.headers.get("hx-request") == "true"

@@ -7,16 +7,16 @@ from typing import Final
 
 from milecastle.model.prepared import prepared
 from milecastle.server.pages import login, static, threads
-from milecastle.server.pages.view import Page
+from milecastle.server.pages.view import WebPage
 
 __all__ = ["PAGES"]
 
-PAGES: Final[tuple[Page, ...]] = (
-    Page(method="GET", path="/static/{file}", handler=static.static, scope=None),
-    Page(method="GET", path="/login", handler=login.show_login, scope=None),
-    Page(method="POST", path="/login", handler=login.login, scope=None, form=login.LoginForm),
-    Page(method="POST", path="/logout", handler=login.logout, scope=None, form=login.LogoutForm),
-    Page(
+PAGES: Final[tuple[WebPage, ...]] = (
+    WebPage(method="GET", path="/static/{file}", handler=static.static, scope=None),
+    WebPage(method="GET", path="/login", handler=login.show_login, scope=None),
+    WebPage(method="POST", path="/login", handler=login.login, scope=None, form=login.LoginForm),
+    WebPage(method="POST", path="/logout", handler=login.logout, scope=None, form=login.LogoutForm),
+    WebPage(
         method="GET",
         path="/threads",
         handler=threads.list_threads,
@@ -25,7 +25,7 @@ PAGES: Final[tuple[Page, ...]] = (
         label="Threads",
     ),
     *(
-        Page(
+        WebPage(
             method="POST",
             path=f"/bulk/{action.verb}",
             handler=partial(threads.act, action),

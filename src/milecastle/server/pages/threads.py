@@ -14,7 +14,7 @@ from milecastle.server.documents import ListedStatus, Message
 from milecastle.server.exchange import Exchange
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.rendering import shown_size
-from milecastle.server.pages.view import View
+from milecastle.server.pages.view import PageView
 from milecastle.server.problems import Refused
 from milecastle.server.runs import retry_thread
 from milecastle.server.service import Service
@@ -22,7 +22,7 @@ from milecastle.server.threads import cancel_thread, delete_thread
 from milecastle.views.documents import ThreadLine
 from milecastle.views.listing import ThreadPage, thread_page
 
-__all__ = ["ACTIONS", "Action", "ActionForm", "ThreadsPageQuery", "act", "list_threads"]
+__all__ = ["ACTIONS", "ActionForm", "ThreadAction", "ThreadsPageQuery", "act", "list_threads"]
 
 _ROWS: Final = 100
 _BYTES: Final = 200_000
@@ -48,14 +48,14 @@ class ActionForm(Message, frozen=True):
     confirmed: str = ""
 
 
-async def list_threads(exchange: Exchange) -> View:
+async def list_threads(exchange: Exchange) -> PageView:
     """Threads by name, by status, graph and beginning of the name."""
     query: ThreadsPageQuery = exchange.query
     chosen = {name: getattr(query, name) or None for name in ("status", "graph", "prefix", "after")}
     if chosen["status"] not in (None, *get_args(ListedStatus)):
         raise InvalidRequest("there is no such status")
     page = await exchange.off_loop(_page, exchange.service, exchange.tenant, chosen)
-    return View(
+    return PageView(
         template="threads.html",
         live="_threads.html",
         title="Threads",
@@ -99,7 +99,7 @@ def _tenant(tenant: str) -> tuple[str, ...]:
     return () if tenant == "default" else (f"--tenant={tenant}",)
 
 
-class Action(msgspec.Struct, frozen=True):
+class ThreadAction(msgspec.Struct, frozen=True):
     """What can be done to threads: the verb, its scope, what it means, and how."""
 
     verb: str
@@ -123,13 +123,13 @@ async def _delete(service: Service, key: ThreadKey) -> str:
 
 
 ACTIONS: Final = (
-    Action("retry", "run", "Hand these threads over to the workers again", _retry),
-    Action("cancel", "run", "Close the unfinished runs of these threads", _cancel),
-    Action("delete", "admin", "Delete these threads with their runs and subgraphs", _delete),
+    ThreadAction("retry", "run", "Hand these threads over to the workers again", _retry),
+    ThreadAction("cancel", "run", "Close the unfinished runs of these threads", _cancel),
+    ThreadAction("delete", "admin", "Delete these threads with their runs and subgraphs", _delete),
 )
 
 
-async def act(action: Action, exchange: Exchange) -> View:
+async def act(action: ThreadAction, exchange: Exchange) -> PageView:
     """Ask whether to do it; if that was confirmed, do it."""
     form: ActionForm = exchange.body
     threads = [named(segment) for segment in form.thread]
@@ -140,7 +140,7 @@ async def act(action: Action, exchange: Exchange) -> View:
     if form.confirmed:
         outcomes = [await _outcome(action, exchange.service, key) for key in keys]
     verb = action.verb
-    return View(
+    return PageView(
         template="outcomes.html" if outcomes else "confirm.html",
         title=f"{verb.capitalize()} threads",
         commands=tuple((verb, *_tenant(exchange.tenant), "--", thread) for thread in threads),
@@ -148,7 +148,7 @@ async def act(action: Action, exchange: Exchange) -> View:
     )
 
 
-async def _outcome(action: Action, service: Service, key: ThreadKey) -> tuple[str, str, str]:
+async def _outcome(action: ThreadAction, service: Service, key: ThreadKey) -> tuple[str, str, str]:
     """Thread, what became of it, and the code of the error if it was refused."""
     try:
         return key.thread, await action.perform(service, key), ""

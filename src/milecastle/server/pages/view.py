@@ -13,10 +13,10 @@ from milecastle.server.documents import NoQuery
 from milecastle.server.exchange import Exchange
 from milecastle.server.service import Service
 
-__all__ = ["Badge", "Page", "View"]
+__all__ = ["Badge", "PageView", "WebPage"]
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class PageView(msgspec.Struct, frozen=True, kw_only=True):
     """A page before it is HTML.
 
     ``template`` is a file in ``templates/``, ``values`` are its variables. ``live`` is the template
@@ -32,12 +32,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
 
 
-PageHandler = Callable[[Exchange], Awaitable[View | Response]]
+PageHandler = Callable[[Exchange], Awaitable[PageView | Response]]
 Badge = Callable[[Service, str], str]
 """The number beside a link, for a tenant; empty if there is none. It is called off the loop."""
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class WebPage(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table of pages.
 
     ``scope`` is what the caller needs; ``None``: nobody is asked. ``form`` is what is sent, always
