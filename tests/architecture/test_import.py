@@ -17,6 +17,7 @@ HEAVY = [
     "asyncio",
     "click",
     "concurrent.futures",
+    "jinja2",
     "logging",
     "multiprocessing",
     "numpy",

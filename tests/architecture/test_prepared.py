@@ -32,6 +32,7 @@ PASSED_ON = {
     ("model/prepared.py", "shape"),
     ("model/prepared.py", "prepared"),
     ("server/exchange.py", "kind"),  # prepared with the table of routes
+    ("server/pages/forms.py", "kind"),  # prepared with the table of pages
     ("server/service.py", "chain"),  # another function of that name
     ("views/values.py", "annotation"),
     ("views/values.py", "channel"),

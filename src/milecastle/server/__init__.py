@@ -20,7 +20,7 @@ _Asgi = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
 
 def require_extra() -> None:
     """Refuse to serve without the packages that it takes."""
-    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
+    if any(find_spec(name) is None for name in ("jinja2", "starlette", "uvicorn")):
         raise InvalidRequest("the server needs the extra serve: pip install 'milecastle[serve]'")
 
 

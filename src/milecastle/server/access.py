@@ -5,8 +5,10 @@ Rules:
 - A token is compared in constant time, with each token that there is, by its hash.
 - A tenant is never named by a request: it is that of the token.
 - A scope is what it says and includes no other: ``admin`` does not include ``run``.
-- The start URL has a random token, which is exchanged for a cookie that scripts cannot read and
-  that other sites do not send. It is another secret: who reads a cookie does not have the URL.
+- A browser exchanges a token for a session: that of the start URL, or one that a person pastes. It
+  is a cookie that scripts cannot read and that other sites do not send. It is another secret: who
+  reads a cookie does not have the token. It is signed by its token, so every server with the same
+  tokens knows it, and it ends with the token, or after ``SESSION`` seconds.
 - With ``identify``, a proxy says who calls. A header that a request has twice is not shown to it:
   one of the two may be the caller's.
 - The name in ``Host`` must be known, so that a page cannot reach this server under a name that it
@@ -22,6 +24,7 @@ import os
 import re
 import secrets
 import stat
+import time
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
@@ -40,16 +43,22 @@ from milecastle.server.problems import FOREIGN, UNAUTHORIZED, Refused
 
 __all__ = [
     "ALL_SCOPES",
+    "SESSION",
     "Access",
+    "Credential",
     "Identify",
     "Identity",
     "TokenScope",
     "cookie_name",
+    "credential",
     "new_secret",
     "normal_name",
     "read_tokens",
     "refuse_foreign",
 ]
+
+SESSION: Final = 7 * 24 * 3600
+"""For how many seconds a session lasts."""
 
 _SHORTEST: Final = 32
 _HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/@\s]+)(?::(\d{1,5}))?")
@@ -127,14 +136,15 @@ class Access:
         start: tuple[str, Identity] | None = None,
         *,
         identify: Identify | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._by_proxy = identify
         known = [*tokens, *([start] if start else [])]
         for token, _ in known:
             _refuse_weak(token, "a token of the server")
         self._tokens = [(_hash(token), identity) for token, identity in known]
-        self._start = None if start is None else (_hash(start[0]), start[1])
-        self.session = new_secret()
+        self._start = None if start is None else _hash(start[0])
+        self._clock = clock
 
     def identify(self, headers: Headers) -> Identity:
         """The caller, as the proxy says, or by its bearer token or its cookie.
@@ -147,11 +157,8 @@ class Access:
             if known is not None:
                 refuse_reserved(known.tenant)
                 return known
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            identity = self._of_token(token.strip())
-        else:
-            identity = self._of_cookie(headers)
+        given = credential(headers)
+        identity = self._of_token(given.text) if given.is_token else self._of_session(given.text)
         if identity is None:
             raise Refused(
                 UNAUTHORIZED,
@@ -163,7 +170,18 @@ class Access:
 
     def may_start(self, token: str) -> bool:
         """Whether this is the token of the start URL."""
-        return self._start is not None and hmac.compare_digest(self._start[0], _hash(token))
+        return self._start is not None and hmac.compare_digest(self._start, _hash(token))
+
+    def open_session(self, token: str) -> str:
+        """The session of a browser that has this token.
+
+        Raises:
+            Refused: nobody has it.
+        """
+        if self._of_token(token) is None:
+            raise Refused(UNAUTHORIZED, 401, "this server does not know the token")
+        claim = f"{int(self._clock()) + SESSION}.{new_secret()}"
+        return f"{claim}.{_signature(_hash(token), claim)}"
 
     def _of_token(self, token: str) -> Identity | None:
         given, found = _hash(token), None
@@ -172,13 +190,34 @@ class Access:
                 found = identity
         return found
 
-    def _of_cookie(self, headers: Headers) -> Identity | None:
-        cookies = cookie_parser(headers.get("cookie", ""))
-        given = cookies.get(cookie_name(headers.get("host", "")))
-        if self._start is None or given is None:
-            return None
-        is_known = hmac.compare_digest(_hash(self.session), _hash(given))
-        return self._start[1] if is_known else None
+    def _of_session(self, session: str) -> Identity | None:
+        claim, _, signature = session.rpartition(".")
+        found = None
+        for known, identity in self._tokens:
+            if hmac.compare_digest(_hash(_signature(known, claim)), _hash(signature)):
+                found = identity
+        ends = claim.partition(".")[0]  # a number, if somebody signed it
+        return found if found is not None and int(ends) > self._clock() else None
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """What a request shows: a bearer token or a session; an empty session if nothing."""
+
+    text: str
+    is_token: bool
+
+
+def credential(headers: Headers) -> Credential:
+    """What a request shows, known or not."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return Credential(token.strip(), is_token=True)
+    cookies = cookie_parser(headers.get("cookie", ""))
+    return Credential(cookies.get(cookie_name(headers.get("host", "")), ""), is_token=False)
+
+
+def _signature(key: bytes, claim: str) -> str:
+    return hmac.new(key, f"session {claim}".encode("utf-8", "replace"), sha256).hexdigest()
 
 
 def _single(headers: Headers) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""The ASGI application: checks a request, finds its line in the table of routes, and answers.
+"""The ASGI application: checks a request, finds its line in a table, and answers.
+
+There are two tables: the endpoints of the API and the pages. Both are checked alike.
 
 Rules:
 
@@ -6,6 +8,7 @@ Rules:
   the token and its scope are.
 - Paths are matched as they were sent: a ``%2F`` in the name of a thread is part of the name.
 - Every answer says how it may be used: not sniffed, not stored, not framed.
+- Errors are problem documents; on pages, and where a browser is led astray, they are pages.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -25,6 +29,10 @@ from milecastle.server.access import Access, Identity, TokenScope, normal_name, 
 from milecastle.server.documents import WaitQuery
 from milecastle.server.exchange import Endpoint, Exchange, Reply, convert_query, decode_body
 from milecastle.server.limits import read_body, refuse_large_headers
+from milecastle.server.pages.forms import read_form
+from milecastle.server.pages.rendering import Renderer, prefers_html
+from milecastle.server.pages.table import PAGES
+from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import FORBIDDEN, NOT_FOUND, UNREADABLE, Refused, problem_response
 from milecastle.server.redaction import without_values
 from milecastle.server.routes import ENDPOINTS
@@ -48,13 +56,15 @@ class Application:
         self.service = service
         self._access = access
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
-        paths: defaultdict[str, dict[str, Endpoint]] = defaultdict(dict)
-        for endpoint in ENDPOINTS:
-            paths[endpoint.path][endpoint.method] = endpoint
+        self._renderer = Renderer(PAGES)
+        paths: defaultdict[str, dict[str, Endpoint | WebPage]] = defaultdict(dict)
+        lines: list[Endpoint | WebPage] = [*ENDPOINTS, *PAGES]
+        for line in lines:
+            paths[line.path][line.method] = line
         self._router = Router(
             [Route(path, _Resource(self, found)) for path, found in paths.items()],
             redirect_slashes=False,
-            default=_nowhere,
+            default=self._nowhere,
             lifespan=self._lifespan,
         )
 
@@ -73,23 +83,38 @@ class Application:
             refuse_large_headers(scope)
             refuse_foreign(Headers(scope=scope), self._hosts)
         except Refused as error:
-            await problem_response(error)(scope, receive, guarded)
+            await self.problem(error, Request(scope))(scope, receive, guarded)
             return
         raw = scope.get("raw_path")
         path = raw.decode("ascii", "replace") if raw else scope["path"]
         await self._router({**scope, "path": path}, receive, guarded)
 
-    async def answer(self, endpoint: Endpoint, request: Request) -> Response:
-        """What an endpoint answers to a request, whatever happens."""
+    async def answer(self, endpoint: Endpoint | WebPage, request: Request) -> Response:
+        """What an endpoint or a page answers to a request, whatever happens."""
         try:
             exchange = await self._read(endpoint, request)
             found = await endpoint.handler(exchange)
-            redact = self.service.redact
-            return found.response(redact) if isinstance(found, Reply) else found
+            if isinstance(found, PageView):
+                return await self._renderer.response(found, exchange)
+            return found.response(self.service.redact) if isinstance(found, Reply) else found
         except Exception as error:
-            return problem_response(without_values(error, self.service.redact))
+            return self.problem(error, request, is_page=isinstance(endpoint, WebPage))
 
-    async def _read(self, endpoint: Endpoint, request: Request) -> Exchange:
+    def problem(self, error: Exception, request: Request, *, is_page: bool = False) -> Response:
+        """The answer to a request that raised: a page for people, else a document."""
+        error = without_values(error, self.service.redact)
+        if is_page or prefers_html(request):
+            return self._renderer.problem(error, request)
+        return problem_response(error)
+
+    async def _nowhere(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            error = Refused(NOT_FOUND, 404, "there is nothing under this path")
+            await self.problem(error, Request(scope))(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000, "reason": ""})
+
+    async def _read(self, endpoint: Endpoint | WebPage, request: Request) -> Exchange:
         identity = _NOBODY
         if endpoint.scope is not None:
             identity = self._access.identify(request.headers)
@@ -97,7 +122,6 @@ class Application:
         query = convert_query(endpoint.query, request.query_params.multi_items())
         if isinstance(query, WaitQuery) and query.wait:  # the answer has the state
             _require(identity, "read")
-        body = endpoint.body
         return Exchange(
             service=self.service,
             access=self._access,
@@ -105,8 +129,15 @@ class Application:
             request=request,
             path=_names(request.path_params),
             query=query,
-            body=None if body is None else decode_body(body, await read_body(request)),
+            body=await _body(endpoint, request),
         )
+
+
+async def _body(endpoint: Endpoint | WebPage, request: Request) -> Any:
+    if isinstance(endpoint, WebPage):
+        return None if endpoint.form is None else await read_form(request, endpoint.form)
+    body = endpoint.body
+    return None if body is None else decode_body(body, await read_body(request))
 
 
 def _require(identity: Identity, scope: TokenScope) -> None:
@@ -125,26 +156,22 @@ def _names(found: Mapping[str, str]) -> dict[str, str]:
 class _Resource:
     """One path, with what its methods do."""
 
-    def __init__(self, application: Application, endpoints: Mapping[str, Endpoint]) -> None:
+    def __init__(
+        self, application: Application, endpoints: Mapping[str, Endpoint | WebPage]
+    ) -> None:
         self._application = application
         self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(scope["method"])
+        request = Request(scope, receive, send)
         if endpoint is None:
             allowed = {"Allow": ", ".join(self._endpoints)}
-            response = problem_response(Refused(NOT_FOUND, 405, "it has other methods", allowed))
+            error = Refused(NOT_FOUND, 405, "it has other methods", allowed)
+            response = self._application.problem(error, request)
         else:
-            response = await self._application.answer(endpoint, Request(scope, receive, send))
+            response = await self._application.answer(endpoint, request)
         await response(scope, receive, send)
-
-
-async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http":
-        response = problem_response(Refused(NOT_FOUND, 404, "there is nothing under this path"))
-        await response(scope, receive, send)
-    else:
-        await send({"type": "websocket.close", "code": 1000, "reason": ""})
 
 
 def _with_headers(send: Send) -> Send:

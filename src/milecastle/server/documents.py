@@ -75,10 +75,14 @@ class StartQuery(Message, frozen=True):
 
 
 class ThreadsQuery(Message, frozen=True):
-    """Which threads, by name. ``after`` is the last name of the page before."""
+    """Which threads, by name. ``after`` is the last name of the page before.
+
+    ``prefix`` is how their names begin.
+    """
 
     status: ListedStatus | None = None
     graph: str | None = None
+    prefix: str | None = None
     after: str | None = None
     limit: PageSize = 100
 

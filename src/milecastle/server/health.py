@@ -14,16 +14,18 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from milecastle.errors import StoreError
 from milecastle.fleet.exposition import CONTENT_TYPE, Family, Labels, queue_families, render
 from milecastle.ports.claims import ClaimStore
-from milecastle.server.access import cookie_name
 from milecastle.server.documents import StartDocument
 from milecastle.server.exchange import Exchange, Reply
 from milecastle.server.problems import UNAUTHORIZED, Refused
 from milecastle.server.service import Service
+from milecastle.server.sessions import set_session
 from milecastle.version import __version__
 
-__all__ = ["OPENAPI", "health", "metrics", "readiness", "start"]
+__all__ = ["OPENAPI", "THREADS", "health", "metrics", "readiness", "start"]
 
 OPENAPI: Final = "/v1/openapi.json"
+THREADS: Final = "/threads"
+"""The page with which the web view begins."""
 
 _PATIENCE: Final = 5.0
 """For how many seconds the store may take to answer."""
@@ -66,20 +68,18 @@ async def metrics(exchange: Exchange) -> Response:
 
 
 async def start(exchange: Exchange) -> Reply | Response:
-    """Exchange the token of the start URL for a cookie; then say where everything is."""
+    """Exchange the token of the start URL for a cookie; then lead to the threads.
+
+    A client that does not ask for HTML is told where everything is.
+    """
     access, headers = exchange.access, exchange.request.headers
     token: str | None = exchange.query.token
     if token is None:
         access.identify(headers)
+        if "text/html" in headers.get("accept", ""):
+            return RedirectResponse(THREADS, 303)
         return Reply(StartDocument(milecastle=__version__, openapi=OPENAPI))
     if not access.may_start(token):
         raise Refused(UNAUTHORIZED, 401, "this is not the start URL of this server")
-    response = RedirectResponse("/", 303)
-    response.set_cookie(
-        cookie_name(headers.get("host", "")),
-        access.session,
-        httponly=True,
-        samesite="strict",
-        secure=exchange.request.url.scheme == "https",
-    )
-    return response
+    session = access.open_session(token)
+    return set_session(RedirectResponse(THREADS, 303), exchange.request, session)

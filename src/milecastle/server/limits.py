@@ -37,11 +37,12 @@ def refuse_large_headers(scope: Scope) -> None:
         raise Refused(TOO_LARGE, 431, f"path and headers may have at most {MOST_HEADERS} bytes")
 
 
-async def read_body(request: Request) -> bytes:
-    """The body of a request, which is JSON; what is too large is not read."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Refused(UNREADABLE, 415, "send JSON, with Content-Type: application/json")
+async def read_body(request: Request, kind: str = "application/json") -> bytes:
+    """The body of a request, which is of one kind; what is too large is not read."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != kind:
+        what = "JSON" if kind == "application/json" else "a form"
+        raise Refused(UNREADABLE, 415, f"send {what}, with Content-Type: {kind}")
     declared = request.headers.get("content-length", "0")
     too_large = Refused(TOO_LARGE, 413, f"a body may have at most {MOST_BODY} bytes")
     if len(declared) > _LONGEST_LENGTH or (declared.isdecimal() and int(declared) > MOST_BODY):

@@ -34,6 +34,7 @@ __all__ = [
     "HttpProblem",
     "ProblemDocument",
     "Refused",
+    "problem_document",
     "problem_response",
     "status_of",
 ]
@@ -131,17 +132,25 @@ def status_of(error: MilecastleError) -> int:
 
 def problem_response(error: Exception) -> Response:
     """The answer to a request that raised."""
+    document, headers = problem_document(error)
+    return Response(
+        as_json(document), document.status, headers, media_type="application/problem+json"
+    )
+
+
+def problem_document(error: Exception) -> tuple[ProblemDocument, Mapping[str, str]]:
+    """What is said about an error, and the headers that go with it."""
     if isinstance(error, Refused):
         found, problem = _document(error.status, error.problem.code, error.detail), error.problem
-        return _response(msgspec.structs.replace(found, title=problem.title), error.headers)
+        return msgspec.structs.replace(found, title=problem.title), error.headers
     if isinstance(error, MilecastleError):
         reasons = error.reasons if isinstance(error, ResumeRefused) else ()
         found = _document(status_of(error), error.code, error.message)
-        return _response(msgspec.structs.replace(found, reasons=reasons))
+        return msgspec.structs.replace(found, reasons=reasons), {}
     last = next(reversed(traceback.extract_tb(error.__traceback__)), None)
     place = f"{last.filename}:{last.lineno}" if last else "an unknown place"
     _log.error("a request raised %s at %s", type(error).__name__, place)
-    return _response(_document(500, None, "unexpected error: the log of the server has its place"))
+    return _document(500, None, "unexpected error: the log of the server has its place"), {}
 
 
 def _document(status: int, code: str | None, detail: str) -> ProblemDocument:
@@ -151,10 +160,4 @@ def _document(status: int, code: str | None, detail: str) -> ProblemDocument:
         status=status,
         detail=detail,
         code=code,
-    )
-
-
-def _response(document: ProblemDocument, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(
-        as_json(document), document.status, headers, media_type="application/problem+json"
     )

@@ -28,7 +28,7 @@ from milecastle.views.lines import run_document, run_line, submit_document
 from milecastle.views.listing import found_threads
 from milecastle.views.values import fitted
 
-__all__ = ["answer", "list_runs", "list_runs_of_thread", "resume", "submit"]
+__all__ = ["answer", "list_runs", "list_runs_of_thread", "resume", "retry_thread", "submit"]
 
 
 async def submit(exchange: Exchange) -> Reply:
@@ -72,8 +72,14 @@ async def answer(exchange: Exchange) -> Reply:
 async def resume(exchange: Exchange) -> Reply:
     """Hand a thread whose run failed, died or was cancelled over to the workers."""
     asked: ResumeRequest = exchange.body
-    app = await exchange.off_loop(exchange.service.app_of, exchange.key)
-    return await _handed_over(exchange, await app.aretry(exchange.key, delay=asked.delay))
+    handle = await retry_thread(exchange.service, exchange.key, delay=asked.delay)
+    return await _handed_over(exchange, handle)
+
+
+async def retry_thread(service: Service, key: ThreadKey, *, delay: float = 0.0) -> Handle[Any]:
+    """Hand a thread over to the workers again."""
+    app = await service.off_loop(service.app_of, key)
+    return await app.aretry(key, delay=delay)
 
 
 async def _handed_over(exchange: Exchange, handle: Handle[Any]) -> Reply:

@@ -42,7 +42,9 @@ from milecastle.views.values import fitted
 
 __all__ = [
     "cancel",
+    "cancel_thread",
     "delete",
+    "delete_thread",
     "diff",
     "fork",
     "history",
@@ -60,7 +62,12 @@ async def list_threads(exchange: Exchange) -> Reply:
 
 def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
     found = thread_lines(
-        service.store, tenant, status=query.status, graph=query.graph, after=query.after
+        service.store,
+        tenant,
+        status=query.status,
+        graph=query.graph,
+        prefix=query.prefix,
+        after=query.after,
     )
     return LsDocument(tenant=tenant, threads=tuple(islice(found, query.limit)))
 
@@ -190,16 +197,27 @@ def _written(known: CheckpointMetadata) -> WrittenDocument:
 
 async def cancel(exchange: Exchange) -> Reply:
     """Close the unfinished run of a thread."""
-    key = exchange.key
-    app = await exchange.off_loop(exchange.service.app_of, key)
+    return Reply(await cancel_thread(exchange.service, exchange.key))
+
+
+async def cancel_thread(service: Service, key: ThreadKey) -> CancelDocument:
+    """Close the unfinished run of a thread."""
+    app = await service.off_loop(service.app_of, key)
     cancelled = await app.acancel(key)
-    return Reply(CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled))
+    return CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled)
 
 
 async def delete(exchange: Exchange) -> Reply:
     """Delete a thread, its runs, its subgraphs and its key."""
-    key = exchange.key
-    app = await exchange.off_loop(exchange.service.app_of, key)
-    if not await app.adelete(key, take_over=exchange.query.take_over):
+    take_over: bool = exchange.query.take_over
+    return Reply(await delete_thread(exchange.service, exchange.key, take_over=take_over))
+
+
+async def delete_thread(
+    service: Service, key: ThreadKey, *, take_over: bool = False
+) -> DeleteDocument:
+    """Delete a thread, which must exist."""
+    app = await service.off_loop(service.app_of, key)
+    if not await app.adelete(key, take_over=take_over):
         raise Refused(NOT_FOUND, 404, "there is no such thread")
-    return Reply(DeleteDocument(tenant=key.tenant, thread=key.thread, deleted=True))
+    return DeleteDocument(tenant=key.tenant, thread=key.thread, deleted=True)

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec.structs
 
 from milecastle.app.runtime.children import every_thread, own_threads
 from milecastle.app.runtime.ownership import why_lost
+from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.store import Store
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import thread_line
 
-__all__ = ["LOST", "asking_threads", "found_threads", "looked_at", "thread_lines"]
+__all__ = [
+    "LOST",
+    "ThreadPage",
+    "asking_threads",
+    "found_threads",
+    "looked_at",
+    "thread_lines",
+    "thread_page",
+]
 
 LOST: Final = "lost"
 """The status of a thread that is recorded as running, but not known to be."""
@@ -26,17 +35,79 @@ def thread_lines(
     *,
     status: str | None = None,
     graph: str | None = None,
+    prefix: str | None = None,
     after: str | None = None,
     subgraphs: bool = False,
 ) -> Iterator[ThreadLine]:
-    """The threads of a tenant, by name, with this status or of this graph if one is given."""
+    """The threads of a tenant, by name, with this status, graph or beginning of the name."""
+    for info in _candidates(store, tenant, status, prefix, after, subgraphs):
+        line = _matching(store, info, status, graph)
+        if line is not None:
+            yield line
+
+
+class ThreadPage(NamedTuple):
+    """Some threads. ``next`` is the ``after`` of the next page, if threads are left to look at."""
+
+    lines: tuple[ThreadLine, ...]
+    next: str | None
+
+
+def thread_page(
+    store: Store,
+    tenant: str,
+    *,
+    status: str | None = None,
+    graph: str | None = None,
+    prefix: str | None = None,
+    after: str | None = None,
+    limit: int,
+    most: int,
+) -> ThreadPage:
+    """A page of ``thread_lines``, which looks at ``most`` threads and no more.
+
+    Status and prefix are found by index; for a graph, every thread is looked at.
+    """
+    lines: list[ThreadLine] = []
+    last: str | None = None
+    for count, info in enumerate(_candidates(store, tenant, status, prefix, after, False)):
+        if len(lines) == limit or count == most:
+            return ThreadPage(tuple(lines), last)
+        last = info.key.thread
+        line = _matching(store, info, status, graph)
+        lines += [line] if line else []
+    return ThreadPage(tuple(lines), None)
+
+
+def _matching(
+    store: Store, info: ThreadInfo, status: str | None, graph: str | None
+) -> ThreadLine | None:
+    if graph is not None and info.graph != graph:
+        return None
+    line = looked_at(store, info)
+    return line if status in (None, line.status) else None
+
+
+def _candidates(
+    store: Store,
+    tenant: str,
+    status: str | None,
+    prefix: str | None,
+    after: str | None,
+    subgraphs: bool,
+) -> Iterator[ThreadInfo]:
+    """What the index finds: by recorded status, and by name from ``prefix`` to its end."""
     recorded = cast("RunStatus | None", "running" if status == LOST else status)
+    if prefix and (after is None or after < prefix):
+        first = store.thread(ThreadKey(tenant, prefix))
+        if first is not None and recorded in (None, first.status):
+            yield first
+        after = prefix
     listing = every_thread if subgraphs else own_threads
     for info in listing(store, tenant, status=recorded, after=after):
-        if graph is None or info.graph == graph:
-            line = looked_at(store, info)
-            if status in (None, line.status):
-                yield line
+        if prefix and not info.key.thread.startswith(prefix):
+            return
+        yield info
 
 
 def looked_at(store: Store, info: ThreadInfo) -> ThreadLine:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.server.calling import Api
+from tests.unit.server.browsing import Browser
+from tests.unit.server.calling import Api, token_of
 
 
 @pytest.fixture
@@ -15,3 +16,9 @@ def api(tmp_path: Path) -> Iterator[Api]:
     found = Api(tmp_path)
     yield found
     found.close()
+
+
+@pytest.fixture
+def browser(api: Api) -> Browser:
+    """One that is logged in, and may do everything."""
+    return Browser(api).log_in(token_of("default"))

@@ -18,6 +18,8 @@ from milecastle.views.listing import LOST, thread_lines
 
 @click.command("ls")
 @click.option("--status", type=click.Choice([*get_args(RunStatus), LOST]), help="Only these.")
+@click.option("--graph", metavar="NAME", help="Only threads of this graph.")
+@click.option("--prefix", metavar="TEXT", help="Only threads whose name begins with this.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number to list.")
 @click.option("--after", metavar="THREAD", help="Only threads whose name sorts after this one.")
 @click.option("--subgraphs", is_flag=True, help="Include threads of subgraphs.")
@@ -27,6 +29,8 @@ from milecastle.views.listing import LOST, thread_lines
 def command(
     session: Session,
     status: str | None,
+    graph: str | None,
+    prefix: str | None,
     limit: int | None,
     after: str | None,
     subgraphs: bool,
@@ -43,11 +47,21 @@ def command(
     found: list[ThreadLine] = []
     if store is not None:
         listed = thread_lines(
-            store, session.tenant, status=status, after=after, subgraphs=subgraphs
+            store,
+            session.tenant,
+            status=status,
+            graph=graph,
+            prefix=prefix,
+            after=after,
+            subgraphs=subgraphs,
         )
         found += islice(listed, limit)
     if files is not None and status != LOST:
-        others = files.threads(cast("RunStatus | None", status), after)
+        others = [
+            line
+            for line in files.threads(cast("RunStatus | None", status), after)
+            if graph in (None, line.graph) and line.thread.startswith(prefix or "")
+        ]
         found = sorted([*found, *others], key=lambda line: line.thread)
     lines = tuple(found[:limit])
     if session.as_json:
@@ -55,19 +69,13 @@ def command(
     elif not lines:
         say(f"tenant '{session.tenant}' has no matching threads in {session.describe_store()}")
     else:
-        rows = [
-            [
-                t.thread,
-                t.status,
-                _waits_for(t),
-                t.graph or "-",
-                seconds(t.started_at),
-                t.run_id,
-                t.kind,
-            ]
-            for t in lines
-        ]
+        rows = [_row(line) for line in lines]
         print_table(["THREAD", "STATUS", "WAITS FOR", "GRAPH", "STARTED", "RUN", "KIND"], rows)
+
+
+def _row(t: ThreadLine) -> list[str]:
+    started = seconds(t.started_at)
+    return [t.thread, t.status, _waits_for(t), t.graph or "-", started, t.run_id, t.kind]
 
 
 def _waits_for(line: ThreadLine) -> str:

@@ -1,0 +1,89 @@
+"""Forms: read with limits, and only with the CSRF token of the caller's own session.
+
+The token is an HMAC of the session: another site cannot read it, and that of another session does
+not fit. A caller without a session has a token too, that of nothing: there its ``Origin`` counts.
+
+Text in fields is percent-encoded by the filter ``segment`` where it names something: browsers
+change line ends in what they send.
+"""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import sha256
+from typing import Any, Final, TypeVar, get_origin
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+import msgspec.structs
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from milecastle.server.access import credential
+from milecastle.server.limits import read_body
+from milecastle.server.problems import FOREIGN, UNREADABLE, Refused
+
+__all__ = ["FORM", "csrf_token", "named", "read_form"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+FORM: Final = "application/x-www-form-urlencoded"
+_FIELDS: Final = 1100
+"""How many fields a form may have."""
+
+
+def csrf_token(headers: Headers) -> str:
+    """The token that forms of this caller have."""
+    session = credential(headers).text.encode("utf-8", "surrogateescape")
+    return hmac.new(session, b"csrf", sha256).hexdigest()
+
+
+async def read_form(request: Request, kind: type[T]) -> T:
+    """The fields of a form in their types.
+
+    Raises:
+        Refused: it is not a form, is too large, has other fields, or does not have the token.
+    """
+    body = await read_body(request, FORM)
+    try:
+        fields = parse_qsl(
+            body.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(body),
+            errors="strict",
+            max_num_fields=_FIELDS,
+        )
+    except ValueError:
+        raise Refused(UNREADABLE, 400, "the form cannot be read, or is too long") from None
+    given: dict[str, list[str]] = {}
+    for name, text in fields:
+        given.setdefault(name, []).append(text)
+    sent = given.pop("csrf", [""])[0].encode("utf-8", "surrogateescape")
+    if not hmac.compare_digest(sent, csrf_token(request.headers).encode()):
+        raise Refused(FOREIGN, 403, "the form is not of this session: load its page again")
+    return _converted(given, kind)
+
+
+def _converted(given: dict[str, list[str]], kind: type[T]) -> T:
+    lists = {
+        field.encode_name
+        for field in msgspec.structs.fields(kind)
+        if get_origin(field.type) is tuple
+    }
+    values: dict[str, Any] = {}
+    for name, texts in given.items():
+        if name not in lists and len(texts) > 1:
+            raise Refused(UNREADABLE, 400, "a field is given twice")
+        values[name] = texts if name in lists else texts[0]
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(UNREADABLE, 400, f"the form is not valid: {error}") from None
+
+
+def named(segment: str) -> str:
+    """The name in a field that the filter ``segment`` wrote."""
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise Refused(UNREADABLE, 400, "a name in the form is not UTF-8") from None

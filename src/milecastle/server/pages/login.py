@@ -1,0 +1,48 @@
+"""Logging in: a token is exchanged for a session."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from starlette.responses import RedirectResponse, Response
+
+from milecastle.server.documents import Message
+from milecastle.server.exchange import Exchange
+from milecastle.server.pages.view import PageView
+from milecastle.server.sessions import end_session, set_session
+
+__all__ = ["LoginForm", "LogoutForm", "login", "logout", "show_login"]
+
+_OWN: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")
+"""A path of this server: not ``//host``, and nothing that a browser takes for it."""
+
+
+class LoginForm(Message, frozen=True):
+    """``next`` is the path to show afterwards."""
+
+    token: str
+    next: str = "/"
+
+
+class LogoutForm(Message, frozen=True):
+    """Nothing."""
+
+
+async def show_login(exchange: Exchange) -> PageView:
+    """The form for a token."""
+    values = {"problem": None, "next": "/"}
+    return PageView(template="login.html", title="Log in", commands=(("serve",),), values=values)
+
+
+async def login(exchange: Exchange) -> Response:
+    """Exchange a token for a session."""
+    form: LoginForm = exchange.body
+    session = exchange.access.open_session(form.token.strip())
+    place = form.next if _OWN.fullmatch(form.next) else "/"
+    return set_session(RedirectResponse(place, 303), exchange.request, session)
+
+
+async def logout(exchange: Exchange) -> Response:
+    """Let the browser forget its session."""
+    return end_session(RedirectResponse("/login", 303), exchange.request)

@@ -1,0 +1,198 @@
+"""Views and problems as HTML.
+
+Rules:
+
+- Every value is escaped: first what terminals and readers of lines interpret, by ``printable``,
+  then what HTML does. A template needs no filter for that, and none uses ``safe``. Text of several
+  lines goes through ``multiline``, which escapes each line.
+- There is no script and no style in a page, only links to ours: the policy below refuses others.
+- Links lead only to pages that are in the table.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from milecastle.model.printable import is_unsafe, printable
+from milecastle.server.exchange import Exchange
+from milecastle.server.pages.forms import csrf_token
+from milecastle.server.pages.static import static_url
+from milecastle.server.pages.view import PageView, WebPage
+from milecastle.server.problems import problem_document
+from milecastle.views.lines import seconds
+from milecastle.views.values import as_json
+
+__all__ = ["HEADERS", "Renderer", "command_line", "prefers_html", "segment", "shown_size"]
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    # Not no-referrer: with it, browsers send "Origin: null" with our own forms.
+    "Referrer-Policy": "same-origin",
+}
+_FOLDER: Final = Path(__file__).resolve().parent.parent / "templates"
+_DOTS: Final = (".", "..")
+"""Names that browsers take out of a path, also if they are encoded."""
+
+
+def prefers_html(request: Request) -> bool:
+    """Whether a person asks, not a client of the API."""
+    is_api = request.url.path.startswith("/v1/")
+    return not is_api and "text/html" in request.headers.get("accept", "")
+
+
+class Renderer:
+    """Makes HTML of views, with a navigation of these pages."""
+
+    def __init__(self, pages: Sequence[WebPage]) -> None:
+        self._linked = [page for page in pages if page.label]
+        paths = {page.path for page in pages if page.method == "GET"}
+
+        def href(path: str, **names: str) -> str | None:
+            """The URL of a page, by its path in the table; ``None`` if there is no such page."""
+            if path not in paths or any(name in _DOTS for name in names.values()):
+                return None
+            return path.format(**{key: segment(name) for key, name in names.items()})
+
+        self.environment = Environment(
+            loader=FileSystemLoader(_FOLDER),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_finalized,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        names: dict[str, Any] = self.environment.globals
+        names.update(href=href, static=static_url)
+        self.environment.filters.update(
+            command_line=command_line,
+            digest=_digest,
+            json=_json,
+            multiline=_multiline,
+            query=_query,
+            seconds=seconds,
+            segment=segment,
+        )
+
+    async def response(self, view: PageView, exchange: Exchange) -> Response:
+        """The answer: the whole page, or its live part if the script asks for that."""
+        request = exchange.request
+        is_part = view.live is not None and request.headers.get("hx-request") == "true"
+        template = view.live if is_part and view.live is not None else view.template
+        badges = {} if is_part else await exchange.off_loop(self._badges, exchange)
+        more = {**view.values, "tenant": exchange.tenant, "scopes": exchange.identity.scopes}
+        text = self._text(template, request, view.title, view.commands, {**more, "badges": badges})
+        return HTMLResponse(text, view.status, HEADERS)
+
+    def problem(self, error: Exception, request: Request) -> Response:
+        """The page that says what is wrong, and what to do; for 401, how to log in."""
+        document, headers = problem_document(error)
+        code = document.code
+        text = self._text(
+            "login.html" if document.status == 401 else "problem.html",
+            request,
+            "Log in" if document.status == 401 else document.title,
+            (("explain", code),) if code else (),
+            {"tenant": "", "scopes": (), "badges": {}, "problem": document, "next": _url(request)},
+        )
+        return HTMLResponse(text, document.status, {**HEADERS, **headers})
+
+    def _badges(self, exchange: Exchange) -> dict[str, str]:
+        found = ((page, page.badge) for page in self._linked)
+        return {
+            page.path: badge(exchange.service, exchange.tenant)
+            for page, badge in found
+            if badge is not None and exchange.tenant
+        }
+
+    def _text(
+        self,
+        template: str,
+        request: Request,
+        title: str,
+        commands: Iterable[Sequence[str]],
+        values: Mapping[str, Any],
+    ) -> str:
+        return self.environment.get_template(template).render(
+            title=title,
+            commands=[command_line(one) for one in commands],
+            csrf=csrf_token(request.headers),
+            path=request.url.path,
+            url=_url(request),
+            navigation=self._linked,
+            **values,
+        )
+
+
+def _url(request: Request) -> str:
+    """Path and query as they were sent, if a form may lead back there."""
+    if request.method != "GET":
+        return "/"
+    query = request.scope["query_string"].decode("ascii", "replace")
+    return f"{request.scope['path']}?{query}" if query else request.scope["path"]
+
+
+def _finalized(value: Any) -> Any:
+    """What is written for a value, before it is escaped for HTML."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _multiline(text: str) -> Markup:
+    """Text of several lines, each of them printable."""
+    return escape("\n".join(map(printable, text.split("\n"))))
+
+
+def _json(value: Any) -> Markup:
+    """A value as JSON on several lines; ``as_json`` has escaped what is not printable."""
+    return escape(as_json(value, indent=2))
+
+
+def segment(name: str) -> str:
+    """A name as a segment of a path, or in a field of a form."""
+    return quote(name, safe="")
+
+
+def _digest(name: str) -> str:
+    """A name as part of an ``id``."""
+    return sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _query(values: Mapping[str, Any]) -> str:
+    """The values that are set as a query, with its question mark."""
+    given = {name: value for name, value in values.items() if value not in (None, "")}
+    return f"?{urlencode(given)}" if given else ""
+
+
+def shown_size(name: str) -> int:
+    """How many bytes a name takes that is shown and linked twice, and is part of a command."""
+    shown, typed = (len(escape(text).encode()) for text in (printable(name), _argument(name)))
+    return 2 * shown + 2 * len(segment(name)) + typed
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """A command of ours for a POSIX shell, or bash where a name is not printable."""
+    return " ".join(["milecastle", *map(_argument, arguments)])
+
+
+def _argument(text: str) -> str:
+    if not any(map(is_unsafe, text)):
+        return shlex.quote(text)
+    return "$'" + "".join(_escaped(char) for char in text) + "'"
+
+
+def _escaped(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    return f"\\U{ord(char):08x}" if is_unsafe(char) else char

@@ -1,0 +1,64 @@
+"""Style sheets and scripts. Their hash is in their URL, so browsers ask for each of them once.
+
+All of them are read once. A request is looked up among them: it is never a path.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from milecastle.server.exchange import Exchange
+from milecastle.server.problems import NOT_FOUND, Refused
+
+__all__ = ["static", "static_files", "static_url"]
+
+_FOLDER: Final = Path(__file__).resolve().parent.parent / "static"
+_TYPES: Final = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
+_FOREVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+class StaticFile(msgspec.Struct, frozen=True):
+    """A file: its name under ``static/``, its URL, its type and its bytes."""
+
+    name: str
+    url: str
+    kind: str
+    content: bytes
+
+
+@cache
+def static_files() -> dict[str, StaticFile]:
+    """Every file by its URL."""
+    found = [_read(path) for path in sorted(_FOLDER.rglob("*")) if path.suffix in _TYPES]
+    return {file.url: file for file in found}
+
+
+def _read(path: Path) -> StaticFile:
+    content = path.read_bytes()
+    url = f"/static/{sha256(content).hexdigest()[:16]}-{path.name}"
+    return StaticFile(path.relative_to(_FOLDER).as_posix(), url, _TYPES[path.suffix], content)
+
+
+@cache
+def static_url(name: str) -> str:
+    """The URL of a file under ``static/``."""
+    return next(file.url for file in static_files().values() if file.name == name)
+
+
+async def static(exchange: Exchange) -> Response:
+    """One of the files."""
+    file = static_files().get(f"/static/{exchange.path['file']}")
+    if file is None:
+        raise Refused(NOT_FOUND, 404, "there is no such file: load the page again")
+    return Response(file.content, headers=_FOREVER, media_type=file.kind)

@@ -1,0 +1,158 @@
+"""The list of threads, and what is done to those that are selected in it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, get_args
+
+import msgspec
+
+from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.model.keys import ThreadKey
+from milecastle.server.access import TokenScope
+from milecastle.server.documents import ListedStatus, Message
+from milecastle.server.exchange import Exchange
+from milecastle.server.pages.forms import named
+from milecastle.server.pages.rendering import shown_size
+from milecastle.server.pages.view import PageView
+from milecastle.server.problems import Refused
+from milecastle.server.runs import retry_thread
+from milecastle.server.service import Service
+from milecastle.server.threads import cancel_thread, delete_thread
+from milecastle.views.documents import ThreadLine
+from milecastle.views.listing import ThreadPage, thread_page
+
+__all__ = ["ACTIONS", "ActionForm", "ThreadAction", "ThreadsPageQuery", "act", "list_threads"]
+
+_ROWS: Final = 100
+_BYTES: Final = 200_000
+"""Rows of a page, and the bytes that they may take."""
+
+_LOOKED_AT: Final = 5000
+"""How many threads are looked at for a page."""
+
+
+class ThreadsPageQuery(Message, frozen=True):
+    """The filters, which a form sends empty if they are not set."""
+
+    status: str | None = None
+    graph: str | None = None
+    prefix: str | None = None
+    after: str | None = None
+
+
+class ActionForm(Message, frozen=True):
+    """The selected threads; ``confirmed`` comes from the page that asks again."""
+
+    thread: tuple[str, ...] = ()
+    confirmed: str = ""
+
+
+async def list_threads(exchange: Exchange) -> PageView:
+    """Threads by name, by status, graph and beginning of the name."""
+    query: ThreadsPageQuery = exchange.query
+    chosen = {name: getattr(query, name) or None for name in ("status", "graph", "prefix", "after")}
+    if chosen["status"] not in (None, *get_args(ListedStatus)):
+        raise InvalidRequest("there is no such status")
+    page = await exchange.off_loop(_page, exchange.service, exchange.tenant, chosen)
+    return PageView(
+        template="threads.html",
+        live="_threads.html",
+        title="Threads",
+        commands=(_ls(exchange.tenant, chosen),),
+        values={
+            "lines": page.lines,
+            "next": {**chosen, "after": page.next} if page.next is not None else None,
+            "first": {**chosen, "after": None},
+            "chosen": chosen,
+            "statuses": get_args(ListedStatus),
+            "graphs": sorted(exchange.service.apps),
+            "actions": [one for one in ACTIONS if one.scope in exchange.identity.scopes],
+            "looked_at": _LOOKED_AT,
+        },
+    )
+
+
+def _page(service: Service, tenant: str, chosen: dict[str, Any]) -> ThreadPage:
+    found = thread_page(service.store, tenant, **chosen, limit=_ROWS, most=_LOOKED_AT)
+    lines = tuple(_fitting(found.lines))
+    is_cut = len(lines) < len(found.lines)
+    return ThreadPage(lines, lines[-1].thread if is_cut else found.next)
+
+
+def _fitting(lines: Iterable[ThreadLine]) -> Iterable[ThreadLine]:
+    """As many as a page has room for; the next page has the others."""
+    size = 0
+    for line in lines:
+        size += 400 + shown_size(line.thread) + shown_size(line.graph) + shown_size(line.reason)
+        if size > _BYTES:
+            return
+        yield line
+
+
+def _ls(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
+    given = [f"--{name}={value}" for name, value in chosen.items() if value]
+    return ("ls", *_tenant(tenant), *given, f"--limit={_ROWS}")
+
+
+def _tenant(tenant: str) -> tuple[str, ...]:
+    return () if tenant == "default" else (f"--tenant={tenant}",)
+
+
+class ThreadAction(msgspec.Struct, frozen=True):
+    """What can be done to threads: the verb, its scope, what it means, and how."""
+
+    verb: str
+    scope: TokenScope
+    meaning: str
+    perform: Callable[[Service, ThreadKey], Awaitable[str]]
+
+
+async def _retry(service: Service, key: ThreadKey) -> str:
+    return f"{(await retry_thread(service, key)).status}"
+
+
+async def _cancel(service: Service, key: ThreadKey) -> str:
+    document = await cancel_thread(service, key)
+    return "cancelled" if document.cancelled else "it had no unfinished run"
+
+
+async def _delete(service: Service, key: ThreadKey) -> str:
+    await delete_thread(service, key)
+    return "deleted"
+
+
+ACTIONS: Final = (
+    ThreadAction("retry", "run", "Hand these threads over to the workers again", _retry),
+    ThreadAction("cancel", "run", "Close the unfinished runs of these threads", _cancel),
+    ThreadAction("delete", "admin", "Delete these threads with their runs and subgraphs", _delete),
+)
+
+
+async def act(action: ThreadAction, exchange: Exchange) -> PageView:
+    """Ask whether to do it; if that was confirmed, do it."""
+    form: ActionForm = exchange.body
+    threads = [named(segment) for segment in form.thread]
+    if not threads:
+        raise InvalidRequest("no thread is selected: go back and select some")
+    keys = [exchange.service.key(exchange.tenant, thread) for thread in threads]
+    outcomes: list[tuple[str, str, str]] = []
+    if form.confirmed:
+        outcomes = [await _outcome(action, exchange.service, key) for key in keys]
+    verb = action.verb
+    return PageView(
+        template="outcomes.html" if outcomes else "confirm.html",
+        title=f"{verb.capitalize()} threads",
+        commands=tuple((verb, *_tenant(exchange.tenant), "--", thread) for thread in threads),
+        values={"action": action, "threads": threads, "outcomes": outcomes},
+    )
+
+
+async def _outcome(action: ThreadAction, service: Service, key: ThreadKey) -> tuple[str, str, str]:
+    """Thread, what became of it, and the code of the error if it was refused."""
+    try:
+        return key.thread, await action.perform(service, key), ""
+    except MilecastleError as error:
+        return key.thread, error.message, error.code
+    except Refused as error:
+        return key.thread, error.detail, error.problem.code

@@ -1,0 +1,59 @@
+"""What a page is: a line of the table of pages, and the view that its handler returns."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from milecastle.server.access import TokenScope
+from milecastle.server.documents import NoQuery
+from milecastle.server.exchange import Exchange
+from milecastle.server.service import Service
+
+__all__ = ["Badge", "PageView", "WebPage"]
+
+
+class PageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page before it is HTML.
+
+    ``template`` is a file in ``templates/``, ``values`` are its variables. ``live`` is the template
+    that it includes, with ``id="live"`` on its only element: the part that is asked for again and
+    again while the page is shown. ``commands`` show or do the same, each without ``milecastle``.
+    """
+
+    template: str
+    title: str
+    commands: tuple[tuple[str, ...], ...]
+    values: Mapping[str, Any]
+    live: str | None = None
+    status: int = 200
+
+
+PageHandler = Callable[[Exchange], Awaitable[PageView | Response]]
+Badge = Callable[[Service, str], str]
+"""The number beside a link, for a tenant; empty if there is none. It is called off the loop."""
+
+
+class WebPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table of pages.
+
+    ``scope`` is what the caller needs; ``None``: nobody is asked. ``form`` is what is sent, always
+    with a CSRF token. A page with a ``label`` is in the navigation, with its ``badge``.
+    """
+
+    method: str
+    path: str
+    handler: PageHandler
+    scope: TokenScope | None
+    query: type[msgspec.Struct] = NoQuery
+    form: type[msgspec.Struct] | None = None
+    label: str = ""
+    badge: Badge | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in tests."""
+        return f"{self.method} {self.path}"

@@ -1,0 +1,40 @@
+"""The cookie of a browser's session."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from milecastle.server.access import SESSION, cookie_name
+
+__all__ = ["end_session", "set_session"]
+
+R = TypeVar("R", bound=Response)
+
+
+def set_session(response: R, request: Request, session: str) -> R:
+    """Let the browser keep a session."""
+    response.set_cookie(
+        cookie_name(request.headers.get("host", "")),
+        session,
+        max_age=SESSION,
+        httponly=True,
+        samesite="strict",
+        secure=_is_secure(request),
+    )
+    return response
+
+
+def end_session(response: R, request: Request) -> R:
+    """Let the browser forget its session."""
+    name = cookie_name(request.headers.get("host", ""))
+    response.delete_cookie(name, httponly=True, samesite="strict", secure=_is_secure(request))
+    return response
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether the browser uses TLS; behind a proxy only the origin of its page says so."""
+    origin = request.headers.get("origin", "")
+    return request.url.scheme == "https" or origin.lower().startswith("https://")

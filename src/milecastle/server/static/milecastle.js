@@ -1,0 +1,62 @@
+// What pages do by themselves: refresh, copy the command, select all. They work without it.
+"use strict";
+(() => {
+  const EVERY = 2000;
+  const byId = (id) => document.getElementById(id);
+  const say = (id, text) => {
+    const place = byId(id);
+    if (place && place.textContent !== text) place.textContent = text;
+  };
+
+  // What a person chose stays when the page is refreshed.
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name) =>
+    !["checked", "hidden", "open"].includes(name);
+
+  // A hidden tab does not ask.
+  const refresh = () => {
+    const live = byId("live");
+    if (live && document.visibilityState === "visible") htmx.trigger(live, "refresh");
+  };
+  setInterval(refresh, EVERY);
+  document.addEventListener("visibilitychange", refresh);
+
+  const onLive = (name, text) =>
+    document.addEventListener(name, () => say("liveness", text));
+  if (byId("live")) say("liveness", "Live");
+  onLive("htmx:afterSwap", "Live");
+  onLive("htmx:sendError", "Not live: the server does not answer");
+  onLive("htmx:responseError", "Not live: load the page again");
+  document.addEventListener("htmx:afterSwap", reveal);
+
+  const copy = async () => {
+    const commands = byId("commands");
+    if (!commands) return;
+    try {
+      await navigator.clipboard.writeText(commands.textContent);
+      say("copied", "Copied");
+    } catch {
+      getSelection().selectAllChildren(commands);
+      say("copied", "Selected: copy it with the keyboard");
+    }
+    setTimeout(() => say("copied", ""), EVERY);
+  };
+
+  // Controls that do nothing without this script are hidden until it runs.
+  function reveal() {
+    for (const one of document.querySelectorAll("[data-copy], #all")) one.hidden = false;
+  }
+  reveal();
+
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-copy]")) copy();
+    if (event.target.id === "all")
+      for (const one of document.querySelectorAll("input[name=thread]"))
+        one.checked = event.target.checked;
+  });
+
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.closest("input:not([type=checkbox]), textarea, select");
+    const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
+    if (event.key === "c" && isPlain && !isTyping) copy();
+  });
+})();

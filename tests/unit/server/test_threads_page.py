@@ -1,0 +1,259 @@
+"""The page that lists threads, and what is done to the ones that are selected."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from milecastle.server.access import ALL_SCOPES
+from milecastle.views.listing import thread_page
+from tests.unit.server.browsing import Browser, Document
+from tests.unit.server.calling import OTHER, Api, token_of, trip
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(1)'>",
+    "\x1b[31mred\x07",
+    "x\ny",
+    "\u202eabc",
+    "a/b?c#d",
+    "{{ 7 * 7 }}",
+    "..",
+]
+
+
+def names(found: Document) -> list[str]:
+    """The threads that a page lists."""
+    return [one.text for one in found.all("th", scope="row")]
+
+
+def fill(api: Api, *threads: str, n: int = 1) -> None:
+    """Submit a run for each of these, without running it."""
+    for thread in threads:
+        api.app.submit(trip(n)["input"], thread)
+
+
+def test_threads_are_listed_as_by_the_command_line(api: Api, browser: Browser) -> None:
+    """Fails if a column is left out."""
+    api.run("asks", 42)
+    api.run("fails", 13)
+    found = browser.page("/threads")
+    assert names(found) == ["asks", "fails"]
+    assert [one.text for one in found.all("span") if "status" in one.get("class").split()] == [
+        "interrupted",
+        "failed",
+    ]
+    assert "1 question" in found.texts("td")
+    assert "trip" in found.texts("td")
+    assert found.one("pre", id="commands").text == "milecastle ls --limit=100"
+
+
+def test_filters_and_pages(api: Api, browser: Browser) -> None:
+    """Fails if a filter is not passed on, or is lost on the next page."""
+    api.run("order-1", 42)
+    fill(api, "order", "order-2", "other", "p")
+    assert names(browser.page("/threads?prefix=order")) == ["order", "order-1", "order-2"]
+    assert names(browser.page("/threads?prefix=order&status=interrupted")) == ["order-1"]
+    assert names(browser.page("/threads?prefix=order-1&status=queued")) == []
+    assert names(browser.page("/threads?prefix=&status=&graph=trip&after=order-2")) == [
+        "other",
+        "p",
+    ]
+    found = browser.page("/threads?status=queued&graph=none")
+    assert names(found) == []
+    assert "No thread matches" in found.one("main").text
+    assert [one.text for one in found.all("option") if "selected" in one.attributes] == [
+        "queued",
+        "none",
+    ]
+    command = "milecastle ls --status=queued --graph=none --limit=100"
+    assert found.one("pre", id="commands").text == command
+    assert browser.ask("GET", "/threads?status=flying").status_code == 400
+    assert browser.ask("GET", f"/threads?prefix={'x' * 600}").status_code == 400
+
+
+def test_pages_lead_to_each_other(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a thread is on no page, or on two."""
+    monkeypatch.setattr("milecastle.server.pages.threads._ROWS", 4)
+    threads = [f"t{number}" for number in range(10)]
+    fill(api, *threads, "u")
+    found, seen = browser.page("/threads?prefix=t"), list[str]()
+    for _ in range(2):
+        seen += names(found)
+        assert "there are more" in found.one("main").text
+        found = browser.page(found.one("a", rel="next").get("href"))
+    assert seen + names(found) == threads
+    assert found.all("a", rel="next") == []
+    assert "the last page" in found.one("main").text
+    assert found.one("a", rel="first").get("href") == "/threads?prefix=t"
+
+
+def test_scan_for_a_graph_stops_and_says_so(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a page looks at every thread of a tenant."""
+    fill(api, *(f"t{number}" for number in range(9)))
+    monkeypatch.setattr("milecastle.server.pages.threads._LOOKED_AT", 4)
+    found = browser.page("/threads?graph=none")
+    assert "Of the threads that were looked at, none matches" in found.one("main").text
+    assert found.one("a", rel="next").get("href") == "/threads?graph=none&after=t3"
+
+
+@pytest.mark.parametrize("prefix", [None, "", "t", "t1", "u", "zz"])
+@pytest.mark.parametrize("status", [None, "queued", "interrupted"])
+def test_pages_agree_with_a_plain_filter(api: Api, prefix: str | None, status: str | None) -> None:
+    """Whatever the size of pages. Fails if the name that is the prefix itself is missed."""
+    api.run("t1", 42)
+    fill(api, "a", "t", "t10", "t2", "u", "ua")
+    lines = [
+        (one.thread, one.status)
+        for one in thread_page(api.app.store, "default", limit=99, most=99).lines
+    ]
+    assert len(lines) == 7
+    wanted = [
+        name for name, found in lines if name.startswith(prefix or "") and status in (None, found)
+    ]
+    for limit, most in ((1, 99), (2, 3), (99, 1)):
+        seen, after, rounds = list[str](), None, 0
+        while rounds == 0 or after is not None:
+            page = thread_page(
+                api.app.store,
+                "default",
+                status=status,
+                prefix=prefix,
+                after=after,
+                limit=limit,
+                most=most,
+            )
+            seen += [line.thread for line in page.lines]
+            after, rounds = page.next, rounds + 1
+        assert seen == wanted
+
+
+def test_hostile_names_are_text(api: Api, browser: Browser) -> None:
+    """``Document`` refuses handlers and scripts. Fails if autoescape or ``printable`` is off."""
+    fill(api, *HOSTILE)
+    response = browser.ask("GET", "/threads")
+    assert response.text.replace("\n", "").isprintable()
+    found = browser.page("/threads")
+    assert "<script>alert(1)</script>" in names(found)
+    assert "\\x1b[31mred\\x07" in names(found)
+    assert "{{ 7 * 7 }}" in names(found)
+    assert len(found.all("script")) == 3
+    assert found.all("img") == []
+    picked = {one.get("value") for one in found.all("input", name="thread")}
+    assert picked == {quote(name, safe="") for name in HOSTILE}
+    hostile = quote('"><script>\x1b', safe="")
+    for path in (f"/threads?prefix={hostile}", f"/threads?graph={hostile}", f"/{hostile}"):
+        shown = browser.ask("GET", path)
+        assert "<script>\\" not in shown.text
+        assert "\x1b" not in shown.text
+        Document(shown.text)
+
+
+@pytest.mark.parametrize(("name", "count"), [("'" * 507, 25), ("\u202e" * 169, 40), ("plain", 101)])
+def test_full_list_is_not_too_large(api: Api, browser: Browser, name: str, count: int) -> None:
+    """``page`` refuses more than 300 kB; what has no room is on the next page.
+
+    Fails if rows are counted and their bytes are not.
+    """
+    fill(api, *(f"{number:03}{name}" for number in range(count)))
+    found = browser.page("/threads")
+    picked = [one.get("value") for one in found.all("input", name="thread")]
+    browser.post("/bulk/cancel", {"thread": picked})
+    shown = len(names(found))
+    while following := found.all("a", rel="next"):
+        found = browser.page(following[0].get("href"))
+        shown += len(names(found))
+    assert shown == count
+
+
+def test_live_part_is_the_same_without_its_page(api: Api, browser: Browser) -> None:
+    """Fails if the script is given a whole page, or the part has another URL."""
+    fill(api, "a")
+    whole = browser.page("/threads?prefix=a")
+    live = whole.one("div", id="live")
+    assert live.get("hx-get") == "/threads?prefix=a"
+    fill(api, "ab")
+    part = browser.page(live.get("hx-get"), headers={"HX-Request": "true"})
+    assert part.elements[0].attributes == live.attributes
+    assert names(part) == ["a", "ab"]
+    assert part.all("html") == []
+    rows = {one.get("id") for one in whole.all("tr") if one.get("id")}
+    assert rows < {one.get("id") for one in part.all("tr")}
+
+
+@pytest.mark.parametrize(
+    ("verb", "n", "outcome", "left"),
+    [
+        ("retry", 13, "queued", ["queued", "completed"]),
+        ("cancel", 42, "cancelled", ["cancelled", "completed"]),
+        ("delete", 1, "deleted", ["completed"]),
+    ],
+)
+def test_selected_threads_are_changed_after_a_confirmation(
+    api: Api, browser: Browser, verb: str, n: int, outcome: str, left: list[str]
+) -> None:
+    """Fails if it is done without the second page, or to another thread."""
+    name = "a\r\n<b>"
+    api.app.submit(trip(n)["input"], name)
+    api.run("other", 1)
+    before = browser.page("/threads").texts("td")
+    (box,) = [
+        one
+        for one in browser.page("/threads").all("input", name="thread")
+        if "%" in one.get("value")
+    ]
+    asked = browser.post(f"/bulk/{verb}", {"thread": box.get("value")})
+    assert browser.page("/threads").texts("td") == before
+    assert asked.texts("li") == ["a\\r\\n<b>"]
+    form = asked.one("form", action=f"/bulk/{verb}")
+    fields = {one.get("name"): one.get("value") for one in asked.all("input", type="hidden")}
+    done = browser.post(form.get("action"), fields)
+    assert done.texts("td") == [outcome, "-"]
+    assert done.one("pre", id="commands").text.startswith(f"milecastle {verb} -- $'a")
+    shown = browser.page("/threads").all("span")
+    assert [one.text for one in shown if "status" in one.get("class").split()] == left
+
+
+def test_refused_threads_are_named_with_the_reason(api: Api, browser: Browser) -> None:
+    """Fails if the first refusal ends it, or is not shown."""
+    api.run("done", 1)
+    api.run("failed", 13)
+    fields = {"confirmed": "yes", "thread": ["none", "done", "failed"]}
+    done = browser.post("/bulk/retry", fields)
+    cells = done.texts("td")
+    assert cells[1] == "MC604"
+    assert cells[3].startswith("MC")
+    assert cells[4:] == ["queued", "-"]
+    assert browser.ask("POST", "/bulk/retry", data={"csrf": browser.csrf}).status_code == 400
+
+
+def test_reader_sees_no_actions_and_may_not_act(api: Api) -> None:
+    """Fails if buttons are shown to those who may not use them."""
+    fill(api, "t")
+    reader = Browser(api).log_in(token_of("default", "read"))
+    found = reader.page("/threads")
+    assert found.texts("button") == ["Log out", "Filter", "Copy c"]
+    assert found.all("input", name="thread") == []
+    for verb in ("retry", "cancel", "delete"):
+        fields = {"thread": "t", "confirmed": "yes"}
+        assert "MC602" in reader.post(f"/bulk/{verb}", fields, 403).one("main").text
+    runner = Browser(api).log_in(token_of("default", *(ALL_SCOPES - {"admin"})))
+    assert "Delete" not in runner.page("/threads").texts("button")
+    assert "Retry" in runner.page("/threads").texts("button")
+
+
+def test_threads_of_another_tenant_are_out_of_reach(api: Api) -> None:
+    """Fails if the tenant is not that of the session."""
+    api.run("t", 42)
+    other = Browser(api).log_in(token_of(OTHER))
+    assert names(other.page("/threads?prefix=t")) == []
+    for verb in ("retry", "cancel", "delete"):
+        done = other.post(f"/bulk/{verb}", {"thread": "t", "confirmed": "yes"})
+        assert done.texts("td")[1] == "MC604"
+        assert f"--tenant={OTHER}" in done.one("pre", id="commands").text
+    assert api.app.state("t").id
