@@ -130,11 +130,11 @@ def test_publishing_never_waits_for_a_server_that_hangs(url: str) -> None:
     made = PostgresFeed(cast("Pool", Hanging()))
     try:
         made.publish(KEY, b"first")
-        wait_until(lambda: len(sent) == 1, 30)
+        wait_until(lambda: len(sent) >= 1, 30)
         for _ in range(50_000):
             made.publish(KEY, bytes(10))
         hangs.set()
-        wait_until(lambda: len(sent) == 2, 30)
+        wait_until(lambda: len(sent) >= 2, 30)
     finally:
         made.close()
     assert sent[1] < 50_000 * 10

@@ -19,7 +19,7 @@ from milecastle.server.pages.table import PAGES
 from milecastle.server.pages.view import WebPage
 from milecastle.server.problems import Refused
 from milecastle.server.routes import ENDPOINTS
-from tests.unit.server.browsing import LARGEST, Browser, read
+from tests.unit.server.browsing import HTML, LARGEST, Browser, read
 from tests.unit.server.calling import ADDRESS, OTHER, Api, token_of
 
 GUARDED = [page for page in PAGES if page.scope is not None]
@@ -233,6 +233,15 @@ def test_session_has_the_identity_of_its_token(api: Api) -> None:
     wrong = Browser(api)
     wrong.post("/login", {"token": "wrong" * 10}, 401)
     assert wrong.cookies == {}
+
+
+def test_form_without_a_session_needs_its_origin(api: Api) -> None:
+    """Its token is known to everybody. Fails if a form is taken without an ``Origin``."""
+    browser = Browser(api)
+    data = {"csrf": browser.csrf, "token": token_of("default")}
+    answer = api.send("POST", "/login", HTML, data=data)
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
 
 
 def test_cookie_is_for_this_server_alone(api: Api) -> None:
