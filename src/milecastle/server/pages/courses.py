@@ -63,6 +63,8 @@ def intervals(
             continue
         if ended is not None and ended <= stop:
             found += [Interval(entry.seq, kind, start, ended)] if ended > start else []
+            if following is None:
+                continue
             kind, start = "stopped", max(start, ended)
         found.append(Interval(entry.seq, kind, start, max(start, stop)))
     return found
