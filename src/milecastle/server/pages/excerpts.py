@@ -21,6 +21,8 @@ Redact = Callable[[str, Any], Any]
 """Gets the place of a value and its JSON, and returns what is shown in its place."""
 
 _NAME: Final = 80
+_ITEM: Final = 3
+"""The least that an item of a list takes on its own line."""
 
 
 class Excerpt(msgspec.Struct, frozen=True):
@@ -43,7 +45,7 @@ class Excerpts:
             value = self._redact(place, plain(value))
         room = _Room(min(most, self.left))
         text = as_json(_clipped(value, room), indent=2)
-        return self._taken(text, most, is_cut=room.left <= 0)
+        return self._taken(text, most, is_cut=room.is_full)
 
     def text(self, place: str, value: str, most: int) -> Excerpt:
         """Text of several lines."""
@@ -72,29 +74,35 @@ def _size(text: str) -> int:
 
 
 class _Room:
-    """How many characters are left for a value, about."""
+    """About how many characters are left for a value; ``is_full`` if something had no room."""
 
     def __init__(self, left: int) -> None:
         self.left = left
+        self.is_full = False
+
+    def has(self) -> bool:
+        self.is_full = self.is_full or self.left <= 0
+        return not self.is_full
 
 
 def _clipped(value: Any, room: _Room) -> Any:
     """The first parts of a value, as many as have room: a large one is never copied whole."""
     if isinstance(value, str):
         found = value[: max(0, room.left)]
-        room.left -= len(value)
+        room.is_full = room.is_full or len(found) < len(value)
+        room.left -= len(value) + _ITEM
         return found
     if isinstance(value, Mapping):
         return dict(_members(anything(value), room))
     if isinstance(value, list | tuple):
         return list(_items(anything(value), room))
-    room.left -= 1
+    room.left -= _ITEM
     return plain(value)
 
 
 def _members(value: Mapping[Any, Any], room: _Room) -> Iterator[tuple[Any, Any]]:
     for key, member in value.items():
-        if room.left <= 0:
+        if not room.has():
             return
         room.left -= len(key) if isinstance(key, str) else 1
         yield key, _clipped(member, room)
@@ -102,6 +110,6 @@ def _members(value: Mapping[Any, Any], room: _Room) -> Iterator[tuple[Any, Any]]
 
 def _items(value: list[Any], room: _Room) -> Iterator[Any]:
     for item in value:
-        if room.left <= 0:
+        if not room.has():
             return
         yield _clipped(item, room)

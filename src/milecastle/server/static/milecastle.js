@@ -47,6 +47,7 @@
     htmx.ajax("GET", url, { source: live, target: live, swap: "morph:outerHTML" });
   };
   document.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.successful) say("liveness", "Live"); // also if nothing has changed
     if (wanted === null) return;
     const asked = event.detail.pathInfo.requestPath;
     if (asked !== wanted) return move(wanted);
