@@ -50,7 +50,7 @@
     if (event.detail.successful) say("liveness", "Live"); // also if nothing has changed
     if (wanted === null) return;
     const asked = event.detail.pathInfo.requestPath;
-    if (asked !== wanted) return move(wanted);
+    if (asked !== wanted) return void setTimeout(() => wanted && move(wanted)); // htmx is not done
     wanted = null;
     if (event.detail.successful) history.replaceState(null, "", asked);
   });
