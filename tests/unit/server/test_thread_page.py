@@ -307,7 +307,7 @@ def many(size: int) -> StateGraph[Many]:
     """A graph with a fan-out of this size, that sleeps and then asks in each item."""
     graph: StateGraph[Many] = StateGraph(Many, name="many")
     graph.add_node("begin", lambda state: {"n": state["n"]})
-    graph.add_node("work", lambda state: {"done": [state["item"]]})
+    graph.add_node("work", lambda state: {"done": [state.get("item", 0)]})
     graph.add_node("rest", _rest)
     graph.add_edge(START, "begin")
     graph.add_conditional_edges(

@@ -16,20 +16,20 @@ from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.server.pages.excerpts import short
 
-__all__ = ["Branch", "Interval", "Visits", "branches", "folded", "intervals", "visits"]
+__all__ = ["HistoryBranch", "Interval", "Visits", "branches", "folded", "intervals", "visits"]
 
-Kind = Literal["running", "waiting", "sleeping", "stopped", "ended"]
+IntervalKind = Literal["running", "waiting", "sleeping", "stopped", "ended"]
 
 _NAMES: Final = 4
 _VISITING: Final = frozenset({"step"})
 _HANDED: Final = frozenset({"input", "answer"})
-_AFTER: Final[Mapping[str, Kind]] = {
+_AFTER: Final[Mapping[str, IntervalKind]] = {
     "interrupt": "waiting",
     "sleep": "sleeping",
     "fork": "waiting",
     "update": "waiting",
 }
-_NOW: Final[Mapping[str, Kind]] = {
+_NOW: Final[Mapping[str, IntervalKind]] = {
     "queued": "waiting",
     "interrupted": "waiting",
     "sleeping": "sleeping",
@@ -43,7 +43,7 @@ class Interval(msgspec.Struct, frozen=True):
     """What a thread did between two times, in microseconds, after the checkpoint ``seq``."""
 
     seq: int
-    kind: Kind
+    kind: IntervalKind
     start: int
     stop: int
 
@@ -70,7 +70,7 @@ def intervals(
     return found
 
 
-def _kind(entry: Entry, following: Entry | None, info: ThreadInfo | None) -> Kind:
+def _kind(entry: Entry, following: Entry | None, info: ThreadInfo | None) -> IntervalKind:
     if following is None and info is not None:
         return _NOW.get(info.status, "running")
     if not (entry.next or entry.route):
@@ -80,7 +80,7 @@ def _kind(entry: Entry, following: Entry | None, info: ThreadInfo | None) -> Kin
     return _AFTER.get(entry.source, "running")
 
 
-class Branch(msgspec.Struct, frozen=True):
+class HistoryBranch(msgspec.Struct, frozen=True):
     """Checkpoints that follow each other. ``parent`` is the seq that they begin from, if known."""
 
     first: int
@@ -90,9 +90,9 @@ class Branch(msgspec.Struct, frozen=True):
     depth: int
 
 
-def branches(entries: Iterable[Entry]) -> list[Branch]:
+def branches(entries: Iterable[Entry]) -> list[HistoryBranch]:
     """The branches of a history. Each begins where a parent is not the checkpoint before."""
-    found: list[Branch] = []
+    found: list[HistoryBranch] = []
     seqs: dict[str, int] = {}
     places: dict[int, int] = {}
     before: Entry | None = None
@@ -102,7 +102,7 @@ def branches(entries: Iterable[Entry]) -> list[Branch]:
         else:
             parent = seqs.get(entry.parent_id or "")
             depth = 0 if parent is None else found[places[parent]].depth + 1
-            found.append(Branch(entry.seq, entry.seq, entry.source, parent, depth))
+            found.append(HistoryBranch(entry.seq, entry.seq, entry.source, parent, depth))
         seqs[entry.id], places[entry.seq], before = entry.seq, len(found) - 1, entry
     return found
 

@@ -15,9 +15,9 @@ from markupsafe import escape
 from milecastle.model.printable import printable
 from milecastle.views.values import anything, as_json, plain
 
-__all__ = ["Excerpt", "Excerpts", "Redact", "short"]
+__all__ = ["Excerpt", "Excerpts", "Hiding", "short"]
 
-Redact = Callable[[str, Any], Any]
+Hiding = Callable[[str, Any], Any]
 """Gets the place of a value and its JSON, and returns what is shown in its place."""
 
 _NAME: Final = 80
@@ -35,7 +35,7 @@ class Excerpt(msgspec.Struct, frozen=True):
 class Excerpts:
     """Makes excerpts until ``left`` bytes of HTML are used."""
 
-    def __init__(self, left: int, redact: Redact | None = None) -> None:
+    def __init__(self, left: int, redact: Hiding | None = None) -> None:
         self.left = left
         self._redact = redact
 

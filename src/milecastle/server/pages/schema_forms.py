@@ -31,10 +31,10 @@ from milecastle.server.documents import Message
 from milecastle.server.pages.forms import named
 from milecastle.views.values import as_json
 
-__all__ = ["Field", "SchemaForm", "form_fields", "parsed", "typed_in"]
+__all__ = ["FormField", "SchemaForm", "form_fields", "parsed", "typed_in"]
 
-Control = Literal["buttons", "choice", "line", "lines", "number", "json"]
-Schema = Mapping[str, Any]
+FormControl = Literal["buttons", "choice", "line", "lines", "number", "json"]
+_Schema = Mapping[str, Any]
 
 _MOST: Final = 100
 """How many fields a form may have, and how many choices a field; what has more is JSON."""
@@ -50,7 +50,7 @@ class SchemaForm(Message, frozen=True):
     value: tuple[str, ...] = ()
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
+class FormField(msgspec.Struct, frozen=True, kw_only=True):
     """A control of a form. ``name`` is empty if it is the whole value; ``text`` is what it shows.
 
     ``choices`` are JSON texts. ``hint`` says what may be typed.
@@ -58,7 +58,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     label: str
-    control: Control
+    control: FormControl
     choices: tuple[str, ...] = ()
     required: bool = True
     nullable: bool = False
@@ -66,7 +66,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-def form_fields(schema: Any, typed: Mapping[str, str] | None = None) -> tuple[Field, ...]:
+def form_fields(schema: Any, typed: Mapping[str, str] | None = None) -> tuple[FormField, ...]:
     """The fields for a value of this schema; ``None`` is anything. ``typed`` is shown in them."""
     given = typed or {}
     fields = _members(_resolved(schema, schema), schema)
@@ -93,11 +93,11 @@ def parsed(schema: Any, typed: Mapping[str, str]) -> Any:
         value: Any = {name: member for name, member in members if member is not msgspec.UNSET}
     else:
         value = _value(fields[0], typed.get("", ""))
-    check_answer(value, cast("Schema", schema) if isinstance(schema, Mapping) else None)
+    check_answer(value, cast("_Schema", schema) if isinstance(schema, Mapping) else None)
     return value
 
 
-def _members(schema: Schema, root: Any) -> tuple[Field, ...]:
+def _members(schema: _Schema, root: Any) -> tuple[FormField, ...]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or "enum" in schema:
         return ()
@@ -109,13 +109,13 @@ def _members(schema: Schema, root: Any) -> tuple[Field, ...]:
     return tuple(_field(name, known[name], root, name in required) for name in known)
 
 
-def _field(name: str, schema: Any, root: Any, required: bool) -> Field:
+def _field(name: str, schema: Any, root: Any, required: bool) -> FormField:
     given = _resolved(schema, root)
     found, nullable = _without_null(given, root)
     about = [
         text for one in (found, given) for text in (one.get("title"),) if isinstance(text, str)
     ]
-    field = Field(
+    field = FormField(
         name=name,
         label=name or (about[0] if about else "Answer"),
         control="json",
@@ -139,7 +139,7 @@ def _field(name: str, schema: Any, root: Any, required: bool) -> Field:
     return _with(field, control="number")
 
 
-def _choices(schema: Schema) -> tuple[str, ...]:
+def _choices(schema: _Schema) -> tuple[str, ...]:
     if schema.get("type") == "boolean" and "enum" not in schema:
         return ("true", "false")
     given = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -149,11 +149,11 @@ def _choices(schema: Schema) -> tuple[str, ...]:
     return tuple(map(as_json, found)) if len(found) <= _MOST else ()
 
 
-def _asks_yes_or_no(field: Field) -> bool:
+def _asks_yes_or_no(field: FormField) -> bool:
     return field.choices == ("true", "false") and not field.nullable
 
 
-def _hint(schema: Schema) -> str:
+def _hint(schema: _Schema) -> str:
     """What a person should know: the type, and its limits, as the schema names them."""
     names = ("type", "format", "minimum", "maximum", "minLength", "maxLength", "pattern")
     said = [
@@ -163,17 +163,17 @@ def _hint(schema: Schema) -> str:
     return ", ".join([" ".join(kind), *said] if kind else said)[:_SHORT]
 
 
-def _default(schema: Schema) -> str:
+def _default(schema: _Schema) -> str:
     default = schema.get("default")
     return "" if default is None else as_json(default)
 
 
-def _resolved(schema: Any, root: Any) -> Schema:
+def _resolved(schema: Any, root: Any) -> _Schema:
     """A schema without a reference; an empty one, which is anything, if it cannot be followed."""
     for _ in range(_REFERENCES):
         if not isinstance(schema, Mapping):
             return {}
-        known = cast("Schema", schema)
+        known = cast("_Schema", schema)
         place = known.get("$ref")
         if place is None:
             return known
@@ -184,11 +184,11 @@ def _resolved(schema: Any, root: Any) -> Schema:
 def _at(place: str, root: Any) -> Any:
     found = root
     for part in place.removeprefix("#/").split("/"):
-        found = cast("Schema", found).get(part) if isinstance(found, Mapping) else None
+        found = cast("_Schema", found).get(part) if isinstance(found, Mapping) else None
     return found
 
 
-def _without_null(schema: Schema, root: Any) -> tuple[Schema, bool]:
+def _without_null(schema: _Schema, root: Any) -> tuple[_Schema, bool]:
     """The other form of what may be null, and whether it may be."""
     kind, forms = schema.get("type"), schema.get("anyOf")
     if isinstance(kind, list | tuple) and "null" in kind:
@@ -202,7 +202,7 @@ def _without_null(schema: Schema, root: Any) -> tuple[Schema, bool]:
     return schema, False
 
 
-def _value(field: Field, text: str) -> Any:
+def _value(field: FormField, text: str) -> Any:
     """The value of one field; ``UNSET`` if it is left out."""
     text = text.replace("\r\n", "\n")  # browsers send line ends so
     path = f"${path_segment(field.name)}" if field.name else "$"
@@ -222,7 +222,7 @@ def _value(field: Field, text: str) -> Any:
         raise InvalidAnswer(f"the answer is not valid: {path} is not {what}{why}") from None
 
 
-def _empty(field: Field, path: str) -> Any:
+def _empty(field: FormField, path: str) -> Any:
     if field.nullable:
         return None
     if field.required:
@@ -230,5 +230,5 @@ def _empty(field: Field, path: str) -> Any:
     return msgspec.UNSET
 
 
-def _with(field: Field, **changed: Any) -> Field:
+def _with(field: FormField, **changed: Any) -> FormField:
     return msgspec.structs.replace(field, **changed)

@@ -39,7 +39,7 @@ from milecastle.server.pages.courses import (
 )
 from milecastle.server.pages.excerpts import Excerpt, Excerpts, short
 from milecastle.server.pages.rendering import segment
-from milecastle.server.pages.schema_forms import Field, form_fields
+from milecastle.server.pages.schema_forms import FormField, form_fields
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.service import Service
@@ -48,7 +48,14 @@ from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import looked_at
 from milecastle.views.showing import changes_between
 
-__all__ = ["Said", "ThreadPageQuery", "show_drawing", "show_thread", "thread_url", "thread_view"]
+__all__ = [
+    "FormRefusal",
+    "ThreadPageQuery",
+    "show_drawing",
+    "show_thread",
+    "thread_url",
+    "thread_view",
+]
 
 _VALUES: Final = 130_000
 """Bytes of HTML that all values of a page may take."""
@@ -73,7 +80,7 @@ class ThreadPageQuery(Message, frozen=True):
     seen: str = ""
 
 
-class Said(NamedTuple):
+class FormRefusal(NamedTuple):
     """Why a form was refused: which form, the message, its code, and what was typed in it."""
 
     form: str
@@ -82,18 +89,18 @@ class Said(NamedTuple):
     typed: dict[str, str]
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """An open question as it is shown."""
 
     id: str
     node: str
     question: Excerpt
     show: Excerpt | None
-    fields: tuple[Field, ...]
+    fields: tuple[FormField, ...]
     refused: str
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint of the timeline. ``kind`` is what the thread did after it, for so long."""
 
     seq: int
@@ -108,7 +115,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool
 
 
-class Bar(msgspec.Struct, frozen=True):
+class TimelineBar(msgspec.Struct, frozen=True):
     """A piece of the bar of times, in thousandths of its width."""
 
     kind: str
@@ -147,7 +154,9 @@ async def show_thread(exchange: Exchange) -> PageView | Response:
     return await thread_view(exchange, exchange.query.at or None)
 
 
-async def thread_view(exchange: Exchange, at: str | None, said: Said | None = None) -> PageView:
+async def thread_view(
+    exchange: Exchange, at: str | None, said: FormRefusal | None = None
+) -> PageView:
     """The page of the thread that the path names; ``said`` is shown beside its form."""
     key = exchange.key
     values = await exchange.off_loop(_values, exchange, key, at, said)
@@ -232,7 +241,7 @@ def _is_last(entry: Entry, entries: tuple[Entry, ...]) -> bool:
     return after is None or after.run_id != entry.run_id
 
 
-def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: Said | None) -> Any:
+def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusal | None) -> Any:
     service, scopes = exchange.service, exchange.identity.scopes
     made_of = _made_of(service, key)
     read = _read(service, key, at)
@@ -280,13 +289,13 @@ def _next(read: _Reading) -> str:
     return ", ".join(told)
 
 
-def _questions(read: _Reading, excerpts: Excerpts, said: Said | None) -> dict[str, Any]:
+def _questions(read: _Reading, excerpts: Excerpts, said: FormRefusal | None) -> dict[str, Any]:
     lines = question_lines(read.decoded.interrupts) if read.decoded else ()
-    shown: list[Question] = []
+    shown: list[OpenQuestion] = []
     for line in lines[:_QUESTIONS]:
         typed = said.typed if said is not None and said.form == line.id else {}
         shown.append(
-            Question(
+            OpenQuestion(
                 id=line.id,
                 node=short(line.node),
                 question=_spoken(excerpts, "question", line.question),
@@ -405,11 +414,11 @@ def _timeline(read: _Reading, way: Visits) -> dict[str, Any]:
     }
 
 
-def _row(read: _Reading, entry: Entry, spans: list[Interval], way: Visits) -> Row:
+def _row(read: _Reading, entry: Entry, spans: list[Interval], way: Visits) -> TimelineRow:
     run = read.runs.get(entry.run_id)
     failed = run is not None and run.status == "failed" and _is_last(entry, read.entries)
     span = spans[0] if spans else None
-    return Row(
+    return TimelineRow(
         seq=entry.seq,
         source=entry.source,
         nodes=folded(entry.nodes) if entry.source == "step" else "",
@@ -430,7 +439,7 @@ def _totals(found: list[Interval]) -> list[tuple[str, str]]:
     return [(kind, _lasted(total)) for kind, total in totals.items() if kind != "ended"]
 
 
-def _bars(found: list[Interval]) -> list[Bar]:
+def _bars(found: list[Interval]) -> list[TimelineBar]:
     """Neighbours of one kind are one piece; none is too small to be seen."""
     spans: list[tuple[str, int]] = []
     for one in found:
@@ -442,10 +451,10 @@ def _bars(found: list[Interval]) -> list[Bar]:
             spans.append((one.kind, one.stop - one.start))
     total = sum(length for _, length in spans) or 1
     room = 1000 - 4 * len(spans)
-    bars: list[Bar] = []
+    bars: list[TimelineBar] = []
     for kind, length in spans:
         x = bars[-1].x + bars[-1].width if bars else 0
-        bars.append(Bar(kind, x, 4 + length * room // total))
+        bars.append(TimelineBar(kind, x, 4 + length * room // total))
     return bars
 
 

@@ -19,7 +19,7 @@ from milecastle.server.documents import ForkRequest, Message, UpdateRequest
 from milecastle.server.exchange import Exchange
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
-from milecastle.server.pages.thread import Said, thread_url, thread_view
+from milecastle.server.pages.thread import FormRefusal, thread_url, thread_view
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import status_of
 from milecastle.server.runs import answer_thread
@@ -58,7 +58,9 @@ async def answer(exchange: Exchange) -> PageView | Response:
     """Answer an open question."""
     form: AnswerForm = exchange.body
     id, typed = named(form.question), typed_in(form)
-    return await _done(exchange, _answered(exchange, id, typed), Said(id, "", "", typed), None)
+    return await _done(
+        exchange, _answered(exchange, id, typed), FormRefusal(id, "", "", typed), None
+    )
 
 
 async def _answered(exchange: Exchange, id: str, typed: Mapping[str, str]) -> str:
@@ -80,7 +82,7 @@ async def fork(exchange: Exchange) -> PageView | Response:
     """Go back to a checkpoint, in the same thread or in a new one."""
     form: ForkForm = exchange.body
     asked = ForkRequest(at=form.at, as_thread=form.as_thread or None)
-    said = Said(_FORK, "", "", {"as_thread": form.as_thread})
+    said = FormRefusal(_FORK, "", "", {"as_thread": form.as_thread})
     return await _done(exchange, _forked(exchange, asked), said, str(form.at))
 
 
@@ -92,7 +94,7 @@ async def _forked(exchange: Exchange, asked: ForkRequest) -> str:
 async def update(exchange: Exchange) -> PageView | Response:
     """Change the state by adding a checkpoint."""
     form: UpdateForm = exchange.body
-    said = Said(_UPDATE, "", "", {"update": form.update})
+    said = FormRefusal(_UPDATE, "", "", {"update": form.update})
     return await _done(exchange, _updated(exchange, form), said, str(form.at or "") or None)
 
 
@@ -107,7 +109,7 @@ async def _updated(exchange: Exchange, form: UpdateForm) -> str:
 
 
 async def _done(
-    exchange: Exchange, doing: Awaitable[str], said: Said, at: str | None
+    exchange: Exchange, doing: Awaitable[str], said: FormRefusal, at: str | None
 ) -> PageView | Response:
     """Do it, and lead to the page of the thread; if it is refused, show the page with the form."""
     try:
