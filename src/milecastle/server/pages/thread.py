@@ -66,8 +66,6 @@ _FAILURE: Final = 8000
 _AROUND, _COUNTED = 20, 200
 """Checkpoints listed before and after the one that is shown, and those counted before it."""
 _BRANCHES, _CHILDREN, _NODES = 40, 20, 100
-_LINKS: Final = 60_000
-"""Bytes that the links of the timeline may take: a name is part of each."""
 
 
 class ThreadPageQuery(Message, frozen=True):
@@ -390,9 +388,7 @@ def _marks(way: Visits, read: _Reading) -> dict[str, str]:
 
 
 def _timeline(read: _Reading, way: Visits) -> dict[str, Any]:
-    room = max(3, _LINKS // (200 + 2 * len(segment(read.key.thread))) // 2)
-    around = min(_AROUND, room)
-    shown = [one for one in read.entries if abs(one.seq - read.entry.seq) <= around]
+    shown = [one for one in read.entries if abs(one.seq - read.entry.seq) <= _AROUND]
     is_newest = shown[-1].seq == read.head.seq
     now = time.time_ns() // 1000
     info = read.info if is_newest else None
@@ -405,8 +401,8 @@ def _timeline(read: _Reading, way: Visits) -> dict[str, Any]:
         "rows": [_row(read, one, spans.get(one.seq, []), way) for one in reversed(shown)],
         "bars": _bars(found),
         "totals": _totals(found),
-        "earlier": max(read.first, shown[0].seq - around) if shown[0].seq > read.first else None,
-        "later": None if is_newest else min(read.head.seq, shown[-1].seq + around),
+        "earlier": max(read.first, shown[0].seq - _AROUND) if shown[0].seq > read.first else None,
+        "later": None if is_newest else min(read.head.seq, shown[-1].seq + _AROUND),
         "branches": forks[-_BRANCHES:] if len(forks) > 1 else [],
         "more_branches": max(0, len(forks) - _BRANCHES),
         "looked_at": len(read.entries),
