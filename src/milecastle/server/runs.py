@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from itertools import islice
 from typing import Any
 
@@ -28,7 +28,15 @@ from milecastle.views.lines import run_document, run_line, submit_document
 from milecastle.views.listing import found_threads
 from milecastle.views.values import fitted
 
-__all__ = ["answer", "list_runs", "list_runs_of_thread", "resume", "retry_thread", "submit"]
+__all__ = [
+    "answer",
+    "answer_thread",
+    "list_runs",
+    "list_runs_of_thread",
+    "resume",
+    "retry_thread",
+    "submit",
+]
 
 
 async def submit(exchange: Exchange) -> Reply:
@@ -65,8 +73,16 @@ async def answer(exchange: Exchange) -> Reply:
     asked: AnswersRequest = exchange.body
     if not asked.answers:
         raise InvalidRequest("there is no answer in the body")
-    app = await exchange.off_loop(exchange.service.app_of, exchange.key)
-    return await _handed_over(exchange, await app.aanswer(exchange.key, answers=asked.answers))
+    handle = await answer_thread(exchange.service, exchange.key, asked.answers)
+    return await _handed_over(exchange, handle)
+
+
+async def answer_thread(
+    service: Service, key: ThreadKey, answers: Mapping[str, Any]
+) -> Handle[Any]:
+    """Answer questions of a thread by their ids, and let a worker resume the run."""
+    app = await service.off_loop(service.app_of, key)
+    return await app.aanswer(key, answers=answers)
 
 
 async def resume(exchange: Exchange) -> Reply:

@@ -47,11 +47,13 @@ __all__ = [
     "delete_thread",
     "diff",
     "fork",
+    "fork_thread",
     "history",
     "list_questions",
     "list_threads",
     "show",
     "update",
+    "update_thread",
 ]
 
 
@@ -155,31 +157,27 @@ def _asking(service: Service, info: ThreadInfo) -> InboxLine:
 
 async def fork(exchange: Exchange) -> Reply:
     """Go back to a checkpoint, in the same thread or in a new one."""
-    return Reply(await exchange.off_loop(_fork, exchange))
+    asked: ForkRequest = exchange.body
+    return Reply(await exchange.off_loop(fork_thread, exchange.service, exchange.key, asked))
 
 
-def _fork(exchange: Exchange) -> WrittenDocument:
-    service, key, asked = exchange.service, exchange.key, _forking(exchange)
+def fork_thread(service: Service, key: ThreadKey, asked: ForkRequest) -> WrittenDocument:
+    """Go back to a checkpoint."""
     app = service.app_of(key)
     at = _at(service, key, asked.at)
     named = asked.as_thread
-    target = None if named is None else service.key(exchange.tenant, named)
+    target = None if named is None else service.key(key.tenant, named)
     return _written(app.fork(key, at, target))
-
-
-def _forking(exchange: Exchange) -> ForkRequest:
-    asked: ForkRequest = exchange.body
-    return asked
 
 
 async def update(exchange: Exchange) -> Reply:
     """Change the state of a thread by adding a checkpoint."""
-    return Reply(await exchange.off_loop(_update, exchange))
-
-
-def _update(exchange: Exchange) -> WrittenDocument:
-    service, key = exchange.service, exchange.key
     asked: UpdateRequest = exchange.body
+    return Reply(await exchange.off_loop(update_thread, exchange.service, exchange.key, asked))
+
+
+def update_thread(service: Service, key: ThreadKey, asked: UpdateRequest) -> WrittenDocument:
+    """Change the state of a thread by adding a checkpoint."""
     app = service.app_of(key)
     at = None if asked.at is None else _at(service, key, asked.at)
     return _written(app.update_state(key, fitted(app.graph.schema, asked.update, {}), at))

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+_SCALARS = frozenset({bool, int, float, str, bytes})
+
 
 class Change(msgspec.Struct, frozen=True):
     """One difference: its path (``$.docs[3].title``), its kind, and both values."""
@@ -54,8 +56,10 @@ def _compare_mappings(
 
 def _compare_sequences(path: str, old: list[Any], new: list[Any]) -> Iterator[Change]:
     shared = min(len(old), len(new))
-    for index in range(shared):
-        yield from _compare(f"{path}[{index}]", old[index], new[index])
+    for index, (one, other) in enumerate(zip(old, new, strict=False)):
+        if one is other or (type(one) in _SCALARS and type(one) is type(other) and one == other):
+            continue  # long lists of these are compared without building their paths
+        yield from _compare(f"{path}[{index}]", one, other)
     for index in range(shared, len(old)):
         yield Change(f"{path}[{index}]", "removed", old=old[index])
     for index in range(shared, len(new)):

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from milecastle.model.prepared import prepared
-from milecastle.server.pages import login, static, threads
+from milecastle.server.pages import login, static, thread, thread_forms, threads
 from milecastle.server.pages.view import WebPage
 
 __all__ = ["PAGES"]
@@ -33,6 +33,41 @@ PAGES: Final[tuple[WebPage, ...]] = (
             form=threads.ActionForm,
         )
         for action in threads.ACTIONS
+    ),
+    WebPage(
+        method="GET",
+        path="/threads/{thread}",
+        handler=thread.show_thread,
+        scope="read",
+        query=thread.ThreadPageQuery,
+    ),
+    WebPage(
+        method="GET",
+        path="/threads/{thread}/graph.svg",
+        handler=thread.show_drawing,
+        scope="read",
+        query=thread.ThreadPageQuery,
+    ),
+    WebPage(
+        method="POST",
+        path="/threads/{thread}/answers",
+        handler=thread_forms.answer,
+        scope="answer",
+        form=thread_forms.AnswerForm,
+    ),
+    WebPage(
+        method="POST",
+        path="/threads/{thread}/fork",
+        handler=thread_forms.fork,
+        scope="run",
+        form=thread_forms.ForkForm,
+    ),
+    WebPage(
+        method="POST",
+        path="/threads/{thread}/update",
+        handler=thread_forms.update,
+        scope="admin",
+        form=thread_forms.UpdateForm,
     ),
 )
 

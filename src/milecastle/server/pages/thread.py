@@ -1,0 +1,496 @@
+"""The page of a thread at one of its checkpoints.
+
+Rules:
+
+- What is read does not grow with the thread: the checkpoint, its parent, and a page of the history
+  around it. What is left out is said, with where the whole of it is.
+- A value is shown only through ``Excerpts``. A thread that cannot be decrypted here is shown
+  without its state; one whose graph is not served here, without types and without actions.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from starlette.responses import Response
+
+from milecastle.app.runtime.children import children_of
+from milecastle.errors import CodecError
+from milecastle.graph.draw import draw_svg, notes_of
+from milecastle.graph.draw.style import STYLE
+from milecastle.model.checkpoint import CheckpointMetadata, Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.model.manifest import Manifest
+from milecastle.model.run import Failure, RunRecord, ThreadInfo
+from milecastle.server.documents import Message
+from milecastle.server.exchange import Exchange
+from milecastle.server.pages.courses import (
+    Interval,
+    Visits,
+    branches,
+    folded,
+    intervals,
+    visits,
+)
+from milecastle.server.pages.excerpts import Excerpt, Excerpts, short
+from milecastle.server.pages.rendering import segment
+from milecastle.server.pages.schema_forms import FormField, form_fields
+from milecastle.server.pages.view import PageView
+from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.service import Service
+from milecastle.views.decoding import Decoded
+from milecastle.views.lines import checkpoint_line, moment, question_lines
+from milecastle.views.listing import looked_at
+from milecastle.views.showing import changes_between
+
+__all__ = [
+    "FormRefusal",
+    "ThreadPageQuery",
+    "show_drawing",
+    "show_thread",
+    "thread_url",
+    "thread_view",
+]
+
+_VALUES: Final = 130_000
+"""Bytes of HTML that all values of a page may take."""
+_CHANNELS, _CHANNEL = 200, 20_000
+_CHANGES, _CHANGE = 50, 600
+_QUESTIONS, _QUESTION = 10, 4000
+_FAILURE: Final = 8000
+_AROUND, _COUNTED = 20, 200
+"""Checkpoints listed before and after the one that is shown, and those counted before it."""
+_BRANCHES, _CHILDREN, _NODES = 40, 20, 100
+
+
+class ThreadPageQuery(Message, frozen=True):
+    """``at`` is the seq or the id of a checkpoint; without it, the head, also as it moves.
+
+    ``seen`` is what the live part was made of: if that has not changed, it is not made again.
+    """
+
+    at: str | None = None
+    seen: str = ""
+
+
+class FormRefusal(NamedTuple):
+    """Why a form was refused: which form, the message, its code, and what was typed in it."""
+
+    form: str
+    message: str
+    code: str
+    typed: dict[str, str]
+
+
+class OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """An open question as it is shown."""
+
+    id: str
+    node: str
+    question: Excerpt
+    show: Excerpt | None
+    fields: tuple[FormField, ...]
+    refused: str
+
+
+class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint of the timeline. ``kind`` is what the thread did after it, for so long."""
+
+    seq: int
+    source: str
+    nodes: str
+    next: str
+    timestamp: str
+    kind: str
+    lasted: str
+    note: str
+    is_on_path: bool
+    failed: bool
+
+
+class TimelineBar(msgspec.Struct, frozen=True):
+    """A piece of the bar of times, in thousandths of its width."""
+
+    kind: str
+    x: int
+    width: int
+
+
+class _Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read for a page. ``decoded`` is ``None`` if ``unreadable`` says why.
+
+    ``entries`` are the page of the history, oldest first; ``failure`` happened at this checkpoint.
+    """
+
+    key: ThreadKey
+    info: ThreadInfo
+    head: Entry
+    entry: Entry
+    first: int
+    decoded: Decoded | None
+    unreadable: str
+    entries: tuple[Entry, ...]
+    runs: dict[str, RunRecord]
+    failure: Failure | None
+
+    @property
+    def is_head(self) -> bool:
+        return self.entry.seq == self.head.seq
+
+
+async def show_thread(exchange: Exchange) -> PageView | Response:
+    """A thread at its head, or at a checkpoint."""
+    if exchange.query.seen:
+        made_of = await exchange.off_loop(_made_of, exchange.service, exchange.key)
+        if made_of == exchange.query.seen:
+            return Response(status_code=204)
+    return await thread_view(exchange, exchange.query.at or None)
+
+
+async def thread_view(
+    exchange: Exchange, at: str | None, said: FormRefusal | None = None
+) -> PageView:
+    """The page of the thread that the path names; ``said`` is shown beside its form."""
+    key = exchange.key
+    values = await exchange.off_loop(_values, exchange, key, at, said)
+    seq, parent = values["line"].seq, values["parent"]
+    tenant = () if key.tenant == "default" else (f"--tenant={key.tenant}",)
+    place = f"{key.thread}@{seq}"
+    return PageView(
+        template="thread.html",
+        live="_thread.html",
+        title=key.thread,
+        commands=(
+            ("show", *tenant, "--", place),
+            ("history", *tenant, f"--limit={_COUNTED}", "--", key.thread),
+            *([("diff", *tenant, "--", f"{key.thread}@{parent}", place)] if parent else []),
+            ("resume", *tenant, "--", key.thread),
+            ("fork", *tenant, "--", place),
+        ),
+        values={**values, "said": said},
+    )
+
+
+def thread_url(thread: str, **query: Any) -> str:
+    """The URL of the page of a thread, or of the list if a browser cannot ask for it."""
+    if thread in (".", ".."):
+        return "/threads"
+    given = "&".join(f"{name}={value}" for name, value in query.items())
+    return f"/threads/{segment(thread)}" + (f"?{given}" if given else "")
+
+
+def _live_url(key: ThreadKey, at: int | None, made_of: str) -> str:
+    given = {"at": at, "seen": made_of}
+    return thread_url(key.thread, **{name: value for name, value in given.items() if value})
+
+
+def _made_of(service: Service, key: ThreadKey) -> str:
+    """What a page of a resting thread depends on; nothing for one that moves."""
+    info, head = service.line(key), service.store.head(key)
+    if info.status in ("running", "queued") or head is None:
+        return ""
+    return f"{head.id}.{info.status}.{info.run_id}"
+
+
+def _read(service: Service, key: ThreadKey, at: str | None) -> _Reading:
+    info, store = service.line(key), service.store
+    head, chain = store.head(key), service.chain(key, at)
+    entry = chain.entries[-1]
+    if head is None:
+        raise Refused(NOT_FOUND, 404, "there is no such thread")
+    decoded, unreadable = None, ""
+    try:
+        decoded = service.decoded(key, chain)
+    except CodecError as error:
+        unreadable = error.message
+    page = store.history(key, before=entry.seq + _AROUND + 1, limit=_COUNTED + _AROUND)
+    entries = tuple(reversed(list(page)))
+    shown = [one for one in entries if abs(one.seq - entry.seq) <= _AROUND]
+    found = (store.run(key, run_id) for run_id in {one.run_id for one in shown})
+    return _Reading(
+        key=key,
+        info=info,
+        head=head,
+        entry=entry,
+        first=_first(service, key),
+        decoded=decoded,
+        unreadable=unreadable,
+        entries=entries,
+        runs={run.run_id: run for run in found if run is not None},
+        failure=store.failure(key, entry.run_id) if _is_last(entry, entries) else None,
+    )
+
+
+def _first(service: Service, key: ThreadKey) -> int:
+    """The seq of the oldest checkpoint, which is not 1 if others were pruned."""
+    found = list(service.store.history(key, before=2, limit=1))
+    oldest = found or service.store.entries(key, limit=1)
+    return oldest[0].seq if oldest else 1
+
+
+def _is_last(entry: Entry, entries: tuple[Entry, ...]) -> bool:
+    """Whether a checkpoint is the last that its run wrote."""
+    after = next((one for one in entries if one.seq > entry.seq), None)
+    return after is None or after.run_id != entry.run_id
+
+
+def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusal | None) -> Any:
+    service, scopes = exchange.service, exchange.identity.scopes
+    made_of = _made_of(service, key)
+    read = _read(service, key, at)
+    excerpts = Excerpts(_VALUES)
+    way = visits(read.entries, read.entry.seq)
+    is_served = read.info.graph in service.apps
+    return {
+        "name": key.thread,
+        "home": thread_url(key.thread),
+        "api": f"/v1/threads/{segment(key.thread)}",
+        "live_url": _live_url(key, read.entry.seq if at else None, made_of),
+        "follows": at is None,
+        "thread": looked_at(service.store, read.info),
+        "line": checkpoint_line(CheckpointMetadata.of(key, read.entry)),
+        "note": short(read.entry.note),
+        "nodes": folded(read.entry.nodes),
+        "next": _next(read),
+        "head": read.head.seq,
+        "first": read.first,
+        "is_served": is_served,
+        "may": {scope: is_served and scope in scopes for scope in ("run", "answer", "admin")},
+        **_questions(read, excerpts, said),
+        "failure": _failure(read, excerpts),
+        **_state(read, excerpts),
+        **_changes(service, read, excerpts),
+        "drawing": f"{thread_url(key.thread)}/graph.svg?at={read.entry.seq}",
+        "visited": _visited(way, read),
+        "is_whole": way.is_whole,
+        "counted": len(way.path),
+        **_timeline(read, way),
+        "children": _children(service, key),
+    }
+
+
+def _next(read: _Reading) -> str:
+    """What runs next, the items of a fan-out as their number."""
+    names = read.entry.next or read.entry.route
+    tasks = read.decoded.tasks if read.decoded else ()
+    if not any(total > 1 for _, _, total in tasks):
+        return folded(names)
+    told = [
+        f"{short(node)} x{total}" + (f" ({done} done)" if read.is_head else "")
+        for node, done, total in tasks[:_NODES]
+    ]
+    return ", ".join(told)
+
+
+def _questions(read: _Reading, excerpts: Excerpts, said: FormRefusal | None) -> dict[str, Any]:
+    lines = question_lines(read.decoded.interrupts) if read.decoded else ()
+    shown: list[OpenQuestion] = []
+    for line in lines[:_QUESTIONS]:
+        typed = said.typed if said is not None and said.form == line.id else {}
+        shown.append(
+            OpenQuestion(
+                id=line.id,
+                node=short(line.node),
+                question=_spoken(excerpts, "question", line.question),
+                show=None if line.show is None else excerpts.json("show", line.show, _QUESTION),
+                fields=form_fields(line.answer, typed),
+                refused=excerpts.text("refused", line.refused or "", _QUESTION).text,
+            )
+        )
+    return {"questions": shown, "asked": len(lines), "is_head": read.is_head}
+
+
+def _spoken(excerpts: Excerpts, place: str, value: Any) -> Excerpt:
+    """Text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return excerpts.text(place, value, _QUESTION)
+    return excerpts.json(place, value, _QUESTION)
+
+
+def _failure(read: _Reading, excerpts: Excerpts) -> dict[str, Any] | None:
+    failure = read.failure
+    if failure is None:
+        return None
+    return {
+        "type": short(failure.error_type),
+        "node": short(failure.node or ""),
+        "class": failure.failure_class,
+        "attempt": failure.attempt,
+        "time": moment(failure.time),
+        "message": excerpts.text("message", failure.message, _FAILURE),
+        "causes": excerpts.text("causes", "\n".join(failure.causes), _FAILURE),
+        "traceback": excerpts.text("traceback", "\n".join(failure.traceback), _FAILURE),
+    }
+
+
+def _state(read: _Reading, excerpts: Excerpts) -> dict[str, Any]:
+    if read.decoded is None:
+        return {"state": None, "unreadable": read.unreadable, "undecoded": {}, "omitted": 0}
+    values = read.decoded.values
+    shown = [
+        (short(name), excerpts.json(f"$.{name}", value, _CHANNEL))
+        for name, value in islice(values.items(), _CHANNELS)
+    ]
+    undecoded = {short(name): why for name, why in islice(read.decoded.undecoded.items(), _NODES)}
+    return {
+        "state": shown,
+        "unreadable": "",
+        "undecoded": undecoded,
+        "omitted": len(values) - len(shown),
+    }
+
+
+def _changes(service: Service, read: _Reading, excerpts: Excerpts) -> dict[str, Any]:
+    """What differs from the parent; nothing if that is not in this thread, or cannot be read."""
+    key, entry = read.key, read.entry
+    parent = service.store.locate(key, entry.parent_id) if entry.parent_id else None
+    nothing: dict[str, Any] = {"parent": parent, "changes": None, "more_changes": 0}
+    if parent is None or read.decoded is None:
+        return nothing
+    try:
+        before = service.decoded(key, service.chain(key, parent))
+    except (CodecError, Refused):
+        return nothing
+    found, _ = changes_between(before, read.decoded)
+    shown = [
+        (
+            excerpts.text("path", one.path, _CHANGE),
+            one.kind,
+            None if one.kind == "added" else excerpts.json(one.path, one.old, _CHANGE),
+            None if one.kind == "removed" else excerpts.json(one.path, one.new, _CHANGE),
+        )
+        for one in found[:_CHANGES]
+    ]
+    return {**nothing, "changes": shown, "more_changes": len(found) - len(shown)}
+
+
+def _visited(way: Visits, read: _Reading) -> list[tuple[str, int, str]]:
+    """Nodes with their visits and their mark, those that are next first."""
+    marks = _marks(way, read)
+    names = [*(name for name in marks if marks[name] != "done"), *way.counts]
+    return [
+        (name, way.counts.get(name, 0), marks[name]) for name in list(dict.fromkeys(names))[:_NODES]
+    ]
+
+
+def _marks(way: Visits, read: _Reading) -> dict[str, str]:
+    marks = dict.fromkeys(way.counts, "done")
+    runs = read.is_head and read.info.status == "running"
+    marks.update(dict.fromkeys(read.entry.next or read.entry.route, "active" if runs else "next"))
+    if read.failure is not None and read.failure.node:
+        marks[read.failure.node] = "failed"
+    return marks
+
+
+def _timeline(read: _Reading, way: Visits) -> dict[str, Any]:
+    shown = [one for one in read.entries if abs(one.seq - read.entry.seq) <= _AROUND]
+    is_newest = shown[-1].seq == read.head.seq
+    now = time.time_ns() // 1000
+    info = read.info if is_newest else None
+    found = intervals(shown, read.runs, info, now)
+    spans: dict[int, list[Interval]] = {}
+    for one in found:
+        spans.setdefault(one.seq, []).append(one)
+    forks = branches(read.entries)
+    return {
+        "rows": [_row(read, one, spans.get(one.seq, []), way) for one in reversed(shown)],
+        "bars": _bars(found),
+        "totals": _totals(found),
+        "earlier": max(read.first, shown[0].seq - _AROUND) if shown[0].seq > read.first else None,
+        "later": None if is_newest else min(read.head.seq, shown[-1].seq + _AROUND),
+        "branches": forks[-_BRANCHES:] if len(forks) > 1 else [],
+        "more_branches": max(0, len(forks) - _BRANCHES),
+        "looked_at": len(read.entries),
+        "listed": len(shown),
+    }
+
+
+def _row(read: _Reading, entry: Entry, spans: list[Interval], way: Visits) -> TimelineRow:
+    run = read.runs.get(entry.run_id)
+    failed = run is not None and run.status == "failed" and _is_last(entry, read.entries)
+    span = spans[0] if spans else None
+    return TimelineRow(
+        seq=entry.seq,
+        source=entry.source,
+        nodes=folded(entry.nodes) if entry.source == "step" else "",
+        next=folded(entry.next or entry.route),
+        timestamp=moment(entry.created_at),
+        kind=span.kind if span and span.kind != "ended" else "",
+        lasted=_lasted(span.stop - span.start) if span and span.kind != "ended" else "",
+        note=short(entry.note),
+        is_on_path=entry.seq in way.path,
+        failed=failed,
+    )
+
+
+def _totals(found: list[Interval]) -> list[tuple[str, str]]:
+    totals: dict[str, int] = {}
+    for one in found:
+        totals[one.kind] = totals.get(one.kind, 0) + one.stop - one.start
+    return [(kind, _lasted(total)) for kind, total in totals.items() if kind != "ended"]
+
+
+def _bars(found: list[Interval]) -> list[TimelineBar]:
+    """Neighbours of one kind are one piece; none is too small to be seen."""
+    spans: list[tuple[str, int]] = []
+    for one in found:
+        if one.kind == "ended":
+            continue
+        if spans and spans[-1][0] == one.kind:
+            spans[-1] = (one.kind, spans[-1][1] + one.stop - one.start)
+        else:
+            spans.append((one.kind, one.stop - one.start))
+    total = sum(length for _, length in spans) or 1
+    room = 1000 - 4 * len(spans)
+    bars: list[TimelineBar] = []
+    for kind, length in spans:
+        x = bars[-1].x + bars[-1].width if bars else 0
+        bars.append(TimelineBar(kind, x, 4 + length * room // total))
+    return bars
+
+
+def _lasted(microseconds: int) -> str:
+    seconds = microseconds / 1_000_000
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+
+
+def _children(service: Service, key: ThreadKey) -> list[tuple[str, str, str]]:
+    """The first threads of subgraphs: task, graph, status."""
+    found = islice(children_of(service.store, key), _CHILDREN + 1)
+    return [
+        (short(info.key.thread.rpartition("\x1f")[2]), short(info.graph), info.status)
+        for info in found
+    ]
+
+
+_HASH: Final = b64encode(sha256(STYLE.encode()).digest()).decode()
+_DRAWN: Final = {"Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_HASH}'"}
+
+
+async def show_drawing(exchange: Exchange) -> Response:
+    """The graph of a thread as SVG, with the way to a checkpoint."""
+    drawn = await exchange.off_loop(_drawn, exchange.service, exchange.key, exchange.query.at)
+    return Response(drawn, headers=_DRAWN, media_type="image/svg+xml")
+
+
+def _drawn(service: Service, key: ThreadKey, at: str | None) -> str:
+    """From the code if it is served and is the same, else as the thread was saved with it."""
+    read = _read(service, key, at or None)
+    app, fingerprint = service.apps.get(read.info.graph), read.entry.fingerprint
+    way = visits(read.entries, read.entry.seq)
+    if app is not None and app.graph.fingerprint == fingerprint:
+        manifest, notes = app.graph.manifest, notes_of(app.graph)
+    else:
+        stored = service.store.manifest(key, fingerprint)
+        if stored is None:
+            raise Refused(NOT_FOUND, 404, "no graph is recorded for this checkpoint")
+        manifest, notes = Manifest.from_bytes(stored), None
+    return draw_svg(manifest, marks=_marks(way, read), visits=way.counts, notes=notes)

@@ -1,0 +1,122 @@
+"""What is done to a thread on its page: a question is answered, it is forked, its state is changed.
+
+Each does what the route of the API with the same name does, and needs the same scope. A form that
+is refused is shown again with what was typed, if the caller may read the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+
+import msgspec
+import msgspec.json
+from starlette.responses import RedirectResponse, Response
+
+from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.model.keys import ThreadKey
+from milecastle.server.documents import ForkRequest, Message, UpdateRequest
+from milecastle.server.exchange import Exchange
+from milecastle.server.pages.forms import named
+from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
+from milecastle.server.pages.thread import FormRefusal, thread_url, thread_view
+from milecastle.server.pages.view import PageView
+from milecastle.server.problems import status_of
+from milecastle.server.runs import answer_thread
+from milecastle.server.service import Service
+from milecastle.server.threads import fork_thread, update_thread
+from milecastle.views.documents import QuestionLine
+from milecastle.views.lines import question_lines
+
+__all__ = ["AnswerForm", "ForkForm", "UpdateForm", "answer", "fork", "update"]
+
+_FORK: Final = "fork"
+_UPDATE: Final = "update"
+
+
+class AnswerForm(SchemaForm, frozen=True, kw_only=True):
+    """The answer to a question, which is named by its id."""
+
+    question: str
+
+
+class ForkForm(Message, frozen=True):
+    """The seq to go back to; ``as_thread`` is empty for a branch of the same thread."""
+
+    at: int
+    as_thread: str = ""
+
+
+class UpdateForm(Message, frozen=True):
+    """The channels to change, as a JSON object; ``at`` is 0 for the head."""
+
+    update: str
+    at: int = 0
+
+
+async def answer(exchange: Exchange) -> PageView | Response:
+    """Answer an open question."""
+    form: AnswerForm = exchange.body
+    id, typed = named(form.question), typed_in(form)
+    return await _done(
+        exchange, _answered(exchange, id, typed), FormRefusal(id, "", "", typed), None
+    )
+
+
+async def _answered(exchange: Exchange, id: str, typed: Mapping[str, str]) -> str:
+    service, key = exchange.service, exchange.key
+    lines = await exchange.off_loop(_open_questions, service, key)
+    schema = next((line.answer for line in lines if line.id == id), msgspec.UNSET)
+    if schema is msgspec.UNSET:
+        raise InvalidRequest("this question is not open any more")
+    await answer_thread(service, key, {id: parsed(schema, typed)})
+    return key.thread
+
+
+def _open_questions(service: Service, key: ThreadKey) -> tuple[QuestionLine, ...]:
+    service.app_of(key)
+    return question_lines(service.decoded(key, service.chain(key, None)).interrupts)
+
+
+async def fork(exchange: Exchange) -> PageView | Response:
+    """Go back to a checkpoint, in the same thread or in a new one."""
+    form: ForkForm = exchange.body
+    asked = ForkRequest(at=form.at, as_thread=form.as_thread or None)
+    said = FormRefusal(_FORK, "", "", {"as_thread": form.as_thread})
+    return await _done(exchange, _forked(exchange, asked), said, str(form.at))
+
+
+async def _forked(exchange: Exchange, asked: ForkRequest) -> str:
+    written = await exchange.off_loop(fork_thread, exchange.service, exchange.key, asked)
+    return written.thread
+
+
+async def update(exchange: Exchange) -> PageView | Response:
+    """Change the state by adding a checkpoint."""
+    form: UpdateForm = exchange.body
+    said = FormRefusal(_UPDATE, "", "", {"update": form.update})
+    return await _done(exchange, _updated(exchange, form), said, str(form.at or "") or None)
+
+
+async def _updated(exchange: Exchange, form: UpdateForm) -> str:
+    try:
+        given = msgspec.json.decode(form.update, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise InvalidRequest("the update is not a JSON object") from None
+    asked = UpdateRequest(update=given, at=form.at or None)
+    await exchange.off_loop(update_thread, exchange.service, exchange.key, asked)
+    return exchange.key.thread
+
+
+async def _done(
+    exchange: Exchange, doing: Awaitable[str], said: FormRefusal, at: str | None
+) -> PageView | Response:
+    """Do it, and lead to the page of the thread; if it is refused, show the page with the form."""
+    try:
+        return RedirectResponse(thread_url(await doing), 303)
+    except MilecastleError as error:
+        if "read" not in exchange.identity.scopes:
+            raise
+        said = said._replace(message=error.message, code=error.code)
+        view = await thread_view(exchange, at, said)
+        return msgspec.structs.replace(view, status=status_of(error), live=None)
