@@ -126,9 +126,9 @@ class Api:
         async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
             return await client.request(method, path, headers=headers, **more)
 
-    def work(self) -> None:
-        """Run everything that is due."""
-        self._runner.run(Worker([self.app], QUICK).run_until_idle())
+    def work(self, *apps: App[Any]) -> None:
+        """Run everything that is due, of these apps or of ours."""
+        self._runner.run(Worker(apps or [self.app], QUICK).run_until_idle())
 
     def run(self, thread: str, n: int = 1) -> None:
         """Bring a thread to its rest."""
