@@ -19,6 +19,7 @@ durably and read strictly. The names of nodes are escaped as those of threads ar
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -237,12 +238,19 @@ class Workspace:
         except FileNotFoundError:
             return None
 
-    def runs(self, problems: list[str]) -> Iterator[RunRecord]:
-        """Every run that is recorded, the oldest id first. What does not decode is a problem."""
+    def runs(
+        self, problems: list[str], *, newest: bool = False, before: str | None = None
+    ) -> Iterator[RunRecord]:
+        """Every run that is recorded, the oldest id first. What does not decode is a problem.
+
+        ``newest``: the newest id first; ``before``: only those with an older id.
+        """
         try:
             names = sorted(entry.name for entry in os.scandir(self._runs) if entry.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return
+        names = names if before is None else names[: bisect_left(names, file_name(before))]
+        names = names[::-1] if newest else names
         for name in names:
             try:
                 found = decode(self._runs / name / "run.json", RunFile)

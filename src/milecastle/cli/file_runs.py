@@ -21,7 +21,8 @@ from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session, path_of
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Mode
-from milecastle.views.documents import FileRunDocument, PlanDocument, PlanLine
+from milecastle.views.builds import plan_document
+from milecastle.views.documents import FileRunDocument
 from milecastle.views.values import plain
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,23 +90,7 @@ def file_run(
 def print_plan(session: Session, thread: str, plan: Plan) -> int:
     """Print what would be done and why; return the exit code."""
     if session.as_json:
-        lines = tuple(
-            PlanLine(
-                node=one.node,
-                action=one.action,
-                reasons=tuple(map(str, one.reasons)),
-                restore=one.restore,
-            )
-            for one in plan.decisions.values()
-        )
-        document = PlanDocument(
-            thread=thread,
-            mode=plan.mode,
-            refused=tuple(map(str, plan.verdict.reasons)),
-            previous_run_id=plan.previous_run_id,
-            nodes=lines,
-        )
-        print_document(document)
+        print_document(plan_document(thread, plan))
     else:
         print_lines(plan.lines())
     return OK if plan.verdict else REFUSED

@@ -56,7 +56,7 @@ class Application:
         self.service = service
         self._access = access
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
-        self._renderer = Renderer(PAGES)
+        self._renderer = Renderer(PAGES, frozenset(service.apps))
         paths: defaultdict[str, dict[str, Endpoint | WebPage]] = defaultdict(dict)
         lines: list[Endpoint | WebPage] = [*ENDPOINTS, *PAGES]
         for line in lines:

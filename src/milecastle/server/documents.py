@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from milecastle.model.prepared import prepared
 from milecastle.views.documents import QuestionLine, ThreadLine
 
 __all__ = [
@@ -161,6 +162,7 @@ class RunOptions(Message, frozen=True):
     if_absent: bool = False
 
 
+@prepared
 class RunRequest(Message, frozen=True):
     """A run. ``graph`` is needed if the server has several and the thread is new.
 
@@ -202,6 +204,7 @@ class UpdateRequest(Message, frozen=True):
     at: int | str | None = None
 
 
+@prepared
 class BulkRequest(Message, frozen=True):
     """Which runs: the current ones of threads of a graph with a status, at most ``limit``."""
 

@@ -9,8 +9,9 @@ from milecastle.fleet.bulk import Bulk, BulkAction, JobInfo, job_key
 from milecastle.server.documents import BulkRequest, JobDocument
 from milecastle.server.exchange import Exchange, Reply
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.service import Service
 
-__all__ = ["cancel_runs", "retry_runs", "show_job"]
+__all__ = ["cancel_runs", "job_document", "retry_runs", "show_job", "submit_job"]
 
 
 async def retry_runs(exchange: Exchange) -> Reply:
@@ -24,17 +25,20 @@ async def cancel_runs(exchange: Exchange) -> Reply:
 
 
 async def _submitted(exchange: Exchange, action: BulkAction) -> Reply:
-    asked: BulkRequest = exchange.body
-    bulk = _bulk(exchange, asked.graph)
+    return Reply(await submit_job(exchange, action, exchange.body), 202)
+
+
+async def submit_job(exchange: Exchange, action: BulkAction, asked: BulkRequest) -> JobDocument:
+    """Hand a job over to the workers."""
+    bulk = _bulk(exchange.service, asked.graph)
 
     def submit() -> JobInfo:
         return bulk.submit(action, exchange.tenant, asked.status, limit=asked.limit)
 
-    return Reply(_document(await exchange.off_loop(submit)), 202)
+    return _document(await exchange.off_loop(submit))
 
 
-def _bulk(exchange: Exchange, graph: str | None) -> Bulk:
-    service = exchange.service
+def _bulk(service: Service, graph: str | None) -> Bulk:
     if graph is None and len(service.apps) > 1:
         raise InvalidRequest("this server has several graphs: say which one, as graph")
     return Bulk(service.named(graph or next(iter(service.apps))))
@@ -42,7 +46,12 @@ def _bulk(exchange: Exchange, graph: str | None) -> Bulk:
 
 async def show_job(exchange: Exchange) -> Reply:
     """What has become of a job."""
-    return Reply(_document(await exchange.off_loop(_job, exchange)))
+    return Reply(await exchange.off_loop(job_document, exchange))
+
+
+def job_document(exchange: Exchange) -> JobDocument:
+    """What has become of the job that the path names."""
+    return _document(_job(exchange))
 
 
 def _job(exchange: Exchange) -> JobInfo:

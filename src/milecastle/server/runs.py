@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import msgspec.structs
 
@@ -25,7 +24,7 @@ from milecastle.server.exchange import Exchange, Reply
 from milecastle.server.service import Service
 from milecastle.views.documents import RunsDocument
 from milecastle.views.lines import run_document, run_line, submit_document
-from milecastle.views.listing import found_threads
+from milecastle.views.listing import found_page
 from milecastle.views.values import fitted
 
 __all__ = [
@@ -35,26 +34,36 @@ __all__ = [
     "list_runs_of_thread",
     "resume",
     "retry_thread",
+    "runs_document",
     "submit",
+    "submit_run",
 ]
+
+_MOST: Final = 2**62
+"""A page of the API is filled, however many threads that takes."""
 
 
 async def submit(exchange: Exchange) -> Reply:
     """Hand a run over to the workers; with ``wait``, its result if it is there by then."""
     asked: RunRequest = exchange.body
-    key, service = exchange.key, exchange.service
-    app = await exchange.off_loop(service.app_for, key, asked.graph)
-    handle = await app.asubmit(
+    key = _idempotency_key(exchange, asked.key)
+    asked = msgspec.structs.replace(asked, key=key)
+    return await _handed_over(exchange, await submit_run(exchange.service, exchange.key, asked))
+
+
+async def submit_run(service: Service, key: ThreadKey, asked: RunRequest) -> Handle[Any]:
+    """Hand a run over to the workers."""
+    app = await service.off_loop(service.app_for, key, asked.graph)
+    return await app.asubmit(
         fitted(app.graph.schema, asked.input, {}),
         key,
-        key=_idempotency_key(exchange, asked.key),
+        key=asked.key,
         again=asked.again,
         delay=asked.delay,
         priority=asked.priority,
         if_busy=asked.options.if_busy,
         if_absent=asked.options.if_absent,
     )
-    return await _handed_over(exchange, handle)
 
 
 def _idempotency_key(exchange: Exchange, given: str | None) -> str | None:
@@ -147,17 +156,23 @@ async def list_runs(exchange: Exchange) -> Reply:
 
 
 def _runs(service: Service, tenant: str, query: RunsQuery) -> RunsDocument:
+    if query.status is None and query.graph is not None:
+        raise InvalidRequest("graph needs a status: all runs are listed for every graph")
+    return runs_document(service, tenant, query)
+
+
+def runs_document(
+    service: Service, tenant: str, query: RunsQuery, *, most: int = _MOST
+) -> RunsDocument:
+    """A page of runs, for which ``most`` threads are looked at."""
     store = service.store
     if query.status is None:
-        if query.graph is not None:
-            raise InvalidRequest("graph needs a status: all runs are listed for every graph")
         page = store.recent_runs(tenant, limit=query.limit, after=query.after)
         runs, next = [run for run in page.items if not is_child(run.key)], page.after
     else:
-        found = found_threads(store, tenant, query.status, query.graph, query.after)
-        threads = list(islice(found, query.limit + 1))
-        next = threads[query.limit - 1].key.thread if len(threads) > query.limit else None
-        records = (store.run(info.key, info.run_id) for info in threads[: query.limit])
+        wanted = tenant, query.status, query.graph, query.after
+        infos, next = found_page(store, *wanted, limit=query.limit, most=most)
+        records = (store.run(info.key, info.run_id) for info in infos)
         runs = [run for run in records if run is not None]
     lines = tuple(run_line(run, store.failure(run.key, run.run_id)) for run in runs)
     return RunsDocument(tenant=tenant, runs=lines, next=next)

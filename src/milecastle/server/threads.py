@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Final
 
 import msgspec.structs
 
@@ -36,7 +37,7 @@ from milecastle.views.documents import (
     WrittenDocument,
 )
 from milecastle.views.lines import checkpoint_line, question_lines
-from milecastle.views.listing import asking_threads, thread_lines
+from milecastle.views.listing import asking_page, thread_lines
 from milecastle.views.showing import change_line, changes_between, show_document
 from milecastle.views.values import fitted
 
@@ -49,12 +50,17 @@ __all__ = [
     "fork",
     "fork_thread",
     "history",
+    "inbox_document",
+    "inbox_line",
     "list_questions",
     "list_threads",
     "show",
     "update",
     "update_thread",
 ]
+
+_MOST: Final = 2**62
+"""A page of the API is filled, however many threads that takes."""
 
 
 async def list_threads(exchange: Exchange) -> Reply:
@@ -125,22 +131,25 @@ def _diff(service: Service, key: ThreadKey, query: DiffQuery) -> DiffDocument:
 
 async def list_questions(exchange: Exchange) -> Reply:
     """The open questions of the caller's tenant, by thread."""
-    found = await exchange.off_loop(_inbox, exchange.service, exchange.tenant, exchange.query)
+    found = await exchange.off_loop(
+        inbox_document, exchange.service, exchange.tenant, exchange.query
+    )
     return Reply(found)
 
 
-def _inbox(service: Service, tenant: str, query: InboxQuery) -> InboxDocument:
-    asking = asking_threads(service.store, tenant, graph=query.graph, after=query.after)
-    page = list(islice(asking, query.limit + 1))
-    shown = page[: query.limit]
-    return InboxDocument(
-        tenant=tenant,
-        threads=tuple(_asking(service, info) for info in shown),
-        next=shown[-1].key.thread if len(page) > len(shown) else None,
+def inbox_document(
+    service: Service, tenant: str, query: InboxQuery, most: int = _MOST
+) -> InboxDocument:
+    """A page of open questions, for which ``most`` threads are looked at."""
+    infos, next = asking_page(
+        service.store, tenant, query.graph, query.after, limit=query.limit, most=most
     )
+    lines = tuple(inbox_line(service, info) for info in infos)
+    return InboxDocument(tenant=tenant, threads=lines, next=next)
 
 
-def _asking(service: Service, info: ThreadInfo) -> InboxLine:
+def inbox_line(service: Service, info: ThreadInfo) -> InboxLine:
+    """The open questions of a thread; none if they cannot be read here."""
     try:
         chain = service.chain(info.key, None)
         questions = question_lines(service.decoded(info.key, chain).interrupts)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec.structs
 
@@ -17,13 +17,18 @@ from milecastle.views.lines import thread_line
 
 __all__ = [
     "LOST",
+    "InfoPage",
     "ThreadPage",
+    "asking_page",
     "asking_threads",
+    "found_page",
     "found_threads",
     "looked_at",
     "thread_lines",
     "thread_page",
 ]
+
+T = TypeVar("T")
 
 LOST: Final = "lost"
 """The status of a thread that is recorded as running, but not known to be."""
@@ -68,15 +73,27 @@ def thread_page(
 
     Status and prefix are found by index; for a graph, every thread is looked at.
     """
-    lines: list[ThreadLine] = []
+    candidates = _candidates(store, tenant, status, prefix, after, False)
+    found = _cut(candidates, lambda info: _matching(store, info, status, graph), limit, most)
+    return ThreadPage(*found)
+
+
+def _cut(
+    candidates: Iterator[ThreadInfo],
+    match: Callable[[ThreadInfo], T | None],
+    limit: int,
+    most: int,
+) -> tuple[tuple[T, ...], str | None]:
+    """What matches, and where the next page begins if candidates are left to look at."""
+    found: list[T] = []
     last: str | None = None
-    for count, info in enumerate(_candidates(store, tenant, status, prefix, after, False)):
-        if len(lines) == limit or count == most:
-            return ThreadPage(tuple(lines), last)
+    for count, info in enumerate(candidates):
+        if len(found) == limit or count == most:
+            return tuple(found), last
         last = info.key.thread
-        line = _matching(store, info, status, graph)
-        lines += [line] if line else []
-    return ThreadPage(tuple(lines), None)
+        matched = match(info)
+        found += [] if matched is None else [matched]
+    return tuple(found), None
 
 
 def _matching(
@@ -122,16 +139,52 @@ def found_threads(
     store: Store, tenant: str, status: RunStatus, graph: str | None, after: str | None = None
 ) -> Iterator[ThreadInfo]:
     """The threads of a status; of those that failed, the ones that no worker will retry."""
-    for info in own_threads(store, tenant, status=status, after=after):
-        held = status != "failed" or info.due_at is None
-        if held and (graph is None or info.graph == graph):
-            yield info
+    listed = own_threads(store, tenant, status=status, after=after)
+    return (info for info in listed if _is_found(info, graph))
+
+
+def _is_found(info: ThreadInfo, graph: str | None) -> bool:
+    held = info.status != "failed" or info.due_at is None
+    return held and (graph is None or info.graph == graph)
 
 
 def asking_threads(
     store: Store, tenant: str, *, graph: str | None = None, after: str | None = None
 ) -> Iterator[ThreadInfo]:
     """The threads that wait for answers, by name."""
-    for info in own_threads(store, tenant, status="interrupted", after=after):
-        if info.questions and (graph is None or info.graph == graph):
-            yield info
+    listed = own_threads(store, tenant, status="interrupted", after=after)
+    return (info for info in listed if _asks(info, graph))
+
+
+def _asks(info: ThreadInfo, graph: str | None) -> bool:
+    return info.questions > 0 and (graph is None or info.graph == graph)
+
+
+class InfoPage(NamedTuple):
+    """Lines of the index. ``next`` is the ``after`` of the next page, if some are left to see."""
+
+    infos: tuple[ThreadInfo, ...]
+    next: str | None
+
+
+def found_page(
+    store: Store,
+    tenant: str,
+    status: RunStatus,
+    graph: str | None,
+    after: str | None,
+    *,
+    limit: int,
+    most: int,
+) -> InfoPage:
+    """A page of ``found_threads``, which looks at ``most`` threads and no more."""
+    listed = own_threads(store, tenant, status=status, after=after)
+    return InfoPage(*_cut(listed, lambda one: one if _is_found(one, graph) else None, limit, most))
+
+
+def asking_page(
+    store: Store, tenant: str, graph: str | None, after: str | None, *, limit: int, most: int
+) -> InfoPage:
+    """A page of ``asking_threads``, which looks at ``most`` threads and no more."""
+    listed = own_threads(store, tenant, status="interrupted", after=after)
+    return InfoPage(*_cut(listed, lambda one: one if _asks(one, graph) else None, limit, most))

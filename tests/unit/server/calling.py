@@ -156,9 +156,9 @@ class Api:
         await asyncio.wait_for(self.application(scope, receive, send), 60)
         return found.decode()
 
-    def work(self) -> None:
-        """Run everything that is due."""
-        self._runner.run(Worker([self.app], QUICK).run_until_idle())
+    def work(self, *apps: App[Any]) -> None:
+        """Run everything that is due, of these apps or of ours."""
+        self._runner.run(Worker(apps or [self.app], QUICK).run_until_idle())
 
     def run(self, thread: str, n: int = 1) -> None:
         """Bring a thread to its rest."""

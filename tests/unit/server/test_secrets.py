@@ -15,13 +15,15 @@ import pytest
 from milecastle import END, START, App, InvalidRequest, Keyring, StateGraph, interrupt
 from milecastle.fleet.worker import Worker
 from milecastle.server import Identity, asgi
+from milecastle.server.pages.table import PAGES
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
+from tests.unit.server.browsing import HTML
 from tests.unit.server.calling import ADDRESS, OTHER, QUICK, Api, Trip, token_of
 
 SECRET = "sekrit"
 HOSTILE = f"<script>{SECRET}</script>\x1b[2J\x1b]0;{SECRET}\x07\u202e\x9b31m"
-READING = [one for one in ENDPOINTS if one.method == "GET" and one.scope is not None]
+READING = [one for one in (*ENDPOINTS, *PAGES) if one.method == "GET" and one.scope is not None]
 
 
 def telling() -> StateGraph[Trip]:
@@ -62,19 +64,31 @@ def crawl(api: Api, token: str = token_of("default")) -> dict[str, str]:
     found: dict[str, str] = {}
     for endpoint in READING:
         for thread in ("asks", "fails", "ends"):
-            path = endpoint.path.format(thread=thread, graph="trip", job="j")
+            path = endpoint.path.format(thread=thread, graph="trip", job="j", run="r")
             if path.endswith("/events"):
                 found[path] = api.follow(path, token=token)
                 continue
             query = "?a=1" if path.endswith("/diff") else ""
-            found[path] = api.ask("GET", path + query, token=token).text
+            found[path] = read(api, path + query, token).text
     assert {path.rpartition("/")[2] for path in found} >= {"history", "diff", "events", "runs"}
     return found
+
+
+def read(api: Api, path: str, token: str) -> httpx.Response:
+    """What a program gets from the API, and a browser from a page."""
+    if path.startswith("/v1/") or path == "/metrics":
+        return api.ask("GET", path, token=token)
+    return api.send("GET", path, {**HTML, "Authorization": f"Bearer {token}"})
 
 
 def hide(place: str, value: Any) -> Any:
     """A hook that hides everything."""
     return "[hidden]"
+
+
+def api_status(api: Api, path: str) -> int:
+    """How another tenant is answered; a page that was not found repeats only its own URL."""
+    return read(api, path, token_of(OTHER)).status_code
 
 
 def with_secret(found: dict[str, str]) -> set[str]:
@@ -91,6 +105,10 @@ def test_crawl_finds_what_may_be_read(secretive: Api) -> None:
         "/v1/threads/fails/runs",
         "/v1/questions",
         "/v1/runs",
+        "/threads/asks",
+        "/threads/ends",
+        "/threads/fails",
+        "/inbox",
     }
 
 
@@ -98,7 +116,10 @@ def test_crawl_by_another_tenant_finds_nothing(secretive: Api) -> None:
     """Fails if any route uses another tenant than that of the token."""
     found = crawl(secretive, token_of(OTHER))
     assert with_secret(found) == set()
-    assert [path for path, text in found.items() if '"asks"' in text or '"ends"' in text] == []
+    names = ('"asks"', '"ends"', "/threads/asks", "/threads/ends")
+    told = {path for path, text in found.items() if any(name in text for name in names)}
+    assert {path for path in told if not path.startswith("/threads/")} == set()
+    assert all(api_status(secretive, path) == 404 for path in told)
 
 
 def test_crawl_without_the_key_finds_nothing(tmp_path: Path) -> None:
@@ -118,7 +139,7 @@ def test_hook_hides_every_value(secretive: Api) -> None:
     secretive.serve(telling().compile(store=secretive.app.store), redact=hide)
     found = crawl(secretive)
     assert with_secret(found) == set()
-    for path in ("/v1/threads/asks", "/v1/threads/ends/diff", "/v1/threads/ends/events"):
+    for path in ("/v1/threads/asks", "/v1/threads/ends/diff", "/v1/threads/ends/events", "/inbox"):
         assert "[hidden]" in found[path]
 
 

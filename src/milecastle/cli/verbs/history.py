@@ -26,12 +26,12 @@ def command(session: Session, thread: str, limit: int | None, workspace: str | N
     No state is decoded. A parent that is not on the next line shows where a branch starts. For file
     runs, each completed node is listed.
     """
-    from milecastle.cli.file_threads import no_thread, open_source
+    from milecastle.cli.file_threads import no_thread, open_source, print_file_history
 
     store, files = open_source(session, workspace)
     is_stored = store is not None and has_thread(store, session.key(thread))
     if files is not None and not is_stored and files.find(thread):
-        files.history(session, thread, limit)
+        print_file_history(session, thread, files.history(thread, limit))
         return
     if store is None:
         raise no_thread(session, thread)

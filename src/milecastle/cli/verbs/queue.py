@@ -10,8 +10,8 @@ from milecastle.cli.session import Session
 from milecastle.cli.sharing import shared_store
 from milecastle.cli.verb import app_option, verb
 from milecastle.ports.limits import Limit
-from milecastle.views.documents import QueueDocument
-from milecastle.views.lines import lane_line, lane_row, limit_line, limit_row
+from milecastle.views.fleet import queue_document
+from milecastle.views.lines import lane_row, limit_row
 
 __all__ = ["command"]
 
@@ -60,11 +60,10 @@ def command(
         known = {(limit.graph, limit.tenant): limit for limit in store.limits()}
         limit = known.get(scope, Limit(graph=scope[0], tenant=scope[1]))
         store.set_limit(_changed(limit, action, concurrency, rate, clear))
-    workers = store.workers()
-    lanes = tuple(lane_line(depth, workers) for depth in store.depths())
-    limits = tuple(limit_line(limit) for limit in store.limits())
+    document = queue_document(store)
+    lanes, limits = document.lanes, document.limits
     if session.as_json:
-        print_document(QueueDocument(lanes=lanes, limits=limits))
+        print_document(document)
         return
     if lanes:
         head = ["GRAPH", "FINGERPRINT", "TENANT", "DUE", "LATER", "RUNNING", "OLDEST", "WORKERS"]

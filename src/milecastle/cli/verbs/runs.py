@@ -31,7 +31,7 @@ from milecastle.views.lines import run_line, run_row
 from milecastle.views.listing import found_threads
 
 if TYPE_CHECKING:
-    from milecastle.cli.file_threads import FileThreads
+    from milecastle.views.builds import FileThreads
 
 
 @click.command("runs")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from milecastle.server.service import Service
-from milecastle.views.listing import asking_threads
+from milecastle.views.listing import asking_page
 
 __all__ = ["open_questions"]
 
 _COUNTED: Final = 100
-"""How many threads are looked at."""
+_LOOKED_AT: Final = 1000
+"""How many threads are counted, and how many are looked at for that."""
 
 
 def open_questions(service: Service, tenant: str) -> str:
     """How many questions are open; of many threads, at least how many."""
-    asking = [info.questions for info in islice(asking_threads(service.store, tenant), _COUNTED)]
-    more = "+" if len(asking) == _COUNTED else ""
-    return f"{sum(asking)}{more}" if asking else ""
+    page = asking_page(service.store, tenant, None, None, limit=_COUNTED, most=_LOOKED_AT)
+    count = sum(info.questions for info in page.infos)
+    return f"{count}{'+' if page.next else ''}" if count else ""

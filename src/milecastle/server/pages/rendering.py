@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from milecastle.model.printable import is_unsafe, printable
 from milecastle.server.exchange import Exchange
@@ -32,7 +32,16 @@ from milecastle.server.problems import problem_document
 from milecastle.views.lines import seconds
 from milecastle.views.values import as_json
 
-__all__ = ["HEADERS", "Renderer", "command_line", "prefers_html", "segment", "shown_size"]
+__all__ = [
+    "HEADERS",
+    "Renderer",
+    "command_line",
+    "multiline",
+    "prefers_html",
+    "query_text",
+    "segment",
+    "shown_size",
+]
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -53,9 +62,9 @@ def prefers_html(request: Request) -> bool:
 
 
 class Renderer:
-    """Makes HTML of views, with a navigation of these pages."""
+    """Makes HTML of views, with a navigation of these pages, and links to these graphs."""
 
-    def __init__(self, pages: Sequence[WebPage]) -> None:
+    def __init__(self, pages: Sequence[WebPage], graphs: Collection[str] = ()) -> None:
         self._linked = [page for page in pages if page.label]
         paths = {page.path for page in pages if page.method == "GET"}
 
@@ -63,8 +72,11 @@ class Renderer:
             """The URL of a page, by its path in the table; ``None`` if there is no such page."""
             if path not in paths or any(name in _DOTS for name in names.values()):
                 return None
+            if names.get("graph", "") not in ("", *graphs):
+                return None
             return path.format(**{key: segment(name) for key, name in names.items()})
 
+        self._href = href
         self.environment = Environment(
             loader=FileSystemLoader(_FOLDER),
             autoescape=True,
@@ -80,15 +92,17 @@ class Renderer:
             command_line=command_line,
             digest=_digest,
             json=_json,
-            multiline=_multiline,
-            query=_query,
+            multiline=multiline,
+            query=query_text,
             seconds=seconds,
             segment=segment,
         )
 
     async def response(self, view: PageView, exchange: Exchange) -> Response:
         """The answer: the whole page, or its live part if the script asks for that."""
-        request = exchange.request
+        request, place = exchange.request, view.place
+        if place is not None and (url := self._href(place.path, **place.names)) is not None:
+            return RedirectResponse(url, 303)
         is_part = view.live is not None and request.headers.get("hx-request") == "true"
         template = view.live if is_part and view.live is not None else view.template
         badges = {} if is_part else await exchange.off_loop(self._badges, exchange)
@@ -149,7 +163,7 @@ def _finalized(value: Any) -> Any:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _multiline(text: str) -> Markup:
+def multiline(text: str) -> Markup:
     """Text of several lines, each of them printable."""
     return escape("\n".join(map(printable, text.split("\n"))))
 
@@ -169,7 +183,7 @@ def _digest(name: str) -> str:
     return sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _query(values: Mapping[str, Any]) -> str:
+def query_text(values: Mapping[str, Any]) -> str:
     """The values that are set as a query, with its question mark."""
     given = {name: value for name, value in values.items() if value not in (None, "")}
     return f"?{urlencode(given)}" if given else ""

@@ -6,7 +6,19 @@ from functools import partial
 from typing import Final
 
 from milecastle.model.prepared import prepared
-from milecastle.server.pages import login, static, thread, thread_forms, threads
+from milecastle.server.pages import (
+    badges,
+    builds,
+    graphs,
+    inbox,
+    login,
+    runs,
+    static,
+    thread,
+    thread_forms,
+    threads,
+    workers,
+)
 from milecastle.server.pages.view import WebPage
 
 __all__ = ["PAGES"]
@@ -68,6 +80,78 @@ PAGES: Final[tuple[WebPage, ...]] = (
         handler=thread_forms.update,
         scope="admin",
         form=thread_forms.UpdateForm,
+    ),
+    WebPage(
+        method="GET",
+        path="/inbox",
+        handler=inbox.show_inbox,
+        scope="read",
+        query=inbox.InboxPageQuery,
+        label="Inbox",
+        badge=badges.open_questions,
+    ),
+    WebPage(
+        method="POST",
+        path="/inbox",
+        handler=inbox.answer,
+        scope="answer",
+        form=inbox.InboxForm,
+    ),
+    WebPage(
+        method="GET",
+        path="/runs",
+        handler=runs.list_runs,
+        scope="read",
+        query=runs.RunsPageQuery,
+        label="Runs",
+    ),
+    *(
+        WebPage(
+            method="POST",
+            path=f"/runs/{action}",
+            handler=partial(runs.change_runs, action),
+            scope="run",
+            form=runs.BulkForm,
+        )
+        for action in runs.ACTIONS
+    ),
+    WebPage(method="GET", path="/jobs/{job}", handler=runs.show_job, scope="read"),
+    WebPage(
+        method="GET",
+        path="/workers",
+        handler=workers.show_workers,
+        scope="read",
+        label="Workers",
+    ),
+    WebPage(method="GET", path="/graphs", handler=graphs.list_graphs, scope="read", label="Graphs"),
+    WebPage(method="GET", path="/graphs/{graph}", handler=graphs.show_graph, scope="read"),
+    WebPage(
+        method="GET", path="/graphs/{graph}/drawing.svg", handler=graphs.draw_graph, scope="read"
+    ),
+    WebPage(
+        method="POST",
+        path="/graphs/{graph}/runs",
+        handler=graphs.start_run,
+        scope="run",
+        form=graphs.StartForm,
+    ),
+    WebPage(
+        method="GET",
+        path="/builds",
+        handler=builds.list_builds,
+        scope="read",
+        query=builds.BuildsQuery,
+        label="Builds",
+    ),
+    WebPage(
+        method="GET",
+        path="/builds/{graph}/plan",
+        handler=builds.show_plan,
+        scope="read",
+        query=builds.PlanQuery,
+    ),
+    WebPage(
+        method="GET", path="/builds/{graph}/runs/{run}", handler=builds.show_build, scope="read"
     ),
 )
 

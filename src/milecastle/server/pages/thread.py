@@ -243,7 +243,7 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
     service, scopes = exchange.service, exchange.identity.scopes
     made_of = _made_of(service, key)
     read = _read(service, key, at)
-    excerpts = Excerpts(_VALUES)
+    excerpts = Excerpts(_VALUES, service.redact)
     way = visits(read.entries, read.entry.seq)
     is_served = read.info.graph in service.apps
     return {

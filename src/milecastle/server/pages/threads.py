@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, get_args
 
 import msgspec
@@ -12,9 +12,11 @@ from milecastle.model.keys import ThreadKey
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import ListedStatus, Message
 from milecastle.server.exchange import Exchange
+from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.forms import named
+from milecastle.server.pages.graphs import start_values
 from milecastle.server.pages.rendering import shown_size
-from milecastle.server.pages.view import PageView
+from milecastle.server.pages.view import PageView, of_tenant
 from milecastle.server.problems import Refused
 from milecastle.server.runs import retry_thread
 from milecastle.server.service import Service
@@ -25,9 +27,6 @@ from milecastle.views.listing import ThreadPage, thread_page
 __all__ = ["ACTIONS", "ActionForm", "ThreadAction", "ThreadsPageQuery", "act", "list_threads"]
 
 _ROWS: Final = 100
-_BYTES: Final = 200_000
-"""Rows of a page, and the bytes that they may take."""
-
 _LOOKED_AT: Final = 5000
 """How many threads are looked at for a page."""
 
@@ -69,34 +68,30 @@ async def list_threads(exchange: Exchange) -> PageView:
             "graphs": sorted(exchange.service.apps),
             "actions": [one for one in ACTIONS if one.scope in exchange.identity.scopes],
             "looked_at": _LOOKED_AT,
+            "start": None if page.lines or page.next or any(chosen.values()) else _start(exchange),
         },
     )
 
 
+def _start(exchange: Exchange) -> dict[str, Any] | None:
+    """How a run is started, for a tenant that has no thread."""
+    return start_values(exchange, next(iter(exchange.service.apps.values())))
+
+
 def _page(service: Service, tenant: str, chosen: dict[str, Any]) -> ThreadPage:
     found = thread_page(service.store, tenant, **chosen, limit=_ROWS, most=_LOOKED_AT)
-    lines = tuple(_fitting(found.lines))
+    lines = tuple(fitting(found.lines, _size))
     is_cut = len(lines) < len(found.lines)
     return ThreadPage(lines, lines[-1].thread if is_cut else found.next)
 
 
-def _fitting(lines: Iterable[ThreadLine]) -> Iterable[ThreadLine]:
-    """As many as a page has room for; the next page has the others."""
-    size = 0
-    for line in lines:
-        size += 400 + shown_size(line.thread) + shown_size(line.graph) + shown_size(line.reason)
-        if size > _BYTES:
-            return
-        yield line
+def _size(line: ThreadLine) -> int:
+    return 400 + shown_size(line.thread) + shown_size(line.graph) + shown_size(line.reason)
 
 
 def _ls(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
     given = [f"--{name}={value}" for name, value in chosen.items() if value]
-    return ("ls", *_tenant(tenant), *given, f"--limit={_ROWS}")
-
-
-def _tenant(tenant: str) -> tuple[str, ...]:
-    return () if tenant == "default" else (f"--tenant={tenant}",)
+    return ("ls", *of_tenant(tenant), *given, f"--limit={_ROWS}")
 
 
 class ThreadAction(msgspec.Struct, frozen=True):
@@ -143,7 +138,7 @@ async def act(action: ThreadAction, exchange: Exchange) -> PageView:
     return PageView(
         template="outcomes.html" if outcomes else "confirm.html",
         title=f"{verb.capitalize()} threads",
-        commands=tuple((verb, *_tenant(exchange.tenant), "--", thread) for thread in threads),
+        commands=tuple((verb, *of_tenant(exchange.tenant), "--", thread) for thread in threads),
         values={"action": action, "threads": threads, "outcomes": outcomes},
     )
 

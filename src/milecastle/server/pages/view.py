@@ -13,7 +13,14 @@ from milecastle.server.documents import NoQuery
 from milecastle.server.exchange import Exchange
 from milecastle.server.service import Service
 
-__all__ = ["Badge", "PageView", "WebPage"]
+__all__ = ["Badge", "PagePlace", "PageView", "WebPage", "of_tenant"]
+
+
+class PagePlace(msgspec.Struct, frozen=True):
+    """A page by its path in the table, and the names in that."""
+
+    path: str
+    names: Mapping[str, str]
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +29,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     ``template`` is a file in ``templates/``, ``values`` are its variables. ``live`` is the template
     that it includes, with ``id="live"`` on its only element: the part that is asked for again and
     again while the page is shown. ``commands`` show or do the same, each without ``milecastle``.
+    ``place`` is a page to lead to in place of this one, if it is in the table.
     """
 
     template: str
@@ -30,6 +38,7 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     values: Mapping[str, Any]
     live: str | None = None
     status: int = 200
+    place: PagePlace | None = None
 
 
 PageHandler = Callable[[Exchange], Awaitable[PageView | Response]]
@@ -57,3 +66,8 @@ class WebPage(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """Its name in tests."""
         return f"{self.method} {self.path}"
+
+
+def of_tenant(tenant: str) -> tuple[str, ...]:
+    """The option of a command line that names the tenant, if it has to."""
+    return () if tenant == "default" else (f"--tenant={tenant}",)

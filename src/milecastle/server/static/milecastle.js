@@ -8,9 +8,11 @@
     if (place && place.textContent !== text) place.textContent = text;
   };
 
-  // What a person chose stays when the page is refreshed.
-  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name) =>
-    !["checked", "hidden", "open"].includes(name);
+  // What a person chose or typed stays when the page is refreshed.
+  const TYPED = "textarea, input:not([type=hidden], [type=checkbox])";
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+    !["checked", "hidden", "open", "selected", "data-sent"].includes(name) &&
+    !(name === "value" && node.matches(TYPED));
 
   Idiomorph.defaults.ignoreActiveValue = true;
 

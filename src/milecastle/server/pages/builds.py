@@ -1,0 +1,176 @@
+"""Builds: the file runs in the workspaces of the apps, what each reused, and what the next would.
+
+A plan is made when it is asked for, and only then: it reads the declared files.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+import msgspec
+
+from milecastle.app.application import App
+from milecastle.builds.workspace import Workspace
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import Mode, RunRecord
+from milecastle.server.documents import Message
+from milecastle.server.exchange import Exchange
+from milecastle.server.graphs import served
+from milecastle.server.pages.fitting import BYTES, fitting
+from milecastle.server.pages.rendering import shown_size
+from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.views.builds import FileThreads, plan_document
+from milecastle.views.documents import FileShowDocument, PlanDocument, PlanLine
+
+__all__ = ["BuildsQuery", "PlanQuery", "list_builds", "show_build", "show_plan"]
+
+_ROWS: Final = 30
+_LOOKED_AT: Final = 300
+"""Rows of a page, and how many runs are looked at for it."""
+
+
+class BuildsQuery(Message, frozen=True):
+    """Which graph, and the run after which to begin: older ones are listed."""
+
+    graph: str | None = None
+    after: str | None = None
+
+
+class PlanQuery(Message, frozen=True):
+    """What of an earlier run may be reused."""
+
+    mode: Mode = "incremental"
+
+
+class BuildLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A file run, with how many of its nodes it ran and reused."""
+
+    graph: str
+    run: Any
+    executed: int
+    reused: int
+
+
+async def list_builds(exchange: Exchange) -> PageView:
+    """The file runs of a graph, newest first."""
+    query: BuildsQuery = exchange.query
+    apps = {name: app for name, app in exchange.service.apps.items() if app.workspace is not None}
+    graph = query.graph or next(iter(apps), None)
+    if query.graph and query.graph not in apps:
+        raise Refused(NOT_FOUND, 404, "this server has no builds of the graph")
+    found: tuple[list[BuildLine], str | None] = ([], None)
+    if graph is not None:
+        found = await exchange.off_loop(_lines, apps[graph], exchange.tenant, query.after or None)
+    lines, next_ = found
+    chosen = {"graph": query.graph or None, "after": query.after or None}
+    return PageView(
+        template="builds.html",
+        live="_builds.html",
+        title="Builds",
+        commands=(("runs", *of_tenant(exchange.tenant)), ("plan",)),
+        values={
+            "graphs": sorted(apps),
+            "graph": graph,
+            "lines": lines,
+            "chosen": chosen,
+            "next": {**chosen, "after": next_} if next_ else None,
+        },
+    )
+
+
+def _lines(app: App[Any], tenant: str, after: str | None) -> tuple[list[BuildLine], str | None]:
+    """The runs that have room, and after which one the next page begins."""
+    files, name = FileThreads(_workspace(app), tenant), app.graph.name
+    lines: list[BuildLine] = []
+    size, last = 0, after
+    for count, record in enumerate(files.recent(after)):
+        size += 500 + shown_size(record.key.thread)
+        if len(lines) == _ROWS or size > BYTES or count == _LOOKED_AT:
+            return lines, last
+        last = record.run_id
+        lines += [_line(files, record)] if record.graph in ("", name) else []
+    return lines, None
+
+
+def _line(files: FileThreads, record: RunRecord) -> BuildLine:
+    document = files.show_document(record)
+    executed = sum(node.run_id == record.run_id for node in document.nodes)
+    return BuildLine(
+        graph=record.graph,
+        run=document.run,
+        executed=executed,
+        reused=len(document.nodes) - executed,
+    )
+
+
+def _workspace(app: App[Any]) -> Workspace:
+    if app.workspace is None:
+        raise Refused(NOT_FOUND, 404, "the graph has no workspace, and so no builds")
+    return app.workspace
+
+
+async def show_build(exchange: Exchange) -> PageView:
+    """One file run: which nodes it ran, and which it reused."""
+    document = await exchange.off_loop(_shown, exchange)
+    nodes = list(fitting(document.nodes, _node_size))
+    address = f"{document.thread}@{document.run.run_id}"
+    return PageView(
+        template="build.html",
+        live="_build.html",
+        title="Build",
+        commands=(("show", *of_tenant(exchange.tenant), "--", address),),
+        values={
+            "graph": exchange.path["graph"],
+            "document": document,
+            "nodes": nodes,
+            "left": len(document.nodes) - len(nodes),
+        },
+    )
+
+
+def _shown(exchange: Exchange) -> FileShowDocument:
+    files = FileThreads(_workspace(served(exchange)), exchange.tenant)
+    record = files.run(exchange.path["run"])
+    if record is None:
+        raise Refused(NOT_FOUND, 404, "there is no such build")
+    return files.show_document(record)
+
+
+def _node_size(node: Any) -> int:
+    return 300 + shown_size(node.node) + sum(map(shown_size, node.outputs))
+
+
+async def show_plan(exchange: Exchange) -> PageView:
+    """What a build would run and reuse, and why. It runs nothing."""
+    mode: Mode = exchange.query.mode
+    app = served(exchange)
+    document = await exchange.off_loop(_plan, app, exchange.tenant, mode)
+    nodes = list(fitting(document.nodes, _plan_size))
+    return PageView(
+        template="plan.html",
+        title="Plan",
+        commands=(("plan", *of_tenant(exchange.tenant), f"--mode={mode}"),),
+        values={
+            "graph": app.graph.name,
+            "document": document,
+            "modes": get_args(Mode),
+            "nodes": nodes,
+            "left": len(document.nodes) - len(nodes),
+            "refused": list(fitting(document.refused, shown_size, 50_000)),
+        },
+    )
+
+
+def _plan(app: App[Any], tenant: str, mode: Mode) -> PlanDocument:
+    _workspace(app)
+    try:
+        key = ThreadKey(tenant, app.graph.name)
+        return plan_document(key.thread, app.plan(mode=mode, thread=key))
+    except OSError as error:
+        raise InvalidRequest(f"the files cannot be read: {error.strerror}") from None
+
+
+def _plan_size(line: PlanLine) -> int:
+    return 300 + sum(40 + shown_size(text) for text in (line.node, *line.reasons, *line.restore))

@@ -1,0 +1,215 @@
+"""The graphs that the server runs: the list, one of them, its drawing, and a run to start."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from hashlib import sha256
+from secrets import token_hex
+from typing import Any, Final
+
+import msgspec
+from markupsafe import escape
+from starlette.responses import Response
+
+from milecastle.app.application import App
+from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.fleet.schedules import Schedules
+from milecastle.graph.draw.style import STYLE
+from milecastle.model.printable import printable
+from milecastle.ports.claims import ClaimStore
+from milecastle.server.documents import RunRequest
+from milecastle.server.exchange import Exchange
+from milecastle.server.graphs import graph_document, graphs_document, served
+from milecastle.server.pages.fitting import fitting
+from milecastle.server.pages.rendering import command_line, segment, shown_size
+from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed, typed_in
+from milecastle.server.pages.view import PagePlace, PageView, of_tenant
+from milecastle.server.problems import Refused, problem_document
+from milecastle.server.runs import submit_run
+from milecastle.views.documents import ScheduleLine
+from milecastle.views.graphs import input_schema
+from milecastle.views.lines import schedule_line
+from milecastle.views.values import as_json
+
+__all__ = ["StartForm", "draw_graph", "list_graphs", "show_graph", "start_run", "start_values"]
+
+_PART: Final = 50_000
+"""The bytes that each part of a page may take."""
+_POLICY: Final = (
+    "default-src 'none'; frame-ancestors 'none'; style-src 'sha256-"
+    + base64.b64encode(sha256(STYLE.encode()).digest()).decode()
+    + "'"
+)
+_EXAMPLES: Final[dict[str, Any]] = {
+    "integer": 1,
+    "number": 1.5,
+    "string": "text",
+    "boolean": True,
+    "array": [],
+    "object": {},
+}
+
+
+class StartForm(SchemaForm, frozen=True, kw_only=True):
+    """A run to start: where, and the input."""
+
+    thread: str
+    key: str = ""
+    priority: str = ""
+    delay: str = ""
+
+
+async def list_graphs(exchange: Exchange) -> PageView:
+    """The graphs that this server runs."""
+    lines = graphs_document(exchange.service).graphs
+    shown = list(fitting(lines, lambda line: 400 + shown_size(line.graph)))
+    return PageView(
+        template="graphs.html",
+        title="Graphs",
+        commands=(("graph",),),
+        values={"lines": shown, "left": len(lines) - len(shown)},
+    )
+
+
+async def show_graph(exchange: Exchange) -> PageView:
+    """One graph, with a form that starts a run of it."""
+    return await _shown(exchange, served(exchange))
+
+
+async def draw_graph(exchange: Exchange) -> Response:
+    """The drawing of a graph. Its style is inside it, and nothing else is loaded."""
+    drawing = served(exchange).draw("svg")
+    headers = {"Content-Security-Policy": _POLICY}
+    return Response(drawing, headers=headers, media_type="image/svg+xml")
+
+
+async def _shown(
+    exchange: Exchange, app: App[Any], form: StartForm | None = None, error: Exception | None = None
+) -> PageView:
+    document = graph_document(app)
+    nodes, channels = document.manifest["nodes"], document.manifest["channels"]
+    targets: dict[str, list[str]] = {}
+    for edge in document.manifest["edges"]:
+        targets.setdefault(edge["source"], []).append(edge["target"])
+    for targeted in targets.values():
+        targeted[:] = dict.fromkeys(targeted)
+    rows = [{**node, "next": targets.get(node["name"], [])} for node in nodes]
+    return PageView(
+        template="graph.html",
+        title=document.graph,
+        status=200 if error is None else problem_document(error)[0].status,
+        commands=(("graph",), _command(exchange, app, form)),
+        values={
+            "document": document,
+            "nodes": list(fitting(rows, _size, _PART)),
+            "node_count": len(nodes),
+            "channels": list(fitting(channels, _size, _PART)),
+            "channel_count": len(channels),
+            "schedules": await exchange.off_loop(_schedules, exchange, app),
+            "manifest": _whole(document.manifest),
+            "schema": _whole(document.input),
+            "start": start_values(exchange, app, form, error),
+        },
+    )
+
+
+def _size(row: dict[str, Any]) -> int:
+    texts = [*row.values(), *row.get("next", ())]
+    return 300 + sum(30 + shown_size(text) for text in texts if isinstance(text, str))
+
+
+def _whole(value: Any) -> Any:
+    """A value, or ``None`` if there is no room for it."""
+    return value if len(escape(as_json(value, indent=2)).encode()) <= _PART else None
+
+
+def _schedules(exchange: Exchange, app: App[Any]) -> list[ScheduleLine] | None:
+    """The schedules of a graph, which are those of the tenant of its app; ``None`` for others."""
+    if exchange.tenant != app.tenant or not isinstance(exchange.service.store, ClaimStore):
+        return None
+    lines = [schedule_line(info) for info in Schedules(app).all()]
+    return list(fitting(lines, lambda line: 600 + shown_size(line.name), _PART))
+
+
+def _command(exchange: Exchange, app: App[Any], form: StartForm | None) -> tuple[str, ...]:
+    example = as_json(_example(input_schema(app.graph)))
+    thread = form.thread if form is not None else "NAME"
+    return ("submit", *of_tenant(exchange.tenant), f"--thread={thread}", f"--input={example}")
+
+
+def _example(schema: dict[str, Any]) -> dict[str, Any]:
+    """An input of a graph; what is left out needs more than an example."""
+    kinds = ((name, str(one.get("type"))) for name, one in schema["properties"].items())
+    found = [(name, _EXAMPLES[kind]) for name, kind in kinds if kind in _EXAMPLES]
+    return dict(found[:10])
+
+
+def start_values(
+    exchange: Exchange,
+    app: App[Any],
+    form: StartForm | None = None,
+    error: Exception | None = None,
+) -> dict[str, Any] | None:
+    """What ``_start.html`` shows: a form for the input of a graph; ``None`` without the scope."""
+    if "run" not in exchange.identity.scopes:
+        return None
+    name, schema = app.graph.name, input_schema(app.graph)
+    proposal = StartForm(thread=f"{printable(name[:100])}-{token_hex(4)}")
+    return {
+        "action": f"/graphs/{segment(name)}/runs",
+        "graph": name,
+        "fields": form_fields(schema, {} if form is None else typed_in(form)),
+        "given": form or proposal,
+        "error": problem_document(error)[0].detail if error is not None else "",
+        "samples": _samples(exchange, name, _example(schema)),
+    }
+
+
+def _samples(exchange: Exchange, graph: str, example: dict[str, Any]) -> dict[str, str]:
+    """How the same is done elsewhere."""
+    request = exchange.request
+    given = as_json(example)
+    body = as_json({"graph": graph, "input": example})
+    submit = ("submit", "--app=MODULE:ATTRIBUTE", "--thread=first", f"--input={given}")
+    return {
+        "shell": command_line(submit),
+        "python": f'app.submit({example!r}, "first")',
+        "curl": f"curl {request.url.scheme}://{request.headers['host']}/v1/threads/first/runs \\\n"
+        '  -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" \\\n'
+        f"  -d {shlex.quote(body)}",
+    }
+
+
+async def start_run(exchange: Exchange) -> PageView:
+    """Submit a run, and lead to its thread. What was typed is shown again if it is refused."""
+    form: StartForm = exchange.body
+    app = served(exchange)
+    try:
+        key = exchange.service.key(exchange.tenant, form.thread)
+        handle = await submit_run(exchange.service, key, _asked(app, form))
+    except (MilecastleError, Refused) as error:
+        return await _shown(exchange, app, form, error)
+    thread = handle.thread.thread
+    return PageView(
+        template="started.html",
+        title="Started",
+        commands=(("show", *of_tenant(exchange.tenant), "--", thread),),
+        values={"thread_name": thread, "state": handle.status},
+        place=PagePlace("/threads/{thread}", {"thread": thread}),
+    )
+
+
+def _asked(app: App[Any], form: StartForm) -> RunRequest:
+    given: dict[str, Any] = {"graph": app.graph.name, "key": form.key or None}
+    given["input"] = parsed(input_schema(app.graph), typed_in(form))
+    for name, kind, text in (("priority", int, form.priority), ("delay", float, form.delay)):
+        if text.strip():
+            try:
+                given[name] = kind(text)
+            except ValueError:
+                raise InvalidRequest(f"{name} is not a number") from None
+    try:
+        return msgspec.convert(given, RunRequest)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"it cannot be submitted: {error}") from None

@@ -1,0 +1,263 @@
+"""The inbox: all open questions, answered one by one or several at once.
+
+What is answered is looked up again: the question must be open, and ask for the type of the form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+import msgspec.structs
+from markupsafe import escape
+from starlette.responses import RedirectResponse, Response
+
+from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.model.keys import ThreadKey
+from milecastle.server.documents import InboxDocument, InboxLine, InboxQuery, Message
+from milecastle.server.exchange import Exchange
+from milecastle.server.pages.forms import named
+from milecastle.server.pages.rendering import multiline, query_text, segment, shown_size
+from milecastle.server.pages.schema_forms import (
+    FormField,
+    SchemaForm,
+    form_fields,
+    parsed,
+    typed_in,
+)
+from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.problems import Refused
+from milecastle.server.redaction import Redact
+from milecastle.server.runs import answer_thread
+from milecastle.server.service import Service
+from milecastle.server.threads import inbox_document, inbox_line
+from milecastle.views.documents import QuestionLine
+from milecastle.views.values import as_json, plain
+
+__all__ = ["InboxForm", "InboxPageQuery", "answer", "show_inbox"]
+
+_ROWS: Final = 50
+_LOOKED_AT: Final = 5000
+"""How many threads are looked at for a page."""
+_BYTES: Final = 180_000
+_LONGEST: Final = 2000
+"""The bytes that a page may take, and the characters of a text that are shown."""
+
+
+class InboxPageQuery(Message, frozen=True):
+    """The filters, which a form sends empty if they are not set."""
+
+    graph: str | None = None
+    after: str | None = None
+
+
+class InboxForm(SchemaForm, frozen=True, kw_only=True):
+    """An answer to some questions, each ``THREAD/ID``; ``kind`` is the type that was asked for."""
+
+    question: tuple[str, ...] = ()
+    kind: str
+    graph: str = ""
+    after: str = ""
+
+
+class ShownQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question as it is shown; ``name`` is its ``THREAD/ID``, ``is_cut`` if more is not shown."""
+
+    name: str
+    thread: str
+    graph: str
+    node: str
+    question: str
+    show: str
+    refused: str | None
+    is_cut: bool
+
+
+class QuestionKind(msgspec.Struct, kw_only=True):
+    """The questions that ask for one type. ``fields`` is empty if the form has no room."""
+
+    id: str
+    fields: tuple[FormField, ...]
+    asked: list[ShownQuestion]
+
+
+async def show_inbox(exchange: Exchange) -> PageView:
+    """Open questions, by thread, those that ask for the same type together."""
+    return await _inbox(exchange, exchange.query.graph or None, exchange.query.after or None)
+
+
+async def _inbox(
+    exchange: Exchange,
+    graph: str | None,
+    after: str | None,
+    outcomes: Iterable[tuple[str, str, str]] | None = None,
+) -> PageView:
+    query = InboxQuery(graph=graph, after=after, limit=_ROWS)
+    service, tenant = exchange.service, exchange.tenant
+    found = await exchange.off_loop(inbox_document, service, tenant, query, _LOOKED_AT)
+    kinds, unreadable, next, left = _room(_without_values(found, service.redact))
+    chosen = {"graph": graph, "after": after}
+    return PageView(
+        template="inbox.html",
+        live="_inbox.html" if outcomes is None else "_answered.html",
+        title="Inbox",
+        commands=(("ls", *of_tenant(tenant), "--status=interrupted", f"--limit={_ROWS}"),),
+        values={
+            "kinds": kinds,
+            "unreadable": unreadable,
+            "left": left,
+            "chosen": chosen,
+            "here": f"/inbox{query_text(chosen)}",
+            "next": {**chosen, "after": next} if next else None,
+            "graphs": sorted(service.apps),
+            "may_answer": "answer" in exchange.identity.scopes,
+            "outcomes": outcomes,
+        },
+    )
+
+
+def _without_values(found: InboxDocument, redact: Redact | None) -> InboxDocument:
+    """The questions after the hook; not their schemas, of which the forms are made."""
+    if redact is None:
+        return found
+
+    def hidden(line: QuestionLine) -> QuestionLine:
+        question = redact("question", plain(line.question))
+        show = None if line.show is None else redact("show", plain(line.show))
+        return msgspec.structs.replace(line, question=question, show=show)
+
+    threads = tuple(
+        msgspec.structs.replace(line, questions=tuple(map(hidden, line.questions)))
+        for line in found.threads
+    )
+    return msgspec.structs.replace(found, threads=threads)
+
+
+def _room(found: InboxDocument) -> tuple[list[QuestionKind], list[InboxLine], str | None, int]:
+    """As many threads as have room; of a thread with many questions, as many of them.
+
+    The questions by kind, the threads that cannot be read here, where the next page begins, and how
+    many questions of the last thread are not shown.
+    """
+    kinds: dict[str, QuestionKind] = {}
+    unreadable: list[InboxLine] = []
+    size, last = 0, None
+    for line in found.threads:
+        size += 300 + shown_size(line.thread)
+        for count, question in enumerate(line.questions):
+            kind = kinds.get(_kind_id(question)) or _kind(question)
+            asked = _asked(line, question)
+            size += _size(asked, kind)
+            if size > _BYTES and count:
+                return list(kinds.values()), unreadable, line.thread, len(line.questions) - count
+            if size > _BYTES and last is not None:
+                return list(kinds.values()), unreadable, last, 0
+            kinds.setdefault(kind.id, kind).asked.append(asked)
+        unreadable += [] if line.questions else [line]
+        if size > _BYTES:
+            return list(kinds.values()), unreadable, line.thread, 0
+        last = line.thread
+    return list(kinds.values()), unreadable, found.next, 0
+
+
+def _kind_id(question: QuestionLine) -> str:
+    return sha256(as_json(question.answer).encode()).hexdigest()[:16]
+
+
+def _kind(question: QuestionLine) -> QuestionKind:
+    fields = form_fields(question.answer)
+    fits = sum(map(_field_size, fields)) < _BYTES // 20
+    return QuestionKind(id=_kind_id(question), fields=fields if fits else (), asked=[])
+
+
+def _field_size(field: FormField) -> int:
+    texts = (*field.choices, field.label, field.hint, field.text, field.name * 3)
+    return 700 + sum(60 + 2 * len(escape(text).encode()) for text in texts)
+
+
+def _asked(line: InboxLine, question: QuestionLine) -> ShownQuestion:
+    texts = [_text(question.question), "" if question.show is None else _text(question.show)]
+    return ShownQuestion(
+        name=f"{segment(line.thread)}/{segment(question.id)}",
+        thread=line.thread,
+        graph=line.graph,
+        node=question.node,
+        question=texts[0][:_LONGEST],
+        show=texts[1][:_LONGEST],
+        refused=question.refused and question.refused[:_LONGEST],
+        is_cut=any(len(text) > _LONGEST for text in texts),
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else as_json(value, indent=2)
+
+
+def _size(asked: ShownQuestion, kind: QuestionKind) -> int:
+    """The bytes of a question; the first of its kind has those of the form for several too."""
+    names = shown_size(asked.thread) + shown_size(asked.graph) + shown_size(asked.node)
+    texts = (asked.question, asked.show, asked.refused or "")
+    shown = (
+        1500 + names + 3 * len(asked.name) + sum(len(multiline(text).encode()) for text in texts)
+    )
+    return shown + sum(map(_field_size, kind.fields)) * (1 if kind.asked else 2)
+
+
+async def answer(exchange: Exchange) -> PageView | Response:
+    """Answer some questions, and show the inbox again."""
+    form: InboxForm = exchange.body
+    if not form.question:
+        raise InvalidRequest("no question is selected: go back and select some")
+    by_thread: dict[str, list[str]] = {}
+    for name in form.question:
+        thread, _, id = name.partition("/")
+        by_thread.setdefault(named(thread), []).append(named(id))
+    typed = typed_in(form)
+    outcomes = [
+        await _outcome(exchange, thread, ids, form.kind, typed) for thread, ids in by_thread.items()
+    ]
+    graph, after = form.graph or None, named(form.after) or None
+    if exchange.request.headers.get("hx-request") == "true":
+        return await _inbox(exchange, graph, after, outcomes)
+    if not any(code for _, _, code in outcomes):
+        return RedirectResponse(f"/inbox{query_text({'graph': graph, 'after': after})}", 303)
+    return PageView(
+        template="answered.html",
+        title="Answers",
+        commands=(("ls", *of_tenant(exchange.tenant), "--status=interrupted"),),
+        values={"outcomes": outcomes},
+    )
+
+
+async def _outcome(
+    exchange: Exchange, thread: str, ids: list[str], kind: str, typed: Mapping[str, str]
+) -> tuple[str, str, str]:
+    """Thread, what became of it, and the code of the error if it was refused."""
+    service = exchange.service
+    try:
+        key = service.key(exchange.tenant, thread)
+        asked = await exchange.off_loop(_open, service, key)
+        answers = {id: parsed(_schema(asked.get(id), kind), typed) for id in ids}
+        await answer_thread(service, key, answers)
+    except MilecastleError as error:
+        return thread, error.message, error.code
+    except Refused as error:
+        return thread, error.detail, error.problem.code
+    return thread, "answered", ""
+
+
+def _open(service: Service, key: ThreadKey) -> dict[str, QuestionLine]:
+    info = service.line(key)
+    asked = inbox_line(service, info).questions if info.status == "interrupted" else ()
+    return {one.id: one for one in asked}
+
+
+def _schema(question: QuestionLine | None, kind: str) -> Any:
+    """The schema of an open question of this kind."""
+    if question is None:
+        raise InvalidRequest("the question is not open any more")
+    if _kind_id(question) != kind:
+        raise InvalidRequest("the question asks for another type: load the page again")
+    return question.answer

@@ -1,0 +1,155 @@
+"""The list of runs; many of them retried or cancelled by a job; and the job."""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+import msgspec
+from starlette.responses import RedirectResponse, Response
+
+from milecastle.errors import InvalidRequest
+from milecastle.fleet.bulk import BulkAction
+from milecastle.ports.claims import ClaimStore
+from milecastle.server.documents import BulkRequest, CurrentStatus, Message, RunsQuery
+from milecastle.server.exchange import Exchange
+from milecastle.server.jobs import job_document, submit_job
+from milecastle.server.pages.fitting import fitting
+from milecastle.server.pages.rendering import segment, shown_size
+from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.runs import runs_document
+from milecastle.server.service import Service
+from milecastle.views.documents import RunLine, RunsDocument
+
+__all__ = ["BulkForm", "RunsPageQuery", "change_runs", "list_runs", "show_job"]
+
+_ROWS: Final = 100
+_LOOKED_AT: Final = 5000
+"""How many threads are looked at for a page."""
+
+ANY: Final = "any"
+STATUSES: Final = ("failed", *(one for one in get_args(CurrentStatus) if one != "failed"), ANY)
+ACTIONS: Final[dict[BulkAction, tuple[str, ...]]] = {
+    "retry": ("failed", "cancelled"),
+    "cancel": ("queued", "running", "interrupted", "sleeping"),
+}
+"""Which runs can be changed, and how."""
+
+
+class RunsPageQuery(Message, frozen=True):
+    """The filters, which a form sends empty if they are not set."""
+
+    status: str = "failed"
+    graph: str | None = None
+    after: str | None = None
+
+
+class BulkForm(Message, frozen=True):
+    """Which runs; ``confirmed`` comes from the page that asks again."""
+
+    status: str
+    graph: str
+    limit: str = ""
+    confirmed: str = ""
+
+
+async def list_runs(exchange: Exchange) -> PageView:
+    """The current runs of a status, those that failed first; or all, newest first."""
+    query: RunsPageQuery = exchange.query
+    status, graph = query.status or "failed", query.graph or None
+    if status not in STATUSES:
+        raise InvalidRequest("there is no such status")
+    chosen = {"status": status, "graph": graph, "after": query.after or None}
+    document = await exchange.off_loop(_document, exchange.service, exchange.tenant, chosen, _ROWS)
+    return PageView(
+        template="runs.html",
+        live="_runs.html",
+        title="Runs",
+        commands=(_command(exchange.tenant, chosen),),
+        values={
+            "lines": document.runs,
+            "next": {**chosen, "after": document.next} if document.next else None,
+            "first": {**chosen, "after": None},
+            "chosen": chosen,
+            "statuses": STATUSES,
+            "graphs": sorted(exchange.service.apps),
+            "looked_at": _LOOKED_AT,
+            "action": _action(exchange, status),
+            "bulk_graphs": [graph] if graph else sorted(exchange.service.apps),
+        },
+    )
+
+
+def _document(service: Service, tenant: str, chosen: dict[str, Any], rows: int) -> RunsDocument:
+    status, graph, after = chosen["status"], chosen["graph"], chosen["after"]
+    query = RunsQuery(
+        status=None if status == ANY else status, graph=graph, after=after, limit=rows
+    )
+    found = runs_document(service, tenant, query, most=_LOOKED_AT)
+    wanted = [line for line in found.runs if graph in (None, line.graph)]
+    if len(wanted) > 1 and len(tuple(fitting(wanted, _size))) < len(wanted):
+        return _document(service, tenant, chosen, (len(wanted) + 1) // 2)
+    return msgspec.structs.replace(found, runs=tuple(wanted))
+
+
+def _size(line: RunLine) -> int:
+    failure = line.failure
+    why = shown_size(failure.error_type) + shown_size(failure.node or "") if failure else 0
+    return 500 + shown_size(line.thread) + shown_size(line.graph) + why
+
+
+def _command(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
+    if chosen["status"] == ANY:
+        return ("runs", *of_tenant(tenant), f"--limit={_ROWS}")
+    graph = [f"--graph={chosen['graph']}"] if chosen["graph"] else []
+    status = f"--status={chosen['status']}"
+    return ("runs", *of_tenant(tenant), status, *graph, f"--limit={_ROWS}")
+
+
+def _action(exchange: Exchange, status: str) -> BulkAction | None:
+    """What the caller may do to all runs of a status."""
+    can = "run" in exchange.identity.scopes and isinstance(exchange.service.store, ClaimStore)
+    for action, statuses in ACTIONS.items():
+        if can and status in statuses:
+            return action
+    return None
+
+
+async def change_runs(action: BulkAction, exchange: Exchange) -> PageView | Response:
+    """Ask whether to change all runs of a filter; if that was confirmed, hand over a job."""
+    form: BulkForm = exchange.body
+    asked = _asked(action, form)
+    if form.confirmed:
+        job = await submit_job(exchange, action, asked)
+        return RedirectResponse(f"/jobs/{segment(job.job)}", 303)
+    exchange.service.named(form.graph)
+    limit = [f"--limit={asked.limit}"] if asked.limit else []
+    chosen = (f"--status={form.status}", f"--graph={form.graph}", *limit)
+    return PageView(
+        template="confirm_runs.html",
+        title=f"{action.capitalize()} runs",
+        commands=(("runs", *of_tenant(exchange.tenant), *chosen, f"--{action}-all"),),
+        values={"action": action, "asked": asked},
+    )
+
+
+def _asked(action: BulkAction, form: BulkForm) -> BulkRequest:
+    if form.status not in ACTIONS[action]:
+        raise InvalidRequest(f"runs with this status cannot be changed: {action}")
+    try:
+        limit = int(form.limit) if form.limit.strip() else None
+        given = {"status": form.status, "graph": form.graph, "limit": limit}
+        return msgspec.convert(given, BulkRequest)
+    except ValueError:
+        raise InvalidRequest("how many runs at most is a number above 0, or empty") from None
+
+
+async def show_job(exchange: Exchange) -> PageView:
+    """How far a job is."""
+    job = await exchange.off_loop(job_document, exchange)
+    return PageView(
+        template="job.html",
+        live="_job.html",
+        title=f"{job.action.capitalize()} runs",
+        commands=(("show", *of_tenant(exchange.tenant), "--", f"bulk@{job.job}"),),
+        values={"job": job},
+    )

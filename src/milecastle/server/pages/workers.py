@@ -1,0 +1,64 @@
+"""The workers of the store, and what waits for them.
+
+Workers serve every tenant, and so are shown to each. Threads, lanes and limits are those of the
+caller's tenant.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from milecastle.ports.claims import SILENT, ClaimStore
+from milecastle.ports.store import Store
+from milecastle.server.exchange import Exchange
+from milecastle.server.pages.fitting import fitting
+from milecastle.server.pages.rendering import shown_size
+from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.views.fleet import queue_document, workers_document
+
+__all__ = ["show_workers"]
+
+_PART: Final = 60_000
+"""The bytes that each of the tables may take."""
+
+
+async def show_workers(exchange: Exchange) -> PageView:
+    """Workers with what they run, the queue, and what limits it."""
+    tenant = exchange.tenant
+    return PageView(
+        template="workers.html",
+        live="_workers.html",
+        title="Workers",
+        commands=(("workers", "--threads"), ("queue", *of_tenant(tenant))),
+        values={
+            "silent_after": SILENT,
+            "has_worker": exchange.service.worker is not None,
+            "fleet": await exchange.off_loop(_fleet, exchange.service.store, tenant),
+        },
+    )
+
+
+def _fleet(store: Store, tenant: str) -> dict[str, Any] | None:
+    """Everything by table, with how many rows have no room; ``None`` if workers cannot share it."""
+    if not isinstance(store, ClaimStore):
+        return None
+    fleet, queue = workers_document(store), queue_document(store)
+    found: dict[str, list[Any]] = {
+        "workers": list(fleet.workers),
+        "threads": [line for line in fleet.threads if line.tenant == tenant],
+        "lanes": [line for line in queue.lanes if line.tenant == tenant],
+        "limits": [line for line in queue.limits if line.tenant in ("", tenant)],
+    }
+    shown = {name: list(fitting(lines, _size, _PART)) for name, lines in found.items()}
+    left = {name: len(lines) - len(shown[name]) for name, lines in found.items()}
+    return {**shown, "left": left}
+
+
+def _size(line: Any) -> int:
+    """The bytes of a row: every text in it may be as long as somebody made it."""
+    size = 400
+    for name in line.__struct_fields__:
+        value: Any = getattr(line, name)
+        texts: list[Any] = list(value) if isinstance(value, tuple) else [value]
+        size += sum(20 + shown_size(one) for one in texts if isinstance(one, str))
+    return size

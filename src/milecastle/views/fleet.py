@@ -1,0 +1,41 @@
+"""The fleet of a store as documents: its workers, and what waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from milecastle.ports.claims import ClaimStore, system_time
+from milecastle.views.documents import HeldLine, QueueDocument, WorkersDocument
+from milecastle.views.lines import held_line, lane_line, limit_line, worker_line
+
+__all__ = ["STUCK_AFTER", "queue_document", "workers_document"]
+
+STUCK_AFTER = 600.0
+"""After how many seconds without a checkpoint a running thread is shown as long."""
+
+
+def workers_document(
+    store: ClaimStore, *, threads: bool = True, stuck_after: float = STUCK_AFTER
+) -> WorkersDocument:
+    """The workers of a store, with the threads that they have if these are wanted."""
+    lines = tuple(worker_line(worker) for worker in store.workers())
+    held = tuple(_held(store, stuck_after)) if threads else ()
+    return WorkersDocument(workers=lines, threads=held)
+
+
+def _held(store: ClaimStore, stuck_after: float) -> Iterator[HeldLine]:
+    """What the workers have; a thread that rests meanwhile is left out."""
+    for worker in store.workers():
+        for key in store.claimed(worker.id):
+            head = store.head(key)
+            if head is not None:
+                yield held_line(worker, key, head, system_time(), stuck_after)
+
+
+def queue_document(store: ClaimStore) -> QueueDocument:
+    """What is in each lane, and what limits it."""
+    workers = store.workers()
+    return QueueDocument(
+        lanes=tuple(lane_line(depth, workers) for depth in store.depths()),
+        limits=tuple(limit_line(limit) for limit in store.limits()),
+    )

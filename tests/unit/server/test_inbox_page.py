@@ -1,0 +1,311 @@
+"""The inbox: open questions, answered one by one or several at once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+import msgspec
+import pytest
+
+from milecastle import END, START, App, StateGraph, interrupt
+from milecastle.server.access import ALL_SCOPES
+from milecastle.server.pages.badges import open_questions
+from tests.unit.server.browsing import Browser, Document, Element
+from tests.unit.server.calling import OTHER, Api, token_of
+
+HX = {"HX-Request": "true"}
+BAD = "<script>alert(1)</script>\x1b[31m\u202e"
+
+
+class Review(TypedDict, total=False):
+    kind: str
+    text: str
+    got: Any
+
+
+class Verdict(msgspec.Struct):
+    grade: int
+    mood: Literal["good", "bad"]
+
+
+KINDS: dict[str, Any] = {"verdict": Verdict, "text": str, "anything": None}
+
+
+def asks(state: Review) -> dict[str, Any]:
+    kind = state.get("kind", "bool")
+    text = state.get("text", "")
+    got = interrupt(f"{kind}?{text}", show={"text": text}, answer=KINDS.get(kind, bool))
+    return {"got": got if not isinstance(got, msgspec.Struct) else msgspec.to_builtins(got)}
+
+
+@pytest.fixture
+def app(api: Api) -> App[Review]:
+    """An app whose runs ask for the type in ``kind``, and which the server serves."""
+    graph: StateGraph[Review] = StateGraph(Review, name="review")
+    graph.add_node("asks", asks)
+    graph.add_edges(START, "asks", END)
+    app = graph.compile(store=api.app.store)
+    api.serve(api.app, app)
+    return app
+
+
+def fill(api: Api, app: App[Review], *threads: str, **state: Any) -> None:
+    for thread in threads:
+        app.submit({**state}, thread)
+    api.work(app)
+
+
+def items(found: Document) -> list[Element]:
+    return [one for one in found.all("li") if "data-question" in one.attributes]
+
+
+def form_of(found: Document, thread: str) -> dict[str, Any]:
+    """What the form of a thread's question sends, without an answer."""
+    names = [one.get("value") for one in found.all("input", name="question", type="hidden")]
+    (name,) = [one for one in names if one.startswith(f"{thread}/")]
+    fields = [one.get("value") for one in found.all("input", name="field")]
+    kind = found.all("input", name="kind")[0].get("value")
+    return {"question": name, "kind": kind, "field": fields[:1]}
+
+
+def test_questions_are_shown_with_what_they_show(
+    api: Api, app: App[Review], browser: Browser
+) -> None:
+    """Fails if a question, what it shows, or its form is left out."""
+    fill(api, app, "a", text="why")
+    fill(api, app, "b", kind="verdict")
+    api.app.submit({"n": 42, "log": []}, "t")
+    api.work()
+    found = browser.page("/inbox")
+    assert len(items(found)) == 3
+    shown = found.one("main").text
+    for text in ("bool?why", '"text": "why"', "sure?", "verdict?", "node asks", "trip"):
+        assert text in shown, text
+    assert found.texts("button").count("Yes") == 3, "two questions, and one answer to both"
+    assert {one.text for one in found.all("span") if one.text in ("grade", "mood")} == {
+        "grade",
+        "mood",
+    }
+    assert names_of(browser.page("/inbox?graph=review")) == ["a", "b"]
+    assert names_of(browser.page("/inbox?after=a")) == ["b", "t"]
+    assert "No question is open" in browser.page("/inbox?graph=none").one("main").text
+    command = "milecastle ls --status=interrupted --limit=50"
+    assert found.one("pre", id="commands").text == command
+
+
+def names_of(found: Document) -> list[str]:
+    return sorted(one.text for one in found.all("span") if "data-thread" in one.attributes)
+
+
+def test_question_is_answered_by_a_plain_form(api: Api, app: App[Review], browser: Browser) -> None:
+    """Fails if the answer is not converted, or the browser is led elsewhere."""
+    fill(api, app, "a")
+    fields = form_of(browser.page("/inbox?graph=review"), "a")
+    data = {"csrf": browser.csrf, **fields, "value": "true", "graph": "review"}
+    answer = browser.ask("POST", "/inbox", data=data)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/inbox?graph=review")
+    api.work(app)
+    assert app.state("a").state.get("got") is True
+    assert items(browser.page("/inbox")) == []
+
+
+def test_answer_of_several_fields(api: Api, app: App[Review], browser: Browser) -> None:
+    """Fails if fields are mixed up, or what is not valid is accepted."""
+    fill(api, app, "a", kind="verdict")
+    fields = {**form_of(browser.page("/inbox"), "a"), "field": ["grade", "mood"]}
+    for value in (["bad", '"good"'], ["3", '"sad"'], ["", '"good"']):
+        shown = browser.post("/inbox", {**fields, "value": value})
+        assert shown.texts("td")[-1].startswith("MC"), value
+    assert app.state("a").status == "interrupted"
+    browser.ask("POST", "/inbox", data={"csrf": browser.csrf, **fields, "value": ["3", '"good"']})
+    api.work(app)
+    assert app.state("a").state.get("got") == {"grade": 3, "mood": "good"}
+
+
+def test_several_questions_get_one_answer(api: Api, app: App[Review], browser: Browser) -> None:
+    """Fails if one that was not selected is answered, or one refusal ends it."""
+    fill(api, app, "a", "b", "c", "d")
+    found = browser.page("/inbox")
+    boxes = found.all("input", name="question", type="checkbox")
+    assert len(boxes) == 4
+    batch = boxes[0].get("form")
+    assert found.one("form", id=batch).get("action") == "/inbox"
+    assert {box.get("form") for box in boxes} == {batch}
+    kind = form_of(found, "a")["kind"]
+    app.cancel("b")
+    fields = {"kind": kind, "field": "", "value": "false"}
+    chosen = [box.get("value") for box in boxes if not box.get("value").startswith("d")]
+    done = browser.post("/inbox", {**fields, "question": chosen})
+    assert done.texts("th")[3:] == ["a", "b", "c"]
+    assert [code.startswith("MC") for code in done.texts("td")[1::2]] == [False, True, False]
+    api.work(app)
+    assert [app.state(name).state.get("got") for name in "acd"] == [False, False, None]
+
+
+def test_what_is_answered_is_looked_up_again(api: Api, app: App[Review], browser: Browser) -> None:
+    """Fails if a question that is not open, or asks for another type, is answered."""
+    fill(api, app, "a")
+    fill(api, app, "b", kind="text")
+    found = browser.page("/inbox")
+    fields = form_of(found, "a")
+    other = [one.get("value") for one in found.all("input", name="question", type="hidden")][1]
+    for question, said in (
+        ("a/none", "not open any more"),
+        ("none/none", "no such thread"),
+        (other, "another type"),
+    ):
+        done = browser.post("/inbox", {**fields, "question": question, "value": "true"})
+        assert said in done.texts("td")[0]
+    browser.post("/inbox", {"kind": fields["kind"]}, 400)
+    assert {app.state(name).status for name in "ab"} == {"interrupted"}
+
+
+def test_script_gets_the_list_and_the_outcome(api: Api, app: App[Review], browser: Browser) -> None:
+    """Fails if the part that is swapped differs from the page, or a refusal is not said."""
+    fill(api, app, "a", "b")
+    page = browser.page("/inbox?graph=review")
+    live = page.one("div", id="live")
+    assert live.get("hx-get") == "/inbox?graph=review"
+    part = browser.page(live.get("hx-get"), headers=HX)
+    assert part.elements[0].attributes == live.attributes
+    assert {one.get("id") for one in items(part)} == {one.get("id") for one in items(page)}
+    fields = {**form_of(page, "a"), "graph": "review"}
+    done = browser.post("/inbox", {**fields, "value": "true"}, headers=HX)
+    assert done.elements[0].attributes == live.attributes
+    assert names_of(done) == ["b"]
+    outcome = done.one("div", id="outcome")
+    assert outcome.text.strip() == "1 answered."
+    again = browser.post("/inbox", {**fields, "value": "true"}, headers=HX)
+    assert "not open any more" in again.one("p", role="alert").text
+
+
+def test_refused_answer_is_said_beside_its_question(
+    api: Api, app: App[Review], browser: Browser
+) -> None:
+    """Fails if text of several lines or JSON is changed on its way."""
+    fill(api, app, "a", kind="text")
+    fields = form_of(browser.page("/inbox"), "a")
+    data = {"csrf": browser.csrf, **fields, "value": "one\r\ntwo <b>"}
+    assert browser.ask("POST", "/inbox", data=data).status_code == 303
+    api.work(app)
+    assert app.state("a").state.get("got") == "one\ntwo <b>"
+
+
+def test_hostile_questions_are_text(api: Api, app: App[Review], browser: Browser) -> None:
+    """``Document`` refuses scripts and handlers. Fails if a text of a question is not escaped."""
+    for kind in ("bool", "text", "anything"):
+        fill(api, app, f"{kind}{BAD}", kind=kind, text=f"{BAD}\n{{{{ 7 * 7 }}}}")
+    response = browser.ask("GET", "/inbox")
+    assert response.text.replace("\n", "").isprintable()
+    found = browser.page("/inbox")
+    assert len(items(found)) == 3
+    assert len(found.all("script")) == 4
+    questions = [one.text for one in found.all("p", **{"class": "question"})]
+    shown = "<script>alert(1)</script>\\x1b[31m\\u202e\n{{ 7 * 7 }}"
+    assert sorted(questions) == [f"{kind}?{shown}" for kind in ("anything", "bool", "text")]
+    names = [one.get("value") for one in found.all("input", name="question", type="hidden")]
+    kinds = {one.get("value") for one in found.all("input", name="kind")}
+    for name in names:
+        outcomes = [
+            browser.ask(
+                "POST",
+                "/inbox",
+                data={
+                    "csrf": browser.csrf,
+                    "question": name,
+                    "kind": kind,
+                    "field": "",
+                    "value": "true",
+                },
+            )
+            for kind in kinds
+        ]
+        assert [one.status_code for one in outcomes].count(303) == 1
+        for one in outcomes:
+            assert one.status_code == 303 or one.text.replace("\n", "").isprintable()
+
+
+def test_pages_of_the_inbox_lead_to_each_other(
+    api: Api, app: App[Review], browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a thread is on no page, or on two."""
+    monkeypatch.setattr("milecastle.server.pages.inbox._ROWS", 2)
+    threads = [f"t{number}" for number in range(5)]
+    fill(api, app, *threads)
+    found, seen = browser.page("/inbox"), list[str]()
+    while following := found.all("a", rel="next"):
+        seen += names_of(found)
+        found = browser.page(following[0].get("href"))
+    assert seen + names_of(found) == threads
+    assert found.one("a", rel="first").get("href") == "/inbox"
+
+
+def test_full_inbox_is_not_too_large(api: Api, app: App[Review], browser: Browser) -> None:
+    """``page`` refuses more than 300 kB. Fails if questions are counted and not their bytes."""
+    fill(api, app, *(f"{number}" + "\u202e" * 150 for number in range(30)), text="<" * 5000)
+    found, seen = browser.page("/inbox"), list[str]()
+    assert "There is more" in found.one("main").text
+    while following := found.all("a", rel="next"):
+        seen += names_of(found)
+        found = browser.page(following[0].get("href"))
+    assert len(seen + names_of(found)) == 30
+
+
+def test_thread_with_many_questions_is_cut(api: Api, browser: Browser) -> None:
+    """Fails if one thread makes a page too large, or the rest is not mentioned."""
+
+    def many(state: Review) -> dict[str, Any]:
+        interrupt("<" * 1900, answer=bool)
+        return {}
+
+    graph: StateGraph[Review] = StateGraph(Review, name="many")
+    names = [f"n{number}" for number in range(40)]
+    for name in names:
+        graph.add_node(name, many)
+        graph.add_edge(START, name)
+        graph.add_edge(name, END)
+    app = graph.compile(store=api.app.store)
+    api.serve(app)
+    app.submit({}, "t")
+    api.work(app)
+    found = browser.page("/inbox")
+    assert 1 < len(items(found)) < 40
+    assert "more questions" in found.one("main").text
+
+
+def test_badge_looks_at_so_many_threads(
+    api: Api, app: App[Review], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if every thread that waits is counted."""
+    fill(api, app, *(f"t{number}" for number in range(6)))
+    service = api.application.service
+    assert open_questions(service, "default") == "6"
+    monkeypatch.setattr("milecastle.server.pages.badges._LOOKED_AT", 4)
+    assert open_questions(service, "default") == "4+"
+    monkeypatch.setattr("milecastle.server.pages.badges._COUNTED", 3)
+    assert open_questions(service, "default") == "3+"
+    assert open_questions(service, OTHER) == ""
+
+
+def test_reader_sees_questions_and_no_forms(api: Api, app: App[Review]) -> None:
+    """Fails if forms are shown to those who may not send them."""
+    fill(api, app, "a", "b")
+    reader = Browser(api).log_in(token_of("default", *(ALL_SCOPES - {"answer"})))
+    found = reader.page("/inbox")
+    assert names_of(found) == ["a", "b"]
+    assert [one.get("action") for one in found.all("form") if one.get("method") == "post"] == [
+        "/logout"
+    ]
+
+
+def test_questions_of_another_tenant_are_out_of_reach(
+    api: Api, app: App[Review], browser: Browser
+) -> None:
+    """Fails if the tenant is not that of the session."""
+    fill(api, app, "a")
+    fields = form_of(browser.page("/inbox"), "a")
+    other = Browser(api).log_in(token_of(OTHER))
+    assert items(other.page("/inbox")) == []
+    done = other.post("/inbox", {**fields, "value": "true"})
+    assert done.texts("td")[1] == "MC604"
+    assert app.state("a").status == "interrupted"

@@ -1,0 +1,212 @@
+"""The page that lists runs, and the jobs that retry or cancel many of them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.unit.server.browsing import Browser, Document
+from tests.unit.server.calling import OTHER, Api, build, token_of, trip
+from tests.unit.server.test_threads_page import HOSTILE, fill, names
+
+
+def fields_of(found: Document, action: str) -> dict[str, str]:
+    """The hidden fields of a page with one form besides that of the header."""
+    found.one("form", action=action)
+    return {one.get("name"): one.get("value") for one in found.all("input", type="hidden")}
+
+
+def test_failed_runs_are_listed_first(api: Api, browser: Browser) -> None:
+    """Fails if another status is the default, or the failure is not shown."""
+    api.run("asks", 42)
+    api.run("fails", 13)
+    found = browser.page("/runs")
+    assert names(found) == ["fails"]
+    assert "RuntimeError at begin" in found.texts("td")
+    assert "no ink" not in found.one("main").text
+    assert found.one("pre", id="commands").text == "milecastle runs --status=failed --limit=100"
+    assert names(browser.page("/runs?status=interrupted&graph=trip")) == ["asks"]
+    assert names(browser.page("/runs?status=interrupted&graph=none")) == []
+    assert names(browser.page("/runs?status=any")) == ["fails", "asks"]
+    assert names(browser.page("/runs?status=any&graph=none")) == []
+    assert browser.page("/runs?status=any").one("pre", id="commands").text == (
+        "milecastle runs --limit=100"
+    )
+    assert browser.ask("GET", "/runs?status=flying").status_code == 400
+
+
+@pytest.mark.parametrize("status", ["queued", "any"])
+def test_pages_of_runs_lead_to_each_other(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """Fails if a run is on no page, or on two."""
+    monkeypatch.setattr("milecastle.server.pages.runs._ROWS", 4)
+    threads = [f"t{number}" for number in range(10)]
+    fill(api, *threads)
+    found, seen = browser.page(f"/runs?status={status}"), list[str]()
+    while following := found.all("a", rel="next"):
+        seen += names(found)
+        assert "there are more" in found.one("main").text
+        found = browser.page(following[0].get("href"))
+    assert sorted(seen + names(found)) == threads
+    assert "the last page" in found.one("main").text
+    assert found.one("a", rel="first").get("href") == f"/runs?status={status}"
+
+
+@pytest.mark.parametrize("status", ["queued", "any"])
+def test_full_page_of_runs_is_not_too_large(api: Api, browser: Browser, status: str) -> None:
+    """``page`` refuses more than 300 kB. Fails if rows are counted and their bytes are not."""
+    long = "\u202e" * 169
+    fill(api, *(f"{number:03}{long}" for number in range(60)))
+    found = browser.page(f"/runs?status={status}")
+    shown = len(names(found))
+    assert shown < 60
+    while following := found.all("a", rel="next"):
+        found = browser.page(following[0].get("href"))
+        shown += len(names(found))
+    assert shown == 60
+
+
+def test_scan_of_runs_for_a_graph_stops(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a page looks at every thread of a status."""
+    fill(api, *(f"t{number}" for number in range(9)))
+    monkeypatch.setattr("milecastle.server.pages.runs._LOOKED_AT", 4)
+    found = browser.page("/runs?status=queued&graph=none")
+    assert "Of the threads that were looked at, none matches" in found.one("main").text
+    assert found.one("a", rel="next").get("href") == "/runs?status=queued&graph=none&after=t3"
+
+
+def test_hostile_text_of_runs_is_text(api: Api, browser: Browser) -> None:
+    """``Document`` refuses scripts and handlers. Fails if a name is not escaped."""
+    fill(api, *HOSTILE)
+    for status in ("queued", "any"):
+        response = browser.ask("GET", f"/runs?status={status}")
+        assert response.text.replace("\n", "").isprintable()
+        found = browser.page(f"/runs?status={status}")
+        assert "<script>alert(1)</script>" in names(found)
+        assert "\\x1b[31mred\\x07" in names(found)
+        assert len(found.all("script")) == 3
+    hostile = quote('"><script>\x1b\u202e', safe="")
+    shown = browser.ask("GET", f"/runs?status=queued&graph={hostile}")
+    assert shown.text.replace("\n", "").isprintable()
+    assert "<script>\\" not in shown.text
+
+
+def test_hostile_graph_and_failure_are_text(api: Api, browser: Browser) -> None:
+    """Fails if the name of a graph, a node or an error is not escaped."""
+    from milecastle import END, START, StateGraph
+    from tests.unit.server.calling import Trip
+
+    bad = type('<img src="x">', (RuntimeError,), {})
+
+    def fails(state: Trip) -> dict[str, int]:
+        raise bad("\x1b[31m")
+
+    graph: StateGraph[Trip] = StateGraph(Trip, name="<b>")
+    graph.add_node("<script>", fails)
+    graph.add_edges(START, "<script>", END)
+    app = graph.compile(store=api.app.store)
+    api.serve(api.app, app)
+    app.submit(trip()["input"], "t")
+    api.work(app)
+    found = browser.page("/runs")
+    assert '<img src="x"> at <script>' in found.texts("td")
+    assert "<b>" in found.texts("td")
+    assert "<b>" in found.texts("option")
+    asked = browser.post("/runs/retry", {"status": "failed", "graph": "<b>"})
+    assert "'--graph=<b>'" in asked.one("pre", id="commands").text
+
+
+def test_live_part_of_runs_has_the_same_url(api: Api, browser: Browser) -> None:
+    """Fails if the script is given a whole page, or the filter is lost."""
+    fill(api, "a")
+    live = browser.page("/runs?status=queued").one("div", id="live")
+    fill(api, "ab")
+    part = browser.page(live.get("hx-get"), headers={"HX-Request": "true"})
+    assert part.elements[0].attributes == live.attributes
+    assert names(part) == ["a", "ab"]
+
+
+@pytest.mark.parametrize(
+    ("action", "status", "n", "changed"),
+    [
+        ("retry", "failed", 13, ["failed", "failed"]),
+        ("cancel", "interrupted", 42, ["cancelled", "cancelled"]),
+    ],
+)
+def test_all_runs_of_a_filter_are_changed_by_a_job(
+    api: Api, browser: Browser, action: str, status: str, n: int, changed: list[str]
+) -> None:
+    """Fails if it is done without the second page, or if its page does not follow it."""
+    for thread in ("a", "b", "c"):
+        api.run(thread, n)
+    shown = browser.page(f"/runs?status={status}")
+    fields = fields_of(shown, f"/runs/{action}")
+    asked = browser.post(f"/runs/{action}", {**fields, "limit": "2"})
+    assert names(browser.page(f"/runs?status={status}")) == ["a", "b", "c"]
+    assert len(browser.page("/threads").all("th", scope="row")) == 3
+    command = f"milecastle runs --status={status} --graph=trip --limit=2 --{action}-all"
+    assert asked.one("pre", id="commands").text == command
+    again = fields_of(asked, f"/runs/{action}")
+    answer = browser.ask("POST", f"/runs/{action}", data=again)
+    assert answer.status_code == 303
+    place = answer.headers["location"]
+    job = browser.page(place)
+    assert job.texts("dd")[:3] == ["queued", "2", "0"]
+    assert job.one("progress").attributes["max"] == "2"
+    assert job.one("pre", id="commands").text.startswith("milecastle show -- bulk@")
+    api.work()
+    live = job.one("div", id="live")
+    part = browser.page(live.get("hx-get"), headers={"HX-Request": "true"})
+    assert part.elements[0].attributes == live.attributes
+    assert part.texts("dd")[:3] == ["completed", "2", "2"]
+    left = [api.app.state(thread).status for thread in ("a", "b", "c")]
+    assert left == [*changed, *left[2:]]
+
+
+def test_what_cannot_be_changed_is_refused(api: Api, browser: Browser) -> None:
+    """Fails if a filter of the form is not looked at before a job is handed over."""
+    for action, fields in (
+        ("retry", {"status": "completed", "graph": "trip"}),
+        ("retry", {"status": "queued", "graph": "trip"}),
+        ("cancel", {"status": "failed", "graph": "trip"}),
+        ("cancel", {"status": "queued", "graph": "none"}),
+        ("cancel", {"status": "queued", "graph": "trip", "limit": "0"}),
+        ("cancel", {"status": "queued", "graph": "trip", "limit": "many"}),
+    ):
+        for confirmed in ("", "yes"):
+            browser.post(f"/runs/{action}", {**fields, "confirmed": confirmed}, 400)
+    assert browser.page("/runs?status=any").one("main").text.count("bulk@") == 0
+    for status in ("any", "completed"):
+        shown = browser.page(f"/runs?status={status}", 200 if status == "any" else 400)
+        assert [one.get("action") for one in shown.all("form")].count("/runs/cancel") == 0
+
+
+def test_graph_of_the_job_is_asked_for_if_there_are_several(api: Api, browser: Browser) -> None:
+    """Fails if the first graph is taken."""
+    api.serve(api.app, build("second").compile(store=api.app.store))
+    found = browser.page("/runs")
+    assert [one.text for one in found.all("option")].count("second") == 2
+    chosen = browser.page("/runs?graph=second")
+    assert fields_of(chosen, "/runs/retry")["graph"] == "second"
+
+
+def test_reader_is_not_offered_jobs(api: Api) -> None:
+    """Fails if the form is shown to those who may not send it."""
+    reader = Browser(api).log_in(token_of("default", "read"))
+    assert [one.get("action") for one in reader.page("/runs").all("form")] == ["/logout", "/runs"]
+
+
+def test_runs_and_jobs_of_another_tenant_are_out_of_reach(api: Api, browser: Browser) -> None:
+    """Fails if the tenant is not that of the session."""
+    api.run("fails", 13)
+    other = Browser(api).log_in(token_of(OTHER))
+    for status in ("failed", "any"):
+        assert names(other.page(f"/runs?status={status}")) == []
+    data = {"csrf": browser.csrf, "status": "failed", "graph": "trip", "confirmed": "yes"}
+    place = browser.ask("POST", "/runs/retry", data=data).headers["location"]
+    assert "MC604" in other.page(place, 404).one("main").text
+    assert "MC604" in browser.page("/jobs/none", 404).one("main").text
