@@ -210,7 +210,7 @@ EXPORTED: dict[str, list[str]] = {
         "let_runs_go",
         "root",
     ],
-    "milecastle.server": ["asgi"],
+    "milecastle.server": ["Mountable", "asgi"],
 }
 
 PUBLIC: list[ModuleType] = [

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
 
-__all__ = ["asgi"]
+__all__ = ["Mountable", "asgi"]
 
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_Asgi = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
+
+
+class Mountable(Protocol):
+    """An ASGI application, and its lifespan if another application is its host."""
+
+    def __call__(
+        self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send
+    ) -> Awaitable[None]:
+        """Answer a request; see the ASGI specification."""
+        ...
+
+    def lifespan(self, _: object = None) -> AbstractAsyncContextManager[None]:
+        """Run the worker while the block runs: ``FastAPI(lifespan=served.lifespan)``."""
+        ...
 
 
 def require_extra() -> None:
@@ -29,7 +43,7 @@ def asgi(
     token: str | None = None,
     hosts: Iterable[str] = (),
     worker: bool | None = None,
-) -> _Asgi:
+) -> Mountable:
     """The ASGI application that serves these apps, which share one store.
 
     ``tokens`` is a file of bearer tokens, each with a tenant and scopes. ``token`` is one that may
@@ -37,7 +51,8 @@ def asgi(
     a cookie. A token has at least 32 characters, all of them ASCII. ``hosts`` are the names under
     which the server is reached; addresses and ``localhost`` need no mention. ``worker`` says
     whether submitted runs are run here; by default they are, except on PostgreSQL, where they are
-    left to the fleet.
+    left to the fleet. It can be mounted under a path of another application, which must then run
+    its ``lifespan``: most applications pass no lifespan events on.
     """
     require_extra()
     from milecastle.server.assembling import assemble
