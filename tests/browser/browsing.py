@@ -1,0 +1,87 @@
+"""Pages in a real browser: which there are, what is on them, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milecastle.server.pages.table import PAGES
+from tests.acceptance.server.graphs import journey
+from tests.acceptance.server.processes import Server
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from playwright.sync_api import Page, expect
+
+__all__ = ["FLAGS", "SEEN", "WAIT", "Visit", "expect", "violations"]
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WAIT = 60_000
+"""Milliseconds for which a condition may take to come true."""
+
+expect.set_options(timeout=WAIT)
+AXE = Path(__file__).parent / "vendor" / "axe.js"
+SEEN = [page.path for page in PAGES if page.method == "GET" and not page.path.startswith("/static")]
+
+
+class Visit:
+    """A page that is open in a browser, and the server that it is of."""
+
+    def __init__(self, page: Page, server: Server, errors: list[str]) -> None:
+        self.page, self.server, self.errors = page, server, errors
+        self.root = server.url.partition("?")[0].rstrip("/")
+
+    def go(self, path: str) -> Page:
+        """Open a path of the server."""
+        response = self.page.goto(self.root + path)
+        assert response is not None
+        assert response.status == 200, path
+        return self.page
+
+    def content(self, path: str) -> str:
+        """The text of a page, but for what scripts say about themselves."""
+        page = self.go(path)
+        helpers = page.locator("#liveness, #copied, [data-copy]")
+        helpers.evaluate_all("found => found.forEach(one => one.remove())")
+        return page.locator("body").inner_text()
+
+    def submit(self, thread: str, steps: int = 1, **more: Any) -> None:
+        """Start a run by the API."""
+        body = journey(steps, **more)
+        answer = self.server.client.post(f"/v1/threads/{thread}/runs", json=body)
+        assert answer.status_code == 202, answer.text
+
+    def path_of(self, path: str) -> str:
+        """A page of the table, with the names of samples in its path."""
+        return re.sub(r"{(\w+)}", lambda found: self._name(found[1]), path)
+
+    def _name(self, kind: str) -> str:
+        client = self.server.client
+        if kind == "thread":
+            return "sample-asks"
+        if kind == "graph":
+            return "journey"
+        if kind == "run":
+            return str(client.get("/v1/runs").json()["runs"][0]["run_id"])
+        raise AssertionError(f"there is no sample of {kind}: add one")
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds that is serious: the rule, and where."""
+    page.evaluate(AXE.read_text("utf-8"))
+    found: list[dict[str, Any]] = page.evaluate(
+        "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
+    )
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {node['html']}" for one in serious for node in one["nodes"]]
