@@ -32,7 +32,9 @@ WAIT = 60_000
 
 expect.set_options(timeout=WAIT)
 AXE = Path(__file__).parent / "vendor" / "axe.js"
-SEEN = [page.path for page in PAGES if page.method == "GET" and not page.path.startswith("/static")]
+FILE = re.compile(r"^/static/|\.svg$")
+SEEN = [page.path for page in PAGES if page.method == "GET" and not FILE.search(page.path)]
+"""The paths of the pages that are HTML."""
 
 
 class Visit:
@@ -50,11 +52,11 @@ class Visit:
         return self.page
 
     def content(self, path: str) -> str:
-        """The text of a page, but for what scripts say about themselves."""
+        """The text of a page, but for what scripts say about themselves, and how long is waited."""
         page = self.go(path)
         helpers = page.locator("#liveness, #copied, [data-copy]")
         helpers.evaluate_all("found => found.forEach(one => one.remove())")
-        return page.locator("body").inner_text()
+        return re.sub(r"\d+(\.\d+)? (ms|s|min|h)\b", "a while", page.locator("body").inner_text())
 
     def submit(self, thread: str, steps: int = 1, **more: Any) -> None:
         """Start a run by the API."""
