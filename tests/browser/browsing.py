@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.acceptance.server.processes import Server
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Page, expect
 
-__all__ = ["FLAGS", "SEEN", "WAIT", "Visit", "expect", "violations"]
+__all__ = ["FLAGS", "SCHEMES", "SEEN", "WAIT", "Visit", "expect", "violations"]
 
 FLAGS = [
     "--headless",
@@ -27,6 +27,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 WAIT = 60_000
 """Milliseconds for which a condition may take to come true."""
 
@@ -66,17 +67,11 @@ class Visit:
 
     def path_of(self, path: str) -> str:
         """A page of the table, with the names of samples in its path."""
-        return re.sub(r"{(\w+)}", lambda found: self._name(found[1]), path)
-
-    def _name(self, kind: str) -> str:
-        client = self.server.client
-        if kind == "thread":
-            return "sample-asks"
-        if kind == "graph":
-            return "journey"
-        if kind == "run":
-            return str(client.get("/v1/runs").json()["runs"][0]["run_id"])
-        raise AssertionError(f"there is no sample of {kind}: add one")
+        job = ""
+        if "{job}" in path:
+            asked = {"status": "queued"}
+            job = self.server.client.post("/v1/runs/cancel", json=asked).json()["job"]
+        return path.format(thread="sample-asks", graph="journey", job=job)
 
 
 def violations(page: Page) -> list[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.browsing import SEEN, Visit, expect, violations
+from tests.browser.browsing import SCHEMES, SEEN, Visit, expect, violations
 
 
 @pytest.mark.parametrize("path", SEEN)
 def test_a_page_keeps_nobody_out(visit: Visit, path: str) -> None:
     """Fails with text of too little contrast, or a field without a label."""
     page = visit.go(visit.path_of(path))
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type] - one of the two
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
         assert violations(page) == [], scheme
 
 
