@@ -54,6 +54,7 @@ proof: proof-loss proof-fleet
     {{ python }} -m benchmarks incremental --json
     {{ python }} -m benchmarks fanout --json
     {{ python }} -m benchmarks memory --json
+    {{ python }} -m benchmarks pages --json
 
 # nothing acknowledged is ever lost, at the sizes of docs/evidence/stores-loss.md; cuts need root
 proof-loss:

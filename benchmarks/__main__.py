@@ -6,7 +6,17 @@ import argparse
 import json
 import sys
 
-from benchmarks import fanout, fleet, growth, import_time, incremental, memory_growth, steps, stores
+from benchmarks import (
+    fanout,
+    fleet,
+    growth,
+    import_time,
+    incremental,
+    memory_growth,
+    server_pages,
+    steps,
+    stores,
+)
 from benchmarks.alternating import PeerMissing
 from benchmarks.report import Report
 
@@ -18,6 +28,7 @@ VERBS = {
     "incremental": (incremental.measure, "planning beside hashing; a run with nothing to do"),
     "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),
     "fleet": (fleet.measure, "fairness of workers, and what many waiting threads cost them"),
+    "pages": (server_pages.measure, "pages of the server as threads, lists and fan-outs grow"),
     "memory": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
 }
 
