@@ -11,6 +11,7 @@ import pytest
 from milecastle.server.pages.table import PAGES
 from tests.acceptance.server.graphs import journey
 from tests.acceptance.server.processes import Server
+from tests.postgres_cluster import wait_until
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Page, expect
@@ -33,9 +34,9 @@ WAIT = 60_000
 
 expect.set_options(timeout=WAIT)
 AXE = Path(__file__).parent / "vendor" / "axe.js"
-FILE = re.compile(r"^/static/|\.svg$")
-SEEN = [page.path for page in PAGES if page.method == "GET" and not FILE.search(page.path)]
-"""The paths of the pages that are HTML."""
+OTHER = re.compile(r"^/static/|\.svg$|^/builds/")
+SEEN = [page.path for page in PAGES if page.method == "GET" and not OTHER.search(page.path)]
+"""The paths of the pages that are HTML, but for those of file runs, which need a workspace."""
 
 
 class Visit:
@@ -55,7 +56,7 @@ class Visit:
     def content(self, path: str) -> str:
         """The text of a page, but for what scripts say about themselves, and how long is waited."""
         page = self.go(path)
-        helpers = page.locator("#liveness, #copied, [data-copy]")
+        helpers = page.locator("#liveness, #copied, [data-copy], #show-keys")
         helpers.evaluate_all("found => found.forEach(one => one.remove())")
         return re.sub(r"\d+(\.\d+)? (ms|s|min|h)\b", "a while", page.locator("body").inner_text())
 
@@ -67,11 +68,15 @@ class Visit:
 
     def path_of(self, path: str) -> str:
         """A page of the table, with the names of samples in its path."""
-        job = ""
-        if "{job}" in path:
-            asked = {"status": "queued"}
-            job = self.server.client.post("/v1/runs/cancel", json=asked).json()["job"]
+        job = self._job() if "{job}" in path else ""
         return path.format(thread="sample-asks", graph="journey", job=job)
+
+    def _job(self) -> str:
+        """A job that is over."""
+        client = self.server.client
+        job: str = client.post("/v1/runs/cancel", json={"status": "queued"}).json()["job"]
+        wait_until(lambda: client.get(f"/v1/jobs/{job}").json()["status"] == "completed", 60)
+        return job
 
 
 def violations(page: Page) -> list[str]:
