@@ -81,7 +81,7 @@ def serving(folder: str) -> Generator[tuple[httpx.Client, str], None, None]:
         with httpx.Client(base_url=root, headers=headers, timeout=LIMIT) as client:
             wait_until(lambda: is_ready(client), LIMIT)
             for number, item in enumerate(("lamp", "table", "unicorn", "chair", "shelf") * 3):
-                given = {"item": item, "pieces": number % 8, "log": []}
+                given: dict[str, Any] = {"item": item, "pieces": number % 8, "log": []}
                 path = f"/v1/threads/order-{1001 + number}/runs?wait=60"
                 client.post(path, json={"input": given})
             yield client, url

@@ -25,7 +25,7 @@ import msgspec
 
 from milecastle.cli.printing import say
 
-__all__ = ["Reloader", "Seat", "changed", "take_seat", "watched"]
+__all__ = ["DevSeat", "Reloader", "changed", "take_dev_seat", "watched"]
 
 _SEAT: Final = "MILECASTLE_DEV_SEAT"
 """Tells the child the descriptors of the pipe and of the socket, and the token."""
@@ -70,14 +70,14 @@ def changed(before: Stamps, after: Stamps) -> str | None:
     return min(different, default=None)
 
 
-class Seat(msgspec.Struct, frozen=True):
+class DevSeat(msgspec.Struct, frozen=True):
     """What the parent gave to this process: the socket to serve, and the token."""
 
     socket: Any
     token: str
 
 
-def take_seat() -> Seat | None:
+def take_dev_seat() -> DevSeat | None:
     """What a parent gave; ``None`` without one. From now on this process ends with the parent."""
     given = os.environ.pop(_SEAT, None)
     if given is None:
@@ -86,7 +86,7 @@ def take_seat() -> Seat | None:
     for descriptor in (int(pipe), int(listening)):
         os.set_inheritable(descriptor, False)
     Thread(target=_end_with_parent, args=(int(pipe),), daemon=True).start()
-    return Seat(socket.socket(fileno=int(listening)), token)
+    return DevSeat(socket.socket(fileno=int(listening)), token)
 
 
 def _end_with_parent(pipe: int) -> None:

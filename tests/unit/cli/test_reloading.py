@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from milecastle.cli import reloading
-from milecastle.cli.reloading import Reloader, changed, take_seat, watched
+from milecastle.cli.reloading import Reloader, changed, take_dev_seat, watched
 from tests.postgres_cluster import wait_until
 
 LIFE = """
@@ -110,14 +110,14 @@ def test_a_child_that_has_ended_is_started_after_the_next_change(
 
 def test_a_process_takes_what_its_parent_gave(monkeypatch: pytest.MonkeyPatch) -> None:
     """And ends when the pipe closes. Fails if the variable is left to other processes."""
-    assert take_seat() is None
+    assert take_dev_seat() is None
     ended = list[int]()
     before = signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     reader, writer = os.pipe()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         given = f"{reader}:{os.dup(listening.fileno())}:token"
         monkeypatch.setenv("MILECASTLE_DEV_SEAT", given)
-        seat = take_seat()
+        seat = take_dev_seat()
     try:
         assert seat is not None
         assert seat.token == "token"

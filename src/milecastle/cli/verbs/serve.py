@@ -68,10 +68,10 @@ def command(
     import asyncio
     import logging
 
-    from milecastle.cli.reloading import take_seat
+    from milecastle.cli.reloading import take_dev_seat
     from milecastle.server import require_extra
 
-    seat = take_seat()
+    seat = take_dev_seat()
     require_extra()
     from milecastle.server.access import new_secret
     from milecastle.server.assembling import assemble
