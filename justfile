@@ -35,6 +35,10 @@ docs:
     {{ python }} scripts/api_reference.py
     {{ python }} scripts/diagrams.py
 
+# pictures of every page of the web view, to look at (needs chromium)
+screenshots folder="build/screenshots":
+    {{ python }} -m scripts.screenshots {{ folder }}
+
 # put everything into form
 fmt:
     ruff check --fix .

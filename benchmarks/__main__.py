@@ -28,7 +28,7 @@ VERBS = {
     "incremental": (incremental.measure, "planning beside hashing; a run with nothing to do"),
     "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),
     "fleet": (fleet.measure, "fairness of workers, and what many waiting threads cost them"),
-    "server": (server.measure, "readers of events while their server is killed"),
+    "server": (server.measure, "readers of events while their server is killed; growth of pages"),
     "memory": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
 }
 

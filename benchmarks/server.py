@@ -7,7 +7,7 @@ Streams, on a real server process with SQLite, killed with SIGKILL and started a
 - ``events_missed``, ``events_doubled``: committed checkpoints that a reader did not get, or got
   more than once. Both must be 0. An event out of order, or that was not committed, is an error.
 
-Figures of other parts of the server are added to ``MEASURES``.
+The figures of pages are in ``server_pages.py``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.report import Report, columns
+from benchmarks.server_pages import pages
 
 Figures = Mapping[str, float | None]
 
@@ -38,7 +39,7 @@ def streams(*, quick: bool) -> Figures:
     }
 
 
-MEASURES: tuple[Callable[..., Figures], ...] = (streams,)
+MEASURES: tuple[Callable[..., Figures], ...] = (streams, pages)
 """Each takes ``quick`` and has its own figures."""
 
 

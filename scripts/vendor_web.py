@@ -1,4 +1,6 @@
-"""Brings htmx and idiomorph into the server: `npm pack`, hashes compared, files copied.
+"""Brings htmx and idiomorph into the server, and axe-core into the tests of its pages.
+
+`npm pack`, hashes compared, files copied.
 
 Run it to renew the copies after a change of `PACKAGES`. Node.js is needed for this alone: the files
 are committed, and nothing at build, install or run time fetches them. Give a folder to take
@@ -15,14 +17,15 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-TARGET: Final = (
-    Path(__file__).resolve().parent.parent / "src" / "milecastle" / "server" / "static" / "vendor"
-)
+ROOT: Final = Path(__file__).resolve().parent.parent
+SERVER: Final = "src/milecastle/server/static/vendor"
+TESTS: Final = "tests/browser/vendor"
 
 
 class Package(NamedTuple):
     """A package of npm at one version; `files` are (its path, our name, its SHA-256)."""
 
+    target: str
     name: str
     version: str
     tarball: str
@@ -31,6 +34,7 @@ class Package(NamedTuple):
 
 PACKAGES: Final = (
     Package(
+        SERVER,
         "htmx.org",
         "2.0.11",
         "165a2655073e9e6e55e307a7c74e8ebcdb76afb7701f9c16cfd106a13add408e",
@@ -48,6 +52,25 @@ PACKAGES: Final = (
         ),
     ),
     Package(
+        TESTS,
+        "axe-core",
+        "4.14.0",
+        "2277b0a3ef47af9b52497faa3e71598e86e0a0e5e6eb295207a5657ede4709af",
+        (
+            (
+                "axe.min.js",
+                "axe.js",
+                "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878",
+            ),
+            (
+                "LICENSE",
+                "axe.LICENSE.txt",
+                "af175b9d96ee93c21a036152e1b905b0b95304d4ae8c2c921c7609100ba8df7e",
+            ),
+        ),
+    ),
+    Package(
+        SERVER,
         "idiomorph",
         "0.8.0",
         "c2b48584153f0167b5c98cb815576338ccd82a97378e53fbf29d139dfd67207e",
@@ -76,7 +99,7 @@ def checked(content: bytes, wanted: str, what: str) -> bytes:
 
 
 def unpacked(package: Package, folder: Path) -> dict[str, bytes]:
-    """The files of a package by our names, from its tarball in a folder."""
+    """The files of a package by where they go, from its tarball in a folder."""
     place = folder / f"{package.name}-{package.version}.tgz"
     checked(place.read_bytes(), package.tarball, place.name)
     found: dict[str, bytes] = {}
@@ -85,7 +108,9 @@ def unpacked(package: Package, folder: Path) -> dict[str, bytes]:
             member = archive.extractfile(f"package/{path}")
             if member is None:
                 raise SystemExit(f"{place.name} has no file {path}")
-            found[name] = checked(member.read(), wanted, f"{path} of {package.name}")
+            found[f"{package.target}/{name}"] = checked(
+                member.read(), wanted, f"{path} of {package.name}"
+            )
     return found
 
 
@@ -97,9 +122,9 @@ def main(arguments: list[str]) -> int:
             names = [f"{one.name}@{one.version}" for one in PACKAGES]
             subprocess.run(["npm", "pack", "--silent", *names], cwd=folder, check=True)
         files = [item for one in PACKAGES for item in unpacked(one, folder).items()]
-    TARGET.mkdir(parents=True, exist_ok=True)
     for name, content in files:
-        (TARGET / name).write_bytes(content)
+        (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / name).write_bytes(content)
     return 0
 
 

@@ -49,9 +49,9 @@ def test_the_session_of_the_docs_prints_what_the_page_says(
 
 
 def test_every_verb_is_used_in_the_session() -> None:
-    """But one, which runs until it is told to stop: tests/acceptance/server uses it."""
+    """But two, which run until they are told to stop: tests/acceptance/server uses them."""
     used = {word for command, _ in session() for word in command.replace('"', " ").split()}
-    assert set(VERBS) - used == {"serve"}
+    assert set(VERBS) - used == {"serve", "dev"}
 
 
 def test_the_session_would_notice_another_output(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ EXPORTED: dict[str, list[str]] = {
         "let_runs_go",
         "root",
     ],
-    "milecastle.server": ["Identity", "asgi"],
+    "milecastle.server": ["Identity", "Mountable", "asgi"],
 }
 
 PUBLIC: list[ModuleType] = [

@@ -28,6 +28,7 @@ VERBS: Final[dict[str, str]] = {
     "submit": "Hand a run over to the workers, and return at once.",
     "worker": "Run the threads that were submitted, many at once, until SIGTERM or Ctrl-C.",
     "serve": "Serve threads and runs over HTTP, until SIGTERM or Ctrl-C.",
+    "dev": "Serve and run an app on this machine, and again whenever its code changes.",
     "workers": "List the workers of a store, with what they run and when they were last heard of.",
     "queue": "List how many threads are due, wait for their time, and run: by graph and tenant.",
     "schedules": "List the schedules of a graph; backfill, pause or resume one.",

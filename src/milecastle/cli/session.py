@@ -169,6 +169,11 @@ class Session:
         return self._tenant_flag
 
     @property
+    def typed_store(self) -> str | None:
+        """The store, if it was named in this call."""
+        return self._store_flag
+
+    @property
     def tenant(self) -> str:
         """The tenant of the threads."""
         if self._tenant_flag:
@@ -270,6 +275,10 @@ class Session:
         if self._store_flag or (not found.has_store and named):
             return with_store(found, self.open(str(named)))
         return found
+
+    def with_usual_store(self, app: App[Any]) -> App[Any]:
+        """The app; if nothing gave it a store, on the default file, which is created."""
+        return app if app.has_store else with_store(app, self.open(f"sqlite:///{_USUAL_FILE}"))
 
     def keyring(self) -> Keyring | None:
         """The keyring for encrypted threads: from the environment, else from the app."""

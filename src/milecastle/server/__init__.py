@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
 from milecastle.server.identity import Identity
 
-__all__ = ["Identity", "asgi"]
+__all__ = ["Identity", "Mountable", "asgi"]
 
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_Asgi = Callable[[MutableMapping[str, Any], _Receive, _Send], Awaitable[None]]
+
+
+class Mountable(Protocol):
+    """An ASGI application, and its lifespan if another application is its host."""
+
+    def __call__(
+        self, scope: MutableMapping[str, Any], receive: _Receive, send: _Send
+    ) -> Awaitable[None]:
+        """Answer a request; see the ASGI specification."""
+        ...
+
+    def lifespan(self, _: object = None) -> AbstractAsyncContextManager[None]:
+        """Run the worker while the block runs: ``FastAPI(lifespan=served.lifespan)``."""
+        ...
 
 
 def require_extra() -> None:
@@ -32,7 +46,7 @@ def asgi(
     worker: bool | None = None,
     redact: Callable[[str, Any], Any] | None = None,
     identify: Callable[[Mapping[str, str]], Identity | None] | None = None,
-) -> _Asgi:
+) -> Mountable:
     """The ASGI application that serves these apps, which share one store.
 
     ``tokens`` is a file of bearer tokens, each with a tenant and scopes. ``token`` is one that may
@@ -40,7 +54,8 @@ def asgi(
     a cookie. A token has at least 32 characters, all of them ASCII. ``hosts`` are the names under
     which the server is reached; addresses and ``localhost`` need no mention. ``worker`` says
     whether submitted runs are run here; by default they are, except on PostgreSQL, where they are
-    left to the fleet.
+    left to the fleet. It can be mounted under a path of another application, which must then run
+    its ``lifespan``: most applications pass no lifespan events on.
 
     ``redact(place, value)`` is called with every value that is about to leave, as JSON, and returns
     what is sent instead: ``place`` is ``$.channel`` for a part of a state, the path of a difference

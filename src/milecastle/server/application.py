@@ -29,6 +29,7 @@ from milecastle.server.access import Access, Identity, TokenScope, normal_name, 
 from milecastle.server.documents import WaitQuery
 from milecastle.server.exchange import Endpoint, Exchange, Reply, convert_query, decode_body
 from milecastle.server.limits import read_body, refuse_large_headers
+from milecastle.server.mounting import mount_point, unmounted
 from milecastle.server.pages.forms import read_form
 from milecastle.server.pages.rendering import Renderer, prefers_html
 from milecastle.server.pages.table import PAGES
@@ -65,11 +66,12 @@ class Application:
             [Route(path, _Resource(self, found)) for path, found in paths.items()],
             redirect_slashes=False,
             default=self._nowhere,
-            lifespan=self._lifespan,
+            lifespan=self.lifespan,
         )
 
     @asynccontextmanager
-    async def _lifespan(self, _: object) -> AsyncGenerator[None, None]:
+    async def lifespan(self, _: object = None) -> AsyncGenerator[None, None]:
+        """Run the worker while the block runs; for the application that this one is mounted in."""
         async with self.service.running():
             yield
 
@@ -78,16 +80,15 @@ class Application:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
-        guarded = _with_headers(send)
+        scope = unmounted(scope)
+        guarded = _with_headers(send, mount_point(scope))
         try:
             refuse_large_headers(scope)
             refuse_foreign(Headers(scope=scope), self._hosts)
         except Refused as error:
             await self.problem(error, Request(scope))(scope, receive, guarded)
             return
-        raw = scope.get("raw_path")
-        path = raw.decode("ascii", "replace") if raw else scope["path"]
-        await self._router({**scope, "path": path}, receive, guarded)
+        await self._router(scope, receive, guarded)
 
     async def answer(self, endpoint: Endpoint | WebPage, request: Request) -> Response:
         """What an endpoint or a page answers to a request, whatever happens."""
@@ -174,12 +175,14 @@ class _Resource:
         await response(scope, receive, send)
 
 
-def _with_headers(send: Send) -> Send:
+def _with_headers(send: Send, mount: str) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
+            if mount and headers.get("location", "").startswith("/"):
+                headers["location"] = mount + headers["location"]
         await send(message)
 
     return sent

@@ -16,6 +16,7 @@ from milecastle.fleet.exposition import CONTENT_TYPE, Family, Labels, queue_fami
 from milecastle.ports.claims import ClaimStore
 from milecastle.server.documents import StartDocument
 from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.mounting import mount_point
 from milecastle.server.problems import UNAUTHORIZED, Refused
 from milecastle.server.service import Service
 from milecastle.server.sessions import set_session
@@ -78,7 +79,8 @@ async def start(exchange: Exchange) -> Reply | Response:
         access.identify(headers)
         if "text/html" in headers.get("accept", ""):
             return RedirectResponse(THREADS, 303)
-        return Reply(StartDocument(milecastle=__version__, openapi=OPENAPI))
+        place = mount_point(exchange.request.scope) + OPENAPI
+        return Reply(StartDocument(milecastle=__version__, openapi=place))
     if not access.may_start(token):
         raise Refused(UNAUTHORIZED, 401, "this is not the start URL of this server")
     session = access.open_session(token)

@@ -38,6 +38,7 @@ from milecastle.server.documents import (
     WaitQuery,
 )
 from milecastle.server.exchange import Endpoint, Exchange
+from milecastle.server.mounting import mount_point
 from milecastle.server.openapi import describe
 from milecastle.views.documents import (
     CancelDocument,
@@ -62,14 +63,14 @@ _HANDED: Final[dict[int, Any]] = {200: RunDocument, 202: SubmitDocument}
 
 
 @cache
-def _described() -> str:
-    stream = (StateEvent, EmittedEvent, MissedEvent, RestEvent)
-    return as_json(describe(ENDPOINTS, stream))
+def _described() -> dict[str, Any]:
+    return describe(ENDPOINTS, (StateEvent, EmittedEvent, MissedEvent, RestEvent))
 
 
 async def openapi(exchange: Exchange) -> Response:
     """This description."""
-    return Response(_described(), media_type="application/json")
+    servers = [{"url": mount_point(exchange.request.scope) or "/"}]
+    return Response(as_json({**_described(), "servers": servers}), media_type="application/json")
 
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (

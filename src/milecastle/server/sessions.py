@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from milecastle.server.access import SESSION, cookie_name
+from milecastle.server.mounting import mount_point
 
 __all__ = ["end_session", "set_session"]
 
@@ -20,6 +21,7 @@ def set_session(response: R, request: Request, session: str) -> R:
         cookie_name(request.headers.get("host", "")),
         session,
         max_age=SESSION,
+        path=mount_point(request.scope) or "/",
         httponly=True,
         samesite="strict",
         secure=_is_secure(request),
@@ -29,8 +31,13 @@ def set_session(response: R, request: Request, session: str) -> R:
 
 def end_session(response: R, request: Request) -> R:
     """Let the browser forget its session."""
-    name = cookie_name(request.headers.get("host", ""))
-    response.delete_cookie(name, httponly=True, samesite="strict", secure=_is_secure(request))
+    response.delete_cookie(
+        cookie_name(request.headers.get("host", "")),
+        path=mount_point(request.scope) or "/",
+        httponly=True,
+        samesite="strict",
+        secure=_is_secure(request),
+    )
     return response
 
 

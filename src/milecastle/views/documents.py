@@ -493,7 +493,7 @@ class WorkerDocument(Document, frozen=True):
 
 
 class ServeDocument(Document, frozen=True):
-    """``serve``, printed when it has stopped. The URL is without the token."""
+    """``serve`` and ``dev``, printed when they have stopped. The URL is without the token."""
 
     url: str
 
@@ -613,6 +613,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "submit": SubmitDocument,
     "worker": WorkerDocument,
     "serve": ServeDocument,
+    "dev": ServeDocument,
     "workers": WorkersDocument,
     "queue": QueueDocument,
     "schedules": SchedulesDocument,

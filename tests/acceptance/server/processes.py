@@ -90,10 +90,11 @@ HOW: dict[str, Callable[[], None]] = {
 class Process:
     """A process whose log is read as it is written."""
 
-    def __init__(self, *arguments: str, how: str = "honest") -> None:
+    def __init__(self, *arguments: str, how: str = "honest", **settings: Any) -> None:
         self.arguments = arguments
         command = [sys.executable, "-m", "tests.acceptance.server.processes", how, *arguments]
-        self._process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        settings.setdefault("cwd", ROOT)
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **settings)
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

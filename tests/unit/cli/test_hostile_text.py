@@ -61,6 +61,7 @@ CALLS: dict[str, tuple[int, list[str]]] = {
     "worker": (0, ["hostile:app", "--until-idle"]),
     "workers": (0, ["--threads"]),
     "serve": (2, ["hostile:app", "--tokens", EVIL]),
+    "dev": (2, [EVIL]),
     "schedules": (0, ["--app", "hostile:app"]),
     "retry": (5, [f"{EVIL}4", "--app", "hostile:app"]),
     "runs": (0, []),

@@ -158,7 +158,7 @@ LOOKING = {
 }
 RUNNING = {
     *("build", "plan", "check", "run", "resume", "answer", "fork", "update"),
-    *("submit", "worker", "retry", "schedules", "serve"),
+    *("submit", "worker", "retry", "schedules", "serve", "dev"),
 }
 """Verbs that need the graph's code for what they do."""
 

@@ -15,7 +15,9 @@ import pytest
 from milecastle import END, START, App, InvalidRequest, Keyring, StateGraph, interrupt
 from milecastle.fleet.worker import Worker
 from milecastle.server import Identity, asgi
+from milecastle.server.exchange import Endpoint
 from milecastle.server.pages.table import PAGES
+from milecastle.server.pages.view import WebPage
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
 from tests.unit.server.browsing import HTML
@@ -23,7 +25,8 @@ from tests.unit.server.calling import ADDRESS, OTHER, QUICK, Api, Trip, token_of
 
 SECRET = "sekrit"
 HOSTILE = f"<script>{SECRET}</script>\x1b[2J\x1b]0;{SECRET}\x07\u202e\x9b31m"
-READING = [one for one in (*ENDPOINTS, *PAGES) if one.method == "GET" and one.scope is not None]
+TABLE: list[Endpoint | WebPage] = [*ENDPOINTS, *PAGES]
+READING = [one for one in TABLE if one.method == "GET" and one.scope is not None]
 
 
 def telling() -> StateGraph[Trip]:

@@ -68,23 +68,27 @@ def command(
     import asyncio
     import logging
 
+    from milecastle.cli.reloading import take_dev_seat
     from milecastle.server import require_extra
 
+    seat = take_dev_seat()
     require_extra()
     from milecastle.server.access import new_secret
     from milecastle.server.assembling import assemble
-    from milecastle.server.serving import is_loopback, listen, serve
+    from milecastle.server.serving import ListeningSocket, is_loopback, listen, serve
 
     if tokens is None and not is_loopback(host):
         raise click.UsageError("--host opens the server to other machines: that needs --tokens")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    token = new_secret() if tokens is None else None
+    token = None if tokens else seat.token if seat else new_secret()
     with session.user_code():
         app = session.app(reference)
+        if seat is not None:
+            app = session.with_usual_store(app)
         names = [*hosts, host]
         application = assemble([app], tokens=tokens, token=token, hosts=names, worker=worker)
-        listening = listen(host, port)
+        listening = ListeningSocket(seat.socket, f"{host}:{port}") if seat else listen(host, port)
         url = f"http://{listening.address}/" + (f"?token={token}" if token else "")
         say(f"serving {app.graph.name} on {url}")
         asyncio.run(serve(application, listening))

@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from milecastle.model.printable import is_unsafe, printable
 from milecastle.server.exchange import Exchange
+from milecastle.server.mounting import mount_point, mounted_html
 from milecastle.server.pages.forms import csrf_token
 from milecastle.server.pages.static import static_url
 from milecastle.server.pages.view import PageView, WebPage
@@ -139,7 +140,7 @@ class Renderer:
         commands: Iterable[Sequence[str]],
         values: Mapping[str, Any],
     ) -> str:
-        return self.environment.get_template(template).render(
+        text = self.environment.get_template(template).render(
             title=title,
             commands=[command_line(one) for one in commands],
             csrf=csrf_token(request.headers),
@@ -148,6 +149,7 @@ class Renderer:
             navigation=self._linked,
             **values,
         )
+        return mounted_html(text, mount_point(request.scope))
 
 
 def _url(request: Request) -> str:

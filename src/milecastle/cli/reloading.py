@@ -1,0 +1,158 @@
+"""Serving again whenever the code changes: the two processes of ``milecastle dev``.
+
+Rules:
+
+- The parent runs no code of the user, so no mistake in it ends the parent.
+- The socket is the parent's: connections that arrive during a restart wait until it is over.
+- The token stays the same, so browsers stay logged in. It is in the environment of the child, and
+  not in its command line, which every user of the machine can read.
+- The child stops when the parent ends, also if that was killed: then a pipe between them closes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final
+
+import msgspec
+
+from milecastle.cli.printing import say
+
+__all__ = ["DevSeat", "Reloader", "changed", "take_dev_seat", "watched"]
+
+_SEAT: Final = "MILECASTLE_DEV_SEAT"
+"""Tells the child the descriptors of the pipe and of the socket, and the token."""
+
+_EVERY: Final = 0.5
+_GRACE: Final = 5.0
+"""Seconds between two looks at the files, and for which a child may take to stop."""
+
+_SETTINGS: Final = "pyproject.toml"
+_SKIPPED: Final = ("__pycache__", "node_modules", "site-packages")
+
+Stamps = Mapping[str, tuple[int, int]]
+
+
+def watched(folder: Path) -> Stamps:
+    """Time and size of each file of code under a folder."""
+    return dict(_stamps(folder))
+
+
+def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if _is_own(place, name)]
+        for name in files:
+            if name.endswith(".py") or name == _SETTINGS:
+                path = Path(place, name)
+                try:
+                    found = path.stat()
+                except OSError:  # it was removed, or is a link to nothing
+                    continue
+                yield str(path.relative_to(folder)), (found.st_mtime_ns, found.st_size)
+
+
+def _is_own(place: str, name: str) -> bool:
+    """Whether a folder has code of the user: not hidden, not installed."""
+    is_skipped = name.startswith(".") or name in _SKIPPED
+    return not is_skipped and not Path(place, name, "pyvenv.cfg").exists()
+
+
+def changed(before: Stamps, after: Stamps) -> str | None:
+    """The first file that is new, was changed or was removed; ``None`` if there is none."""
+    different = {name for name, _ in before.items() ^ after.items()}
+    return min(different, default=None)
+
+
+class DevSeat(msgspec.Struct, frozen=True):
+    """What the parent gave to this process: the socket to serve, and the token."""
+
+    socket: Any
+    token: str
+
+
+def take_dev_seat() -> DevSeat | None:
+    """What a parent gave; ``None`` without one. From now on this process ends with the parent."""
+    given = os.environ.pop(_SEAT, None)
+    if given is None:
+        return None
+    pipe, listening, token = given.split(":")
+    for descriptor in (int(pipe), int(listening)):
+        os.set_inheritable(descriptor, False)
+    Thread(target=_end_with_parent, args=(int(pipe),), daemon=True).start()
+    return DevSeat(socket.socket(fileno=int(listening)), token)
+
+
+def _end_with_parent(pipe: int) -> None:
+    os.read(pipe, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Reloader:
+    """Runs a command, and again when a file under ``folder`` has changed."""
+
+    def __init__(
+        self, folder: Path, command: Sequence[str], listening: socket.socket, token: str
+    ) -> None:
+        self._folder, self._command = folder, command
+        self._socket, self._token = listening, token
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        """Run until SIGTERM or Ctrl-C."""
+        reader, writer = os.pipe()
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            while True:
+                stamps = watched(self._folder)
+                self._start(reader)
+                say(f"{self._wait(stamps)} has changed: restarting")
+                self._stop()
+        except KeyboardInterrupt:
+            return
+        finally:
+            self._stop()
+            os.close(writer)
+            os.close(reader)
+            signal.signal(signal.SIGTERM, before)
+
+    def _start(self, pipe: int) -> None:
+        given = (pipe, self._socket.fileno())
+        self._process = subprocess.Popen(  # noqa: S603 - this very program
+            self._command,
+            env={**os.environ, _SEAT: f"{given[0]}:{given[1]}:{self._token}"},
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # what nodes print is not the document of --json
+            pass_fds=given,
+            process_group=0,  # Ctrl-C reaches the parent only
+        )
+
+    def _wait(self, before: Stamps) -> str:
+        """Wait until a file changes; which one."""
+        has_ended = False
+        while True:
+            time.sleep(_EVERY)
+            if not has_ended and self._process is not None and self._process.poll() is not None:
+                has_ended = True
+                say("the server has ended: waiting for a change of the code")
+            if found := changed(before, watched(self._folder)):
+                return found
+
+    def _stop(self) -> None:
+        """Let the child stop; if it takes too long, or on another Ctrl-C, kill it."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            say(f"the server did not stop within {_GRACE:.0f} seconds and is killed")
+        finally:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,96 @@
+"""``milecastle dev``: serve an app while its code is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from milecastle.cli.printing import print_document, say
+from milecastle.cli.session import Session
+from milecastle.cli.verb import verb
+from milecastle.views.documents import ServeDocument
+
+if TYPE_CHECKING:
+    from milecastle.server.serving import ListeningSocket
+
+__all__ = ["command"]
+
+_HOST = "127.0.0.1"
+
+
+@click.command("dev")
+@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="The port to serve; 8321 if not set, or a free one if that is taken.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the URL, and do not open it.")
+@verb
+def command(session: Session, reference: str | None, port: int | None, no_browser: bool) -> None:
+    """Serve and run an app on this machine, and again whenever its code changes.
+
+    Opens the web view. A configured store is used, else runs.db in this folder.
+    """
+    from milecastle.cli.loading import check_reference
+    from milecastle.cli.reloading import Reloader
+    from milecastle.server import require_extra
+
+    named = reference or session.app_reference
+    if named is None:
+        raise click.UsageError("no app given: milecastle dev MODULE:ATTRIBUTE")
+    check_reference(named)
+    require_extra()
+    from milecastle.server.access import new_secret
+
+    listening, token = _listen(port), new_secret()
+    url = f"http://{listening.address}/"
+    if not no_browser:
+        _open_when_served(listening.address, f"{url}?token={token}")
+    arguments = _serve(session, reference, listening.socket.getsockname()[1])
+    Reloader(session.folder, arguments, listening.socket, token).run()
+    say("stopped")
+    if session.as_json:
+        print_document(ServeDocument(url=url))
+
+
+def _serve(session: Session, reference: str | None, port: int) -> list[str]:
+    """The command that serves the app of this call."""
+    import sys
+
+    given = {"--store": session.typed_store, "--tenant": session.typed_tenant, "--port": str(port)}
+    options = [f"{name}={value}" for name, value in given.items() if value]
+    debug = ["--debug"] if session.debug else []
+    named = [reference] if reference else []
+    return [sys.executable, "-P", "-m", "milecastle", "serve", "--worker", *options, *debug, *named]
+
+
+def _listen(port: int | None) -> ListeningSocket:
+    from milecastle.errors import InvalidRequest
+    from milecastle.server.serving import listen
+
+    if port is not None:
+        return listen(_HOST, port)
+    try:
+        return listen(_HOST, 8321)
+    except InvalidRequest:
+        return listen(_HOST, 0)
+
+
+def _open_when_served(address: str, url: str) -> None:
+    """Open a browser once the server answers. The socket is open: a request waits until then."""
+    import http.client
+    import webbrowser
+    from contextlib import suppress
+    from threading import Thread
+
+    def wait_and_open() -> None:
+        with suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection(address)
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+            webbrowser.open(url)
+
+    Thread(target=wait_and_open, daemon=True).start()

@@ -1,0 +1,39 @@
+"""A server under a path of another application, as in ``fastapi.mount("/milecastle", asgi(app))``.
+
+Inside the server, paths are those of its tables, wherever it is mounted: the mount point is taken
+off when a request comes in, and put before links and redirects when the answer goes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.types import Scope
+
+__all__ = ["mount_point", "mounted_html", "unmounted"]
+
+_MOUNT: Final = "milecastle.mount"
+_LINK: Final = re.compile(r'(\s(?:href|src|action|formaction|hx-\w+)=")(?=/)')
+"""The attributes that are links. Text has no quotes in escaped HTML, so it is never meant."""
+
+
+def unmounted(scope: Scope) -> Scope:
+    """A request as if the server was not mounted. Its path is as it was sent."""
+    mount = quote(scope.get("root_path", "").rstrip("/"))
+    raw = scope.get("raw_path")
+    path = raw.decode("ascii", "replace") if raw else quote(scope["path"])
+    return {**scope, "path": path.removeprefix(mount) or "/", "root_path": "", _MOUNT: mount}
+
+
+def mount_point(scope: Mapping[str, Any]) -> str:
+    """The path before ours; empty if there is none."""
+    found: str = scope.get(_MOUNT, "")
+    return found
+
+
+def mounted_html(text: str, mount: str) -> str:
+    """A page with the mount point in its links."""
+    return _LINK.sub(lambda found: found[1] + mount, text) if mount else text

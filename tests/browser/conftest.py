@@ -1,0 +1,86 @@
+"""What the tests of pages in a browser get: one server and one browser for all of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.acceptance.server.graphs import journey
+from tests.acceptance.server.processes import Server, serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.browser.browsing import Visit
+
+SAMPLES: dict[str, dict[str, Any]] = {
+    "sample-asks": {"then": "ask"},
+    "sample-done": {},
+    "sample-fails": {"then": "fail"},
+    "sample-<b>odd</b>/\u202e name": {"then": "ask"},
+}
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a thread of each kind."""
+    folder = tmp_path_factory.mktemp("server")
+    with serving(f"sqlite:///{folder / 'runs.db'}") as found:
+        for name, more in SAMPLES.items():
+            path = f"/v1/threads/{quote(name, safe='')}/runs?wait=60"
+            found.client.post(path, json=journey(3, **more))
+        yield found
+
+
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Browser]:
+    """A Chromium of this machine; playwright brings none."""
+    place = os.environ.get("MILECASTLE_CHROMIUM") or shutil.which("chromium")
+    if place is None:
+        pytest.skip("there is no chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    from tests.browser.browsing import FLAGS
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=place, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(server: Server, chromium: Browser) -> Iterator[Visit]:
+    """A page that is logged in by the start URL. Whatever it reports as an error fails the test."""
+    with visiting(server, chromium) as found:
+        yield found
+
+
+@pytest.fixture
+def visit_without_scripts(server: Server, chromium: Browser) -> Iterator[Visit]:
+    """The same in a browser that runs no scripts."""
+    with visiting(server, chromium, java_script_enabled=False) as found:
+        yield found
+
+
+@contextmanager
+def visiting(server: Server, chromium: Browser, **settings: Any) -> Generator[Visit, None, None]:
+    from tests.browser.browsing import WAIT, Visit
+
+    context = chromium.new_context(**settings)
+    try:
+        context.set_default_timeout(WAIT)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page, errors = context.new_page(), list[str]()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        page.goto(server.url)
+        yield Visit(page, server, errors)
+        assert errors == []
+    finally:
+        context.close()
