@@ -68,7 +68,7 @@ def test_each_breach_is_caught(tmp_path: Path) -> None:
     """Fails if one of these layers may import the other: then its line is not in the report."""
     shutil.copytree(ROOT / "src", tmp_path / "src")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    imports = []
+    imports: list[str] = []
     for number, (low, high) in enumerate(BREACHES):
         package = tmp_path / "src" / "milecastle" / low
         is_folder = package.is_dir()

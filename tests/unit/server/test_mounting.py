@@ -96,7 +96,7 @@ def test_the_host_application_runs_the_worker_by_the_lifespan(api: Api) -> None:
     served = asgi(api.app, token="x" * 32)
 
     async def use() -> str:
-        async with served.lifespan(Starlette()):
+        async with served.lifespan(Starlette()), asyncio.timeout(60):
             return (await (await api.app.asubmit({"n": 1, "log": []}, "t")).aresult()).status
 
     assert asyncio.run(use()) == "completed"

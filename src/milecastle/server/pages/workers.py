@@ -6,6 +6,7 @@ caller's tenant.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from milecastle.ports.claims import SILENT, ClaimStore
@@ -15,6 +16,7 @@ from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.rendering import shown_size
 from milecastle.server.pages.view import PageView, of_tenant
 from milecastle.views.fleet import queue_document, workers_document
+from milecastle.views.values import anything
 
 __all__ = ["show_workers"]
 
@@ -59,6 +61,6 @@ def _size(line: Any) -> int:
     size = 400
     for name in line.__struct_fields__:
         value: Any = getattr(line, name)
-        texts: list[Any] = list(value) if isinstance(value, tuple) else [value]
+        texts: Iterable[Any] = anything(value) if isinstance(value, tuple) else (value,)
         size += sum(20 + shown_size(one) for one in texts if isinstance(one, str))
     return size
