@@ -36,7 +36,7 @@ docs:
     {{ python }} scripts/diagrams.py
 
 # pictures of every page of the web view, to look at (needs chromium)
-screenshots folder="build/screenshots":
+screenshots folder="docs/images/web":
     {{ python }} -m scripts.screenshots {{ folder }}
 
 # put everything into form

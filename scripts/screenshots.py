@@ -1,13 +1,15 @@
 """Pictures of every page of the web view: light and dark, for a desk and for a phone.
 
-`just screenshots` writes them into build/screenshots, or into the folder that is given. Look at
-them after a change of a template or of the style sheet.
+`just screenshots` writes them into docs/images/web, or into the folder that is given. Look at them
+after a change of a template or of the style sheet. The only thing that is changed for a picture is
+what names this machine: its folders and its host.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Generator
@@ -24,6 +26,17 @@ from tests.browser.browsing import FLAGS, SCHEMES, SEEN
 from tests.postgres_cluster import wait_until
 
 WIDTHS: Final = (1280, 400)
+HERE: Final = {
+    str(Path(__file__).parents[1]): "/app",
+    sys.base_prefix: "/usr",
+    f">{socket.gethostname()}<": ">host<",
+}
+"""What names this machine, and what a picture shows in its place."""
+_HIDE: Final = """names => {
+    for (const [name, shown] of Object.entries(names))
+        for (const element of document.querySelectorAll("main pre, main td"))
+            element.outerHTML = element.outerHTML.replaceAll(name, shown);
+}"""
 
 
 class Order(TypedDict):
@@ -109,6 +122,7 @@ def shoot(browser: Browser, start: str, pages: dict[str, str], folder: Path) -> 
             page.goto(start)
             for name, path in pages.items():
                 page.goto(root + path)
+                page.evaluate(_HIDE, HERE)
                 place = folder / f"{name}-{scheme}-{width}.png"
                 page.screenshot(path=place, full_page=True, animations="disabled")
             context.close()
@@ -116,7 +130,7 @@ def shoot(browser: Browser, start: str, pages: dict[str, str], folder: Path) -> 
 
 def main(arguments: list[str]) -> int:
     """Write the pictures into a folder."""
-    folder = Path(arguments[0] if arguments else "build/screenshots")
+    folder = Path(arguments[0] if arguments else "docs/images/web")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary, serving(temporary) as (client, start):
         pages = places(client)

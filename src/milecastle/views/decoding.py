@@ -35,6 +35,9 @@ from milecastle.ports.store import Chain, Store
 KEYS_NEEDED: Final = "on the command line: MILECASTLE_KEYS and MILECASTLE_KEY_STORE, or --app"
 
 
+_ITEM: Final = re.compile(r"#\d+$")
+
+
 class Decoded(NamedTuple):
     """The values of a state. ``undecoded`` names channels that need the code, and why.
 
@@ -72,8 +75,9 @@ def decode(
         codec = log_codec_for(graph, sealers).for_thread(key)
     else:
         codec = LogCodec(UntypedCodec(), sealers=sealers).for_thread(key)
+    shown = Chain(chain.entries)  # of the results only the names are shown
     try:
-        found = restore(chain, codec, graph.schema if graph else None)
+        found = restore(shown, codec, graph.schema if graph else None)
     except NoKeyring as error:
         error.add_note(KEYS_NEEDED)
         raise
@@ -84,15 +88,16 @@ def decode(
             raise
         return _in_part(chain, codec)
     interrupts = open_interrupts(found.hidden, found.place)
-    return Decoded(found.values, {}, interrupts, _tasks(found), waits_at(found.hidden))
+    tasks = _tasks(found, [result.task for result in chain.results])
+    return Decoded(found.values, {}, interrupts, tasks, waits_at(found.hidden))
 
 
-def _tasks(found: Position) -> tuple[tuple[str, int, int], ...]:
+def _tasks(found: Position, rows: list[str]) -> tuple[tuple[str, int, int], ...]:
     sends: list[Any] = found.hidden.get(SENDS) or [
         part for name in found.next for part in (name, None)
     ]
     total = Counter(sends[::2])
-    ended = Counter(re.sub(r"#\d+$", "", row) for row in found.results)
+    ended = Counter(_ITEM.sub("", row) for row in rows)
     step = found.step + 1
     return tuple((name, ended[outcome_row(step, task_id(name))], n) for name, n in total.items())
 
