@@ -219,6 +219,29 @@ def test_a_server_that_does_not_answer_is_reported(
     store.close()
 
 
+def test_subscribing_soon_does_not_wait_for_the_server(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told when it hears. Fails if it waits: with a server that is away, that takes 15 s."""
+    store, heard, honest = PostgresStore(url), list[bytes](), feed.connect
+    is_away = True
+
+    def connect(address: Any) -> Any:
+        if is_away:
+            raise Unavailable("on purpose")
+        return honest(address)
+
+    monkeypatch.setattr(feed, "connect", connect)
+    end = store.feed.subscribe_soon(KEY, heard.append)
+    assert heard == []
+    is_away = False
+    wait_until(lambda: heard == [b""], 30)
+    store.feed.publish(KEY, b"ours")
+    wait_until(lambda: heard == [b"", b"ours"], 30)
+    end()
+    store.close()
+
+
 def test_emitted_values_of_an_encrypted_app_are_not_readable_on_the_server(url: str) -> None:
     """Fails if the publisher's codec is not that of the thread."""
     keys = MemoryStore()

@@ -319,7 +319,7 @@ class Runner(Generic[S]):
             for pause in awaiting(threads.store, key, timeout):
                 if has_stopped(threads, key):
                     break
-                if end is None:
+                if end is None and pause > 0:
                     end = when_stopped(threads.store, key, news.set)
                 elif news.wait(pause):
                     news.clear()
@@ -344,7 +344,7 @@ class Runner(Generic[S]):
                 if await self.off_loop(has_stopped, threads, key):
                     break
                 if end is None:
-                    end = await self.off_loop(when_stopped, threads.store, key, tell)
+                    end = when_stopped(threads.store, key, tell)
                 else:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(news.wait(), pause)

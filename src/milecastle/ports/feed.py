@@ -35,6 +35,12 @@ class Feed(Protocol):
         """
         ...
 
+    def subscribe_soon(
+        self, key: ThreadKey, heard: Callable[[bytes], None], /
+    ) -> Callable[[], None]:
+        """``subscribe`` without waiting: an empty payload tells when payloads are heard."""
+        ...
+
 
 @runtime_checkable
 class FeedStore(Store, Protocol):

@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, TypeVar, cast
@@ -19,7 +20,7 @@ import msgspec
 import msgspec.structs
 
 from milecastle.errors import RunError
-from milecastle.views.documents import ChangeLine, FailureLine
+from milecastle.views.documents import ChangeLine, FailureLine, QuestionLine
 from milecastle.views.values import anything, plain
 
 __all__ = ["Redact", "redacted", "without_values"]
@@ -28,7 +29,12 @@ Redact = Callable[[str, Any], Any]
 
 D = TypeVar("D", bound=msgspec.Struct)
 
-_TEXTS: Final[Mapping[type, tuple[str, ...]]] = {FailureLine: ("message", "causes")}
+_TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
+    FailureLine: ("message", "causes"),
+    QuestionLine: ("refused",),
+}
+_CHANNEL: Final = re.compile(r"\$(?:\.[\w-]+|\[[^\]]*\]?)?")
+"""The part of a path that names a channel; what follows may name keys of a value."""
 _STATE: Final = "state"
 
 
@@ -49,7 +55,20 @@ def redacted(document: D, hook: Redact | None) -> D:
             changed[name] = tuple(
                 redacted(item, hook) if isinstance(item, msgspec.Struct) else item for item in items
             )
+    if isinstance(document, ChangeLine) and not _is_shown(document, changed):
+        changed["path"] = channel_of(document.path)
     return msgspec.structs.replace(document, **changed)
+
+
+def channel_of(path: str) -> str:
+    """The path of the channel that a path leads into."""
+    found = _CHANNEL.match(path)
+    return found[0] if found else "$"
+
+
+def _is_shown(line: ChangeLine, changed: Mapping[str, Any]) -> bool:
+    """Whether the hook left both sides of a difference as they are."""
+    return all(changed[name] == plain(getattr(line, name)) for name in ("old", "new"))
 
 
 def without_values(error: Exception, hook: Redact | None) -> Exception:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from milecastle import RunCancelled, Store
 from milecastle.app.runtime import handing
+from milecastle.app.runtime.emitting import feed_of
 from tests.acceptance.fleet.working import Trip, line, serving, start
 
 LONG = 60.0
@@ -66,6 +68,41 @@ def test_waiting_looks_a_few_times_however_long_a_run_takes(
 
     asyncio.run(use())
     assert looks <= 4
+
+
+def test_waiting_without_time_asks_for_no_notice(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if it subscribes: that would start what it cannot use."""
+    app = line(store, ("slow", slow))
+    app.submit(start(), "t")
+    monkeypatch.setattr("milecastle.app.runner.when_stopped", None)
+    with pytest.raises(TimeoutError):
+        app.wait("t", 0)
+
+
+def test_waiting_that_is_cancelled_leaves_nothing_behind(store: Store) -> None:
+    """Broken before: it subscribed on another thread, and nobody ended that."""
+    app = line(store, ("slow", slow))
+    feed = feed_of(store)
+    ended: list[object] = []
+    honest = feed.subscribe_soon
+
+    def counted(key: Any, heard: Any) -> Any:
+        end = honest(key, heard)
+        ended.append(None)
+        return lambda: (ended.pop(), end())
+
+    vars(feed)["subscribe_soon"] = counted
+
+    async def use() -> None:
+        await app.asubmit(start(), "t")
+        for microseconds in range(0, 20_000, 1_000):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(app.await_result("t"), microseconds / 1_000_000)
+
+    asyncio.run(use())
+    assert ended == []
 
 
 def test_a_cancelled_run_ends_waiting(store: Store) -> None:

@@ -95,6 +95,24 @@ def test_session_without_the_scope_is_refused(api: Api, page: WebPage) -> None:
     assert "MC602" in read(response).one("main").text
 
 
+@named([page for page in FORMS if page.scope is not None])
+@pytest.mark.parametrize("script", [True, False])
+def test_form_shows_nothing_to_those_who_may_not_read(
+    api: Api, page: WebPage, script: bool
+) -> None:
+    """Broken before: the inbox and the page of a graph came back with what they show to readers."""
+    api.run("t", 42)
+    browser = Browser(api).log_in(token_of("default", *(ALL_SCOPES - {"read"})))
+    method, path, more = request_of(page)
+    data = {"csrf": browser.csrf, **more["data"]}
+    for fields in (data, {**data, "thread": "x" * 600}):
+        headers = {"HX-Request": "true"} if script else {}
+        answer = browser.ask(method, path, data=fields, headers=headers)
+        assert "sure?" not in answer.text
+        assert 'class="badge"' not in answer.text
+        assert "Manifest" not in answer.text
+
+
 @named(FORMS)
 def test_form_without_its_token_is_refused(api: Api, page: WebPage) -> None:
     """Missing, wrong, and of another session of the same token.

@@ -18,8 +18,10 @@ from milecastle.server import Identity, asgi
 from milecastle.server.exchange import Endpoint
 from milecastle.server.pages.table import PAGES
 from milecastle.server.pages.view import WebPage
+from milecastle.server.redaction import redacted
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
+from milecastle.views.documents import ChangeLine, QuestionLine
 from tests.unit.server.browsing import HTML
 from tests.unit.server.calling import ADDRESS, OTHER, QUICK, Api, Trip, token_of
 
@@ -144,6 +146,23 @@ def test_hook_hides_every_value(secretive: Api) -> None:
     assert with_secret(found) == set()
     for path in ("/v1/threads/asks", "/v1/threads/ends/diff", "/v1/threads/ends/events", "/inbox"):
         assert "[hidden]" in found[path]
+
+
+def test_path_of_a_hidden_difference_ends_at_its_channel() -> None:
+    """A key may be the value. Broken before: the keys of a hidden dict were in the paths."""
+    lines = [
+        ChangeLine(path=path, kind="changed", old=1, new=2)
+        for path in ("$.card.secret[0]", '$["odd.name"].secret', "$.n")
+    ]
+    found = [redacted(line, hide).path for line in lines]
+    assert found == ["$.card", '$["odd.name"]', "$.n"]
+    assert redacted(lines[0], lambda place, value: value).path == "$.card.secret[0]"
+
+
+def test_why_an_answer_was_refused_is_hidden() -> None:
+    """It may quote the answer. Broken before: it was sent as it is."""
+    line = QuestionLine(id="1", node="n", question="q", show=None, answer=None, refused="not 7")
+    assert redacted(line, hide).refused == "[hidden]"
 
 
 def test_hook_gets_the_place_of_each_value(secretive: Api) -> None:

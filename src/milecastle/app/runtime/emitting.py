@@ -205,6 +205,8 @@ class _LocalFeed:
 
         return end
 
+    subscribe_soon = subscribe
+
 
 _local: WeakKeyDictionary[Store, _LocalFeed] = WeakKeyDictionary()
 

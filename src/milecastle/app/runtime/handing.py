@@ -20,7 +20,7 @@ import msgspec
 from milecastle.app.runtime.emitting import feed_of
 from milecastle.app.runtime.results import Result
 from milecastle.app.runtime.threads import Threads
-from milecastle.errors import InvalidRequest, RunCancelled, RunFailed, StoreError
+from milecastle.errors import InvalidRequest, RunCancelled, RunFailed
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.claims import ClaimStore
@@ -124,14 +124,11 @@ def awaiting(store: Store, key: ThreadKey, timeout: float | None) -> Iterator[fl
 
 
 def when_stopped(store: Store, key: ThreadKey, tell: Callable[[], None]) -> Callable[[], None]:
-    """Call ``tell`` at each notice; returns a function that ends this.
+    """Call ``tell`` when notices can be received, and at each; returns a function that ends this.
 
-    If notices cannot be received, there are none.
+    It does not wait, and may be called on an event loop.
     """
-    try:
-        return feed_of(store).subscribe(key, lambda _: tell())
-    except StoreError:
-        return lambda: None
+    return feed_of(store).subscribe_soon(key, lambda _: tell())
 
 
 def has_stopped(threads: Threads, key: ThreadKey) -> bool:

@@ -1,8 +1,8 @@
 """Forms: read with limits, and only with the CSRF token of the caller's own session.
 
 The token is an HMAC of the session: another site cannot read it, and that of another session does
-not fit. A caller without a session has a token too, that of nothing: there its ``Origin`` counts,
-which must be sent and has been compared.
+not fit. A caller without a session has a token too, that of nothing: there its ``Origin`` counts.
+Every form must have one, and it has been compared.
 
 Text in fields is percent-encoded by the filter ``segment`` where it names something: browsers
 change line ends in what they send.
@@ -60,8 +60,8 @@ async def read_form(request: Request, kind: type[T]) -> T:
     for name, text in fields:
         given.setdefault(name, []).append(text)
     sent = given.pop("csrf", [""])[0].encode("utf-8", "surrogateescape")
-    is_anyones = not credential(request.headers).text and "origin" not in request.headers
-    if is_anyones or not hmac.compare_digest(sent, csrf_token(request.headers).encode()):
+    is_own = hmac.compare_digest(sent, csrf_token(request.headers).encode())
+    if not is_own or "origin" not in request.headers:  # browsers send it with every form
         raise Refused(FOREIGN, 403, "the form is not of this session: load its page again")
     return _converted(given, kind)
 

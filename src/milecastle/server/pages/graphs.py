@@ -189,6 +189,8 @@ async def start_run(exchange: Exchange) -> PageView:
         key = exchange.service.key(exchange.tenant, form.thread)
         handle = await submit_run(exchange.service, key, _asked(app, form))
     except (MilecastleError, Refused) as error:
+        if "read" not in exchange.identity.scopes:
+            raise
         return await _shown(exchange, app, form, error)
     thread = handle.thread.thread
     return PageView(

@@ -126,7 +126,8 @@ def _without_values(found: InboxDocument, redact: Redact | None) -> InboxDocumen
     def hidden(line: QuestionLine) -> QuestionLine:
         question = redact("question", plain(line.question))
         show = None if line.show is None else redact("show", plain(line.show))
-        return msgspec.structs.replace(line, question=question, show=show)
+        refused = None if line.refused is None else str(redact("refused", line.refused))
+        return msgspec.structs.replace(line, question=question, show=show, refused=refused)
 
     threads = tuple(
         msgspec.structs.replace(line, questions=tuple(map(hidden, line.questions)))
@@ -206,7 +207,7 @@ def _size(asked: ShownQuestion, kind: QuestionKind) -> int:
 
 
 async def answer(exchange: Exchange) -> PageView | Response:
-    """Answer some questions, and show the inbox again."""
+    """Answer some questions, and show the inbox again to those who may read it."""
     form: InboxForm = exchange.body
     if not form.question:
         raise InvalidRequest("no question is selected: go back and select some")
@@ -219,9 +220,10 @@ async def answer(exchange: Exchange) -> PageView | Response:
         await _outcome(exchange, thread, ids, form.kind, typed) for thread, ids in by_thread.items()
     ]
     graph, after = form.graph or None, named(form.after) or None
-    if exchange.request.headers.get("hx-request") == "true":
+    may_read = "read" in exchange.identity.scopes
+    if may_read and exchange.request.headers.get("hx-request") == "true":
         return await _inbox(exchange, graph, after, outcomes)
-    if not any(code for _, _, code in outcomes):
+    if may_read and not any(code for _, _, code in outcomes):
         return RedirectResponse(f"/inbox{query_text({'graph': graph, 'after': after})}", 303)
     return PageView(
         template="answered.html",

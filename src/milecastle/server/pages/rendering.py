@@ -129,7 +129,7 @@ class Renderer:
         return {
             page.path: badge(exchange.service, exchange.tenant)
             for page, badge in found
-            if badge is not None and exchange.tenant
+            if badge is not None and "read" in exchange.identity.scopes
         }
 
     def _text(

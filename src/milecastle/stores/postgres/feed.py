@@ -80,6 +80,7 @@ class PostgresFeed:
         self._receiver = _Receiver(pool.address)
         self.publish = self._sender.publish
         self.subscribe = self._receiver.subscribe
+        self.subscribe_soon = self._receiver.subscribe_soon
 
     def close(self) -> None:
         """Stop sending and receiving."""
@@ -187,10 +188,18 @@ def _filled(payloads: list[bytes]) -> Iterator[list[bytes]]:
 
 
 class _Subscription:
-    def __init__(self, digest: bytes, heard: Callable[[bytes], None]) -> None:
+    def __init__(self, digest: bytes, heard: Callable[[bytes], None], *, soon: bool) -> None:
         self.digest = digest
         self.heard = heard
         self.ready = Event()
+        self._soon = soon
+
+    def begin(self) -> None:
+        """It is listened to from now on."""
+        if not self.ready.is_set():
+            self.ready.set()
+            if self._soon:
+                self.heard(b"")
 
 
 class _Receiver:
@@ -207,9 +216,7 @@ class _Receiver:
 
     def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None]) -> Callable[[], None]:
         """Call ``heard`` with what is published from now on; returns a function that ends this."""
-        subscription = _Subscription(_digest(self._address.schema, key), heard)
-        with self._lock:
-            self._set((*self._subscriptions, subscription))
+        subscription = self._add(key, heard, soon=False)
         if not subscription.ready.wait(_PATIENCE):
             self._end(subscription)
             raise Unavailable(
@@ -217,6 +224,16 @@ class _Receiver:
                 f"{_PATIENCE:.0f} seconds"
             )
         return partial(self._end, subscription)
+
+    def subscribe_soon(self, key: ThreadKey, heard: Callable[[bytes], None]) -> Callable[[], None]:
+        """``subscribe`` without waiting for the server."""
+        return partial(self._end, self._add(key, heard, soon=True))
+
+    def _add(self, key: ThreadKey, heard: Callable[[bytes], None], *, soon: bool) -> _Subscription:
+        subscription = _Subscription(_digest(self._address.schema, key), heard, soon=soon)
+        with self._lock:
+            self._set((*self._subscriptions, subscription))
+        return subscription
 
     def close(self) -> None:
         """End all subscriptions."""
@@ -296,7 +313,7 @@ def _listen(
     for name in before.keys() - channels.keys():
         connection.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(name)))
     for subscription in wanted:
-        subscription.ready.set()
+        subscription.begin()
     return channels
 
 
