@@ -21,7 +21,7 @@ from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.runtime.emitting import feed_of
 from milecastle.fleet.worker import Worker
 from milecastle.stores.memory import MemoryStore
-from milecastle.stores.postgres import PostgresStore, feed
+from milecastle.stores.postgres import PostgresStore, feed, migrating
 from milecastle.stores.postgres.feed import PostgresFeed
 from milecastle.stores.postgres.pool import Pool
 from tests.acceptance.fleet.working import work
@@ -223,7 +223,7 @@ def test_subscribing_soon_does_not_wait_for_the_server(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told when it hears. Fails if it waits: with a server that is away, that takes 15 s."""
-    store, heard, honest = PostgresStore(url), list[bytes](), feed.connect
+    store, heard, honest = PostgresStore(url), list[bytes](), migrating.connect
     is_away = True
 
     def connect(address: Any) -> Any:

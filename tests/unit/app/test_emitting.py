@@ -35,6 +35,8 @@ class Wire:
     def subscribe(self, key: ThreadKey, heard: Any) -> Any:
         raise AssertionError("nobody subscribes")
 
+    subscribe_soon = subscribe
+
 
 def emitted(value: Any, **changes: Any) -> Event:
     fields: dict[str, Any] = {"key": KEY, "node": "n", "task": "n", "attempt": 2, "step": 3}
