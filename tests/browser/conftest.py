@@ -1,4 +1,7 @@
-"""What the tests of pages in a browser get: one server and one browser for all of them."""
+"""What the tests of pages in a browser get: one server and one browser for those of a module.
+
+Not for the session: playwright has an event loop on this thread until its browser is closed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a thread of each kind."""
     folder = tmp_path_factory.mktemp("server")
@@ -38,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A Chromium of this machine; playwright brings none."""
     place = os.environ.get("MILECASTLE_CHROMIUM") or shutil.which("chromium")

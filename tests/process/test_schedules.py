@@ -45,7 +45,7 @@ def test_workers_that_fire_by_their_own_clocks_are_caught(tmp_path: Path) -> Non
     outcome = fired_fast(
         url, tmp_path, seed=11, firings=10, period=100, cheat="own-clock", kills=False
     )
-    assert outcome.doubled
+    assert outcome.doubled or outcome.disordered  # or two of them have not overlapped
 
 
 @pytest.mark.no_cover

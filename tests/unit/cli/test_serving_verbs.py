@@ -1,0 +1,81 @@
+"""What ``serve`` and ``dev`` say and refuse; the server itself is not run here."""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from typing import Any
+
+import pytest
+
+from milecastle.cli.reloading import Reloader
+from milecastle.server import serving
+from milecastle.server.serving import ListeningSocket
+from milecastle.views.documents import ServeDocument
+from tests.unit.cli.commands import Desk
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that were served, each for a moment."""
+    found: list[str] = []
+
+    async def serve(application: Any, listening: ListeningSocket) -> None:
+        found.append(listening.address)
+        listening.socket.close()
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(serving, "serve", serve)
+    return found
+
+
+def test_serve_prints_its_start_url(desk: Desk, served: list[str]) -> None:
+    """Fails if the document repeats the token, which is for this terminal alone."""
+    said = desk.call("serve", "demo:app", "--port", "0").stderr
+    assert f"serving Draft on http://{served[0]}/?token=" in said or "?token=" in said
+    document = desk.json(ServeDocument, "serve", "demo:app", "--port", "0")
+    assert document.url == f"http://{served[1]}/"
+
+
+def test_other_machines_need_tokens(desk: Desk, served: list[str]) -> None:
+    """Fails if anybody who reaches the port may connect."""
+    said = desk.call("serve", "demo:app", "--host", "0.0.0.0", code=2).stderr
+    assert "that needs --tokens" in said
+    assert served == []
+
+
+def test_tokens_take_the_place_of_the_start_url(desk: Desk, served: list[str]) -> None:
+    entry = f'[[token]]\ntoken = "{"x" * 40}"\ntenant = "default"\nscopes = ["read"]\n'
+    desk.write("tokens.toml", entry).chmod(0o600)
+    said = desk.call("serve", "demo:app", "--port", "0", "--tokens", "tokens.toml").stderr
+    assert f"http://{served[0]}/" in said
+    assert "?token=" not in said
+
+
+@pytest.mark.parametrize("browser", [True, False])
+def test_dev_serves_on_this_machine(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, browser: bool
+) -> None:
+    """Fails if the token is an argument of the server: everybody on this machine could read it."""
+    commands: list[list[str]] = []
+
+    class Once(Reloader):
+        def __init__(self, folder: Any, command: list[str], listening: Any, token: str) -> None:
+            commands.append(command)
+            assert not any(token in part for part in command)
+            listening.close()
+
+        def run(self) -> None:
+            pass
+
+    monkeypatch.setattr("milecastle.cli.reloading.Reloader", Once)
+    monkeypatch.setattr(webbrowser, "open", lambda url: pytest.fail(url))
+    flags = [] if browser else ["--no-browser"]
+    found = desk.json(ServeDocument, "dev", "demo:app", "--port", "0", *flags)
+    desk.call("dev", "demo:app", *flags)
+    assert found.url.startswith("http://127.0.0.1:")
+    assert [command[4:6] for command in commands] == [["serve", "--worker"]] * 2
+
+
+def test_dev_needs_an_app(desk: Desk) -> None:
+    assert "no app given" in desk.call("dev", "--no-browser", code=2).stderr
