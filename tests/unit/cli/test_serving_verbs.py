@@ -69,7 +69,7 @@ def test_dev_serves_on_this_machine(
             pass
 
     monkeypatch.setattr("milecastle.cli.reloading.Reloader", Once)
-    monkeypatch.setattr(webbrowser, "open", lambda url: pytest.fail(url))
+    monkeypatch.setattr(webbrowser, "open", pytest.fail)
     flags = [] if browser else ["--no-browser"]
     found = desk.json(ServeDocument, "dev", "demo:app", "--port", "0", *flags)
     desk.call("dev", "demo:app", *flags)
