@@ -226,10 +226,10 @@ async def answer(exchange: Exchange) -> PageView | Response:
     if may_read and not any(code for _, _, code in outcomes):
         return RedirectResponse(f"/inbox{query_text({'graph': graph, 'after': after})}", 303)
     return PageView(
-        template="answered.html",
+        template="outcomes.html",
         title="Answers",
         commands=(("ls", *of_tenant(exchange.tenant), "--status=interrupted"),),
-        values={"outcomes": outcomes},
+        values={"outcomes": outcomes, "back": "/inbox", "back_to": "Inbox"},
     )
 
 

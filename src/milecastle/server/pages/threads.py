@@ -139,7 +139,13 @@ async def act(action: ThreadAction, exchange: Exchange) -> PageView:
         template="outcomes.html" if outcomes else "confirm.html",
         title=f"{verb.capitalize()} threads",
         commands=tuple((verb, *of_tenant(exchange.tenant), "--", thread) for thread in threads),
-        values={"action": action, "threads": threads, "outcomes": outcomes},
+        values={
+            "action": action,
+            "threads": threads,
+            "outcomes": outcomes,
+            "back": "/threads",
+            "back_to": "Threads",
+        },
     )
 
 
