@@ -22,6 +22,9 @@ from tests.acceptance.server.graphs import journey
 from tests.acceptance.server.processes import LIMIT, Server, serving
 
 SLOW = int(os.environ.get("MILECASTLE_SLOW_CLIENTS", "0"))
+CROWD = 500
+"""More than twice the connections of a small server: uvicorn ends those that had an answer."""
+
 HEAD = "POST /v1/threads/x/runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 STARTS = (
     b"",
@@ -81,7 +84,7 @@ def test_slow_clients_do_not_keep_others_out(tmp_path: Path) -> None:
     """See the control below."""
     how = "honest" if SLOW else "cramped"
     with serving(f"sqlite:///{tmp_path / 'runs.db'}", how=how) as server, ExitStack() as room:
-        crowd(server, SLOW or 500, room)
+        crowd(server, SLOW or CROWD, room)
         done = server.client.post("/v1/threads/t/runs?wait=60", json=journey(1))
         assert (done.status_code, done.json()["status"]) == (200, "completed")
 
@@ -90,7 +93,7 @@ def test_server_that_keeps_slow_clients_is_caught(tmp_path: Path) -> None:
     """The control: the same crowd, on a server that does not tell them from others."""
     store = f"sqlite:///{tmp_path / 'runs.db'}"
     with serving(store, how="cramped,trusting") as server, ExitStack() as room:
-        crowd(server, 300, room)
+        crowd(server, CROWD, room)
         assert server.client.get("/healthz").status_code == 503
 
 
