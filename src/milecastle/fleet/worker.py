@@ -257,7 +257,7 @@ class Worker:
     async def run(self) -> None:
         """Serve until ``stop`` is called, then drain."""
         await self._enter()
-        _log.info("worker %s serves %s", self.id, ", ".join(self._runners))
+        _log.info("worker %s serves %s", self.id, ", ".join(map(printable, self._runners)))
         try:
             while not self._draining:
                 await self._turn()

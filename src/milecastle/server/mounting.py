@@ -25,7 +25,10 @@ def unmounted(scope: Scope) -> Scope:
     mount = quote(scope.get("root_path", "").rstrip("/"))
     raw = scope.get("raw_path")
     path = raw.decode("ascii", "replace") if raw else quote(scope["path"])
-    return {**scope, "path": path.removeprefix(mount) or "/", "root_path": "", _MOUNT: mount}
+    own = mount
+    if not path.startswith(mount):  # a proxy took off what the outer application knows
+        own = mount.removeprefix(quote(scope.get("app_root_path", "").rstrip("/")))
+    return {**scope, "path": path.removeprefix(own) or "/", "root_path": "", _MOUNT: mount}
 
 
 def mount_point(scope: Mapping[str, Any]) -> str:

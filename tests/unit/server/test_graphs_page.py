@@ -92,7 +92,7 @@ def test_run_is_started_by_the_form(api: Api, browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("changed", "status", "said"),
     [
-        ({"value": ["five", "[]", ""]}, 422, "$.n"),
+        ({"value": ["five", "[]", ""]}, 422, "the input is not valid: $.n"),
         ({"value": ["5", "[", ""]}, 422, "$.log"),
         ({"priority": "1000"}, 400, "priority"),
         ({"priority": "high"}, 400, "priority is not a number"),

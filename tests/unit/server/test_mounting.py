@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
 
 from milecastle.server.mounting import mounted_html
 from tests.unit.server.browsing import Browser, Document, read
@@ -73,6 +74,18 @@ def test_forms_and_redirects_stay_in_the_server(browser: Browser) -> None:
     fields["token"] = token_of("default")
     done = browser.ask("POST", f"{SENT}/login", data=fields)
     assert done.headers["location"] == f"{SENT}/threads?status=failed"
+
+
+def test_proxy_may_take_off_what_the_host_application_knows(api: Api) -> None:
+    """As ``FastAPI(root_path="/outer")``. Fails if the path is looked for with all of it."""
+    inner = Starlette(routes=[Mount("/ops", app=api.application)])
+
+    async def outer(scope: Scope, receive: Receive, send: Send) -> None:
+        await inner({**scope, "root_path": "/outer"}, receive, send)
+
+    setattr(api, "application", outer)  # noqa: B010
+    response = Browser(api).ask("GET", f"/ops/?token={'start' * 10}")
+    assert (response.status_code, response.headers["location"]) == (303, "/outer/ops/threads")
 
 
 def test_the_description_says_where_the_server_is(browser: Browser) -> None:

@@ -265,8 +265,9 @@ def test_session_has_the_identity_of_its_token(api: Api) -> None:
     assert "mine" not in other.page("/threads").one("main").text
     assert OTHER in other.page("/threads").one("header").text
     wrong = Browser(api)
-    wrong.post("/login", {"token": "wrong" * 10}, 401)
+    shown = wrong.post("/login", {"token": "wrong" * 10, "next": "/runs"}, 401)
     assert wrong.cookies == {}
+    assert shown.one("input", name="next").get("value") == "/runs", "the way back is lost"
 
 
 def test_form_without_a_session_needs_its_origin(api: Api) -> None:

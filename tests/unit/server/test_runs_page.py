@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from milecastle.server.pages.rendering import segment
 from tests.unit.server.browsing import Browser, Document
 from tests.unit.server.calling import OTHER, Api, build, token_of, trip
 from tests.unit.server.test_threads_page import HOSTILE, fill, names
@@ -105,7 +106,7 @@ def test_hostile_graph_and_failure_are_text(api: Api, browser: Browser) -> None:
     def fails(state: Trip) -> dict[str, int]:
         raise bad("\x1b[31m")
 
-    graph: StateGraph[Trip] = StateGraph(Trip, name="<b>")
+    graph: StateGraph[Trip] = StateGraph(Trip, name="<b>\r\n")
     graph.add_node("<script>", fails)
     graph.add_edges(START, "<script>", END)
     app = graph.compile(store=api.app.store)
@@ -114,10 +115,11 @@ def test_hostile_graph_and_failure_are_text(api: Api, browser: Browser) -> None:
     api.work(app)
     found = browser.page("/runs")
     assert '<img src="x"> at <script>' in found.texts("td")
-    assert "<b>" in found.texts("td")
-    assert "<b>" in found.texts("option")
-    asked = browser.post("/runs/retry", {"status": "failed", "graph": "<b>"})
-    assert "'--graph=<b>'" in asked.one("pre", id="commands").text
+    assert "<b>\\r\\n" in found.texts("td")
+    assert "<b>\\r\\n" in found.texts("option")
+    asked = browser.post("/runs/retry", {"status": "failed", "graph": segment("<b>\r\n")})
+    assert asked.one("input", name="graph").get("value") == segment("<b>\r\n")
+    assert "--graph=<b>" in asked.one("pre", id="commands").text
 
 
 def test_live_part_of_runs_has_the_same_url(api: Api, browser: Browser) -> None:

@@ -13,7 +13,7 @@ from markupsafe import escape
 from starlette.responses import Response
 
 from milecastle.app.application import App
-from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.errors import InvalidAnswer, InvalidRequest, MilecastleError
 from milecastle.fleet.schedules import Schedules
 from milecastle.graph.draw.style import STYLE
 from milecastle.model.printable import printable
@@ -204,7 +204,10 @@ async def start_run(exchange: Exchange) -> PageView:
 
 def _asked(app: App[Any], form: StartForm) -> RunRequest:
     given: dict[str, Any] = {"graph": app.graph.name, "key": form.key or None}
-    given["input"] = parsed(input_schema(app.graph), typed_in(form))
+    try:
+        given["input"] = parsed(input_schema(app.graph), typed_in(form))
+    except InvalidAnswer as error:
+        raise InvalidAnswer(error.message.replace("the answer", "the input", 1)) from None
     for name, kind, text in (("priority", int, form.priority), ("delay", float, form.delay)):
         if text.strip():
             try:

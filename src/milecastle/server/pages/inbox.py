@@ -219,7 +219,7 @@ async def answer(exchange: Exchange) -> PageView | Response:
     outcomes = [
         await _outcome(exchange, thread, ids, form.kind, typed) for thread, ids in by_thread.items()
     ]
-    graph, after = form.graph or None, named(form.after) or None
+    graph, after = named(form.graph) or None, named(form.after) or None
     may_read = "read" in exchange.identity.scopes
     if may_read and exchange.request.headers.get("hx-request") == "true":
         return await _inbox(exchange, graph, after, outcomes)

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from milecastle.server.documents import Message
 from milecastle.server.exchange import Exchange
 from milecastle.server.pages.view import PageView
+from milecastle.server.problems import Refused, problem_document
 from milecastle.server.sessions import end_session, set_session
 
 __all__ = ["LoginForm", "LogoutForm", "login", "logout", "show_login"]
@@ -31,15 +32,28 @@ class LogoutForm(Message, frozen=True):
 
 async def show_login(exchange: Exchange) -> PageView:
     """The form for a token."""
-    values = {"problem": None, "next": "/"}
-    return PageView(template="login.html", title="Log in", commands=(("serve",),), values=values)
+    return _asked("/")
 
 
-async def login(exchange: Exchange) -> Response:
+def _asked(next: str, error: Refused | None = None) -> PageView:
+    document = problem_document(error)[0] if error else None
+    return PageView(
+        template="login.html",
+        title="Log in",
+        status=document.status if document else 200,
+        commands=(("serve",),),
+        values={"problem": document, "next": next},
+    )
+
+
+async def login(exchange: Exchange) -> PageView | Response:
     """Exchange a token for a session."""
     form: LoginForm = exchange.body
-    session = exchange.access.open_session(form.token.strip())
     place = form.next if _OWN.fullmatch(form.next) else "/"
+    try:
+        session = exchange.access.open_session(form.token.strip())
+    except Refused as error:
+        return _asked(place, error)
     return set_session(RedirectResponse(place, 303), exchange.request, session)
 
 

@@ -14,6 +14,7 @@ from milecastle.server.documents import BulkRequest, CurrentStatus, Message, Run
 from milecastle.server.exchange import Exchange
 from milecastle.server.jobs import job_document, submit_job
 from milecastle.server.pages.fitting import fitting
+from milecastle.server.pages.forms import named
 from milecastle.server.pages.rendering import segment, shown_size
 from milecastle.server.pages.view import PageView, of_tenant
 from milecastle.server.runs import runs_document
@@ -121,9 +122,9 @@ async def change_runs(action: BulkAction, exchange: Exchange) -> PageView | Resp
     if form.confirmed:
         job = await submit_job(exchange, action, asked)
         return RedirectResponse(f"/jobs/{segment(job.job)}", 303)
-    exchange.service.named(form.graph)
+    exchange.service.named(asked.graph)
     limit = [f"--limit={asked.limit}"] if asked.limit else []
-    chosen = (f"--status={form.status}", f"--graph={form.graph}", *limit)
+    chosen = (f"--status={form.status}", f"--graph={asked.graph}", *limit)
     return PageView(
         template="confirm_runs.html",
         title=f"{action.capitalize()} runs",
@@ -137,7 +138,7 @@ def _asked(action: BulkAction, form: BulkForm) -> BulkRequest:
         raise InvalidRequest(f"runs with this status cannot be changed: {action}")
     try:
         limit = int(form.limit) if form.limit.strip() else None
-        given = {"status": form.status, "graph": form.graph, "limit": limit}
+        given = {"status": form.status, "graph": named(form.graph), "limit": limit}
         return msgspec.convert(given, BulkRequest)
     except ValueError:
         raise InvalidRequest("how many runs at most is a number above 0, or empty") from None
