@@ -27,10 +27,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from milecastle.server.access import Access, Identity, TokenScope, normal_name, refuse_foreign
 from milecastle.server.documents import WaitQuery
+from milecastle.server.event_stream import EventStreamResponse
 from milecastle.server.exchange import Endpoint, Exchange, Reply, convert_query, decode_body
 from milecastle.server.limits import read_body, refuse_large_headers
 from milecastle.server.mounting import mount_point, unmounted
 from milecastle.server.pages.forms import read_form
+from milecastle.server.pages.live import live_parts, wants_stream
 from milecastle.server.pages.rendering import Renderer, prefers_html
 from milecastle.server.pages.table import PAGES
 from milecastle.server.pages.view import PageView, WebPage
@@ -96,6 +98,9 @@ class Application:
             exchange = await self._read(endpoint, request)
             found = await endpoint.handler(exchange)
             if isinstance(found, PageView):
+                if isinstance(endpoint, WebPage) and found.live and wants_stream(request):
+                    parts = live_parts(self._renderer, endpoint, exchange)
+                    return EventStreamResponse(self.service.closing, parts)
                 return await self._renderer.response(found, exchange)
             return found.response(self.service.redact) if isinstance(found, Reply) else found
         except Exception as error:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from milecastle.server.events import ABORT
+from milecastle.server.event_stream import ABORT
 from milecastle.server.limits import MOST_HEADERS
 from milecastle.server.problems import TOO_LARGE, UNREADABLE, Refused, problem_response
 

@@ -75,7 +75,7 @@ class Document(HTMLParser):
             assert one.name not in {"style", "iframe", "object", "embed", "base"}
             assert not [name for name in one.attributes if name.startswith("on") or name == "style"]
             assert one.name != "script" or ("/static/" in one.get("src") and not one.text)
-            for name in ("href", "src", "action", "formaction", "hx-get"):
+            for name in ("href", "src", "action", "formaction", "data-live"):
                 assert one.get(name)[:1] in ("", "/", "#"), one.get(name)
                 assert not one.get(name).startswith("//")
             if one.name == "input" and one.get("type") != "hidden":

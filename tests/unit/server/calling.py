@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -134,23 +134,33 @@ class Api:
         async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
             return await client.request(method, path, headers=headers, **more)
 
-    def follow(self, path: str, *, token: str = token_of("default")) -> str:
-        """The text of a stream until a rest, or of what is answered in its place."""
-        return self._runner.run(self._follow(path, token))
+    def follow(
+        self,
+        path: str,
+        *,
+        token: str = token_of("default"),
+        accept: str = "*/*",
+        is_enough: Callable[[str], bool] = lambda text: "event: rest" in text,
+    ) -> str:
+        """The text of a stream until it is enough, or of what is answered in its place."""
+        sent = {"host": "localhost", "authorization": f"Bearer {token}", "accept": accept}
+        headers = [(name.encode(), value.encode()) for name, value in sent.items()]
+        return self._runner.run(self._follow(path, headers, is_enough))
 
-    async def _follow(self, path: str, token: str) -> str:
-        found, rested = bytearray(), asyncio.Event()
-        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {token}".encode())]
+    async def _follow(
+        self, path: str, headers: list[tuple[bytes, bytes]], is_enough: Callable[[str], bool]
+    ) -> str:
+        found, left = bytearray(), asyncio.Event()
         scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode()}
 
         async def receive() -> MutableMapping[str, Any]:
-            await rested.wait()
+            await left.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: MutableMapping[str, Any]) -> None:
             found.extend(message.get("body", b""))
-            if b"event: rest" in found:
-                rested.set()
+            if is_enough(found.decode()):
+                left.set()
 
         scope |= {"query_string": b"", "headers": headers}
         await asyncio.wait_for(self.application(scope, receive, send), 60)

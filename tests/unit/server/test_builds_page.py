@@ -39,7 +39,7 @@ def test_builds_are_listed_with_what_they_reused(api: Api, browser: Browser) -> 
     assert made.texts("td")[::3] == ["run", "run"]
     assert made.texts("td")[2::3] == ["mid.txt", "out.txt"]
     live = found.one("div", id="live")
-    part = browser.page(live.get("hx-get"), headers={"HX-Request": "true"})
+    part = browser.page(live.get("data-live"), headers={"HX-Request": "true"})
     assert part.elements[0].attributes == live.attributes
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from milecastle import Unavailable
 from milecastle.model.event import Event
-from milecastle.server import events
-from milecastle.server.events import ABORT, EventStreamResponse
+from milecastle.server import event_stream, events
+from milecastle.server.event_stream import ABORT, EventStreamResponse
 
 
 async def texts(*found: bytes | Exception) -> AsyncGenerator[bytes, None]:
@@ -53,7 +53,7 @@ def test_texts_are_sent_and_silence_is_a_comment() -> None:
 
 def test_slow_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails if it is waited for: this would take ten minutes."""
-    monkeypatch.setattr(events, "SLOW", 0.05)
+    monkeypatch.setattr(event_stream, "SLOW", 0.05)
     got, aborted = sent(b"event: a\n\n", slow=True)
     assert got == b": milecastle\n\n"
     assert aborted

@@ -165,8 +165,8 @@ def test_script_gets_the_list_and_the_outcome(api: Api, app: App[Review], browse
     fill(api, app, "a", "b")
     page = browser.page("/inbox?graph=review")
     live = page.one("div", id="live")
-    assert live.get("hx-get") == "/inbox?graph=review"
-    part = browser.page(live.get("hx-get"), headers=HX)
+    assert live.get("data-live") == "/inbox?graph=review"
+    part = browser.page(live.get("data-live"), headers=HX)
     assert part.elements[0].attributes == live.attributes
     assert {one.get("id") for one in items(part)} == {one.get("id") for one in items(page)}
     fields = {**form_of(page, "a"), "graph": "review"}

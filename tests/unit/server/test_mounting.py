@@ -29,7 +29,7 @@ def browser(api: Api) -> Browser:
 
 
 def links(page: Document) -> list[str]:
-    names = ("href", "src", "action", "formaction", "hx-get")
+    names = ("href", "src", "action", "formaction", "data-live")
     found = [one.get(name) for one in page.elements for name in names if one.get(name)]
     return [link for link in found if not link.startswith("#")]
 

@@ -127,7 +127,7 @@ def test_live_part_of_runs_has_the_same_url(api: Api, browser: Browser) -> None:
     fill(api, "a")
     live = browser.page("/runs?status=queued").one("div", id="live")
     fill(api, "ab")
-    part = browser.page(live.get("hx-get"), headers={"HX-Request": "true"})
+    part = browser.page(live.get("data-live"), headers={"HX-Request": "true"})
     assert part.elements[0].attributes == live.attributes
     assert names(part) == ["a", "ab"]
 
@@ -162,7 +162,7 @@ def test_all_runs_of_a_filter_are_changed_by_a_job(
     assert job.one("pre", id="commands").text.startswith("milecastle show -- bulk@")
     api.work()
     live = job.one("div", id="live")
-    part = browser.page(live.get("hx-get"), headers={"HX-Request": "true"})
+    part = browser.page(live.get("data-live"), headers={"HX-Request": "true"})
     assert part.elements[0].attributes == live.attributes
     assert part.texts("dd")[:3] == ["completed", "2", "2"]
     left = [api.app.state(thread).status for thread in ("a", "b", "c")]

@@ -64,7 +64,7 @@ def test_live_part_of_workers_is_the_same(api: Api, browser: Browser) -> None:
     """Fails if the script is given a whole page."""
     live = browser.page("/workers").one("div", id="live")
     beat(api, "w1")
-    part = browser.page(live.get("hx-get"), headers={"HX-Request": "true"})
+    part = browser.page(live.get("data-live"), headers={"HX-Request": "true"})
     assert part.elements[0].attributes == live.attributes
     assert "w1" in part.texts("th")
 

@@ -104,12 +104,24 @@ class Renderer:
         request, place = exchange.request, view.place
         if place is not None and (url := self._href(place.path, **place.names)) is not None:
             return RedirectResponse(url, 303)
-        is_part = view.live is not None and request.headers.get("hx-request") == "true"
-        template = view.live if is_part and view.live is not None else view.template
-        badges = {} if is_part else await exchange.off_loop(self._badges, exchange)
-        more = {**view.values, "tenant": exchange.tenant, "scopes": exchange.identity.scopes}
-        text = self._text(template, request, view.title, view.commands, {**more, "badges": badges})
+        if view.live is not None and request.headers.get("hx-request") == "true":
+            text = self.part(view, view.live, exchange)
+        else:
+            badges = await exchange.off_loop(self._badges, exchange)
+            text = self.part(view, view.template, exchange, badges)
         return HTMLResponse(text, view.status, HEADERS)
+
+    def part(
+        self,
+        view: PageView,
+        template: str,
+        exchange: Exchange,
+        badges: Mapping[str, str] | None = None,
+    ) -> str:
+        """A view by its whole template, or by that of its live part."""
+        own = {"tenant": exchange.tenant, "scopes": exchange.identity.scopes, "badges": badges}
+        values = {**view.values, **own}
+        return self._text(template, exchange.request, view.title, view.commands, values)
 
     def problem(self, error: Exception, request: Request) -> Response:
         """The page that says what is wrong, and what to do; for 401, how to log in."""

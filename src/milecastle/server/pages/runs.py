@@ -122,7 +122,7 @@ async def change_runs(action: BulkAction, exchange: Exchange) -> PageView | Resp
     if form.confirmed:
         job = await submit_job(exchange, action, asked)
         return RedirectResponse(f"/jobs/{segment(job.job)}", 303)
-    exchange.service.named(asked.graph)
+    exchange.service.named(named(form.graph))
     limit = [f"--limit={asked.limit}"] if asked.limit else []
     chosen = (f"--status={form.status}", f"--graph={asked.graph}", *limit)
     return PageView(

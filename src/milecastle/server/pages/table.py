@@ -52,6 +52,7 @@ PAGES: Final[tuple[WebPage, ...]] = (
         handler=thread.show_thread,
         scope="read",
         query=thread.ThreadPageQuery,
+        made_of=thread.made_of,
     ),
     WebPage(
         method="GET",

@@ -69,13 +69,9 @@ _BRANCHES, _CHILDREN, _NODES = 40, 20, 100
 
 
 class ThreadPageQuery(Message, frozen=True):
-    """``at`` is the seq or the id of a checkpoint; without it, the head, also as it moves.
-
-    ``seen`` is what the live part was made of: if that has not changed, it is not made again.
-    """
+    """``at`` is the seq or the id of a checkpoint; without it, the head, also as it moves."""
 
     at: str | None = None
-    seen: str = ""
 
 
 class FormRefusal(NamedTuple):
@@ -143,12 +139,8 @@ class _Reading(msgspec.Struct, frozen=True, kw_only=True):
         return self.entry.seq == self.head.seq
 
 
-async def show_thread(exchange: Exchange) -> PageView | Response:
+async def show_thread(exchange: Exchange) -> PageView:
     """A thread at its head, or at a checkpoint."""
-    if exchange.query.seen:
-        made_of = await exchange.off_loop(_made_of, exchange.service, exchange.key)
-        if made_of == exchange.query.seen:
-            return Response(status_code=204)
     return await thread_view(exchange, exchange.query.at or None)
 
 
@@ -184,13 +176,9 @@ def thread_url(thread: str, **query: Any) -> str:
     return f"/threads/{segment(thread)}" + (f"?{given}" if given else "")
 
 
-def _live_url(key: ThreadKey, at: int | None, made_of: str) -> str:
-    given = {"at": at, "seen": made_of}
-    return thread_url(key.thread, **{name: value for name, value in given.items() if value})
-
-
-def _made_of(service: Service, key: ThreadKey) -> str:
+def made_of(exchange: Exchange) -> str:
     """What a page of a resting thread depends on; nothing for one that moves."""
+    service, key = exchange.service, exchange.key
     info, head = service.line(key), service.store.head(key)
     if info.status in ("running", "queued") or head is None:
         return ""
@@ -241,7 +229,6 @@ def _is_last(entry: Entry, entries: tuple[Entry, ...]) -> bool:
 
 def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusal | None) -> Any:
     service, scopes = exchange.service, exchange.identity.scopes
-    made_of = _made_of(service, key)
     read = _read(service, key, at)
     excerpts = Excerpts(_VALUES, service.redact)
     way = visits(read.entries, read.entry.seq)
@@ -250,7 +237,7 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
         "name": key.thread,
         "home": thread_url(key.thread),
         "api": f"/v1/threads/{segment(key.thread)}",
-        "live_url": _live_url(key, read.entry.seq if at else None, made_of),
+        "live_url": thread_url(key.thread, **({"at": read.entry.seq} if at else {})),
         "follows": at is None,
         "thread": looked_at(service.store, read.info),
         "line": checkpoint_line(CheckpointMetadata.of(key, read.entry)),

@@ -13,7 +13,7 @@ from milecastle.server.documents import NoQuery
 from milecastle.server.exchange import Exchange
 from milecastle.server.service import Service
 
-__all__ = ["Badge", "PagePlace", "PageView", "WebPage", "of_tenant"]
+__all__ = ["Badge", "MadeOf", "PagePlace", "PageView", "WebPage", "of_tenant"]
 
 
 class PagePlace(msgspec.Struct, frozen=True):
@@ -42,6 +42,8 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PageHandler = Callable[[Exchange], Awaitable[PageView | Response]]
+MadeOf = Callable[[Exchange], str]
+"""What the live part of a page depends on, empty if it is not known. It is called off the loop."""
 Badge = Callable[[Service, str], str]
 """The number beside a link, for a tenant; empty if there is none. It is called off the loop."""
 
@@ -50,7 +52,8 @@ class WebPage(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table of pages.
 
     ``scope`` is what the caller needs; ``None``: nobody is asked. ``form`` is what is sent, always
-    with a CSRF token. A page with a ``label`` is in the navigation, with its ``badge``.
+    with a CSRF token. A page with a ``label`` is in the navigation, with its ``badge``. The live
+    part of a page is rendered again if what it is ``made_of`` has changed, or is not known.
     """
 
     method: str
@@ -61,6 +64,7 @@ class WebPage(msgspec.Struct, frozen=True, kw_only=True):
     form: type[msgspec.Struct] | None = None
     label: str = ""
     badge: Badge | None = None
+    made_of: MadeOf | None = None
 
     @property
     def name(self) -> str:

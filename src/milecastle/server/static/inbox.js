@@ -53,7 +53,7 @@
   const refocus = () => {
     if (document.activeElement === document.body && focused) focusAt(place);
   };
-  document.addEventListener("htmx:afterSwap", refocus);
+  document.addEventListener("shown", refocus);
   document.addEventListener("focusin", () => {
     const at = items().indexOf(current());
     if (at >= 0) [place, focused] = [at, true];

@@ -1,7 +1,6 @@
 // What pages do by themselves: refresh, copy the command, select all. They work without it.
 "use strict";
 (() => {
-  const EVERY = 2000;
   const byId = (id) => document.getElementById(id);
   const say = (id, text) => {
     const place = byId(id);
@@ -24,37 +23,53 @@
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (old) =>
     !(old instanceof HTMLFormElement && [...old.elements].some(isChanged));
 
-  // A hidden tab does not ask.
-  const refresh = () => {
-    const live = byId("live");
-    if (live && document.visibilityState === "visible") htmx.trigger(live, "refresh");
+  // The page sends its live part whenever that has changed. A hidden tab does not listen.
+  let stream = null;
+  const silence = () => {
+    stream?.close();
+    stream = null;
   };
-  setInterval(refresh, EVERY);
-  document.addEventListener("visibilitychange", refresh);
-
-  const onLive = (name, text) =>
-    document.addEventListener(name, () => say("liveness", text));
-  if (byId("live")) say("liveness", "Live");
-  onLive("htmx:afterSwap", "Live");
-  onLive("htmx:sendError", "Not live: the server does not answer");
-  onLive("htmx:responseError", "Not live: load the page again");
-  document.addEventListener("htmx:afterSwap", reveal);
+  const listen = () => {
+    silence();
+    const live = byId("live");
+    if (!live || document.visibilityState !== "visible") return;
+    const own = (stream = new EventSource(live.dataset.live));
+    own.onopen = () => say("liveness", "Live");
+    own.onerror = () => {
+      const isOver = own.readyState === EventSource.CLOSED;
+      say("liveness", `Not live: ${isOver ? "load the page again" : "the server does not answer"}`);
+    };
+    own.addEventListener("part", (event) => {
+      Idiomorph.morph(byId("live"), JSON.parse(event.data), { morphStyle: "outerHTML" });
+      shown();
+    });
+  };
+  const shown = () => {
+    reveal();
+    document.dispatchEvent(new Event("shown"));
+  };
+  document.addEventListener("visibilitychange", listen);
+  addEventListener("pagehide", silence);
+  addEventListener("pageshow", listen);
 
   // Another checkpoint of a thread. While one is on its way, only the last that was asked for counts.
   let wanted = null;
   const move = (url) => {
+    silence();
     wanted = url;
     const live = byId("live");
     if (!live) return location.assign(url);
     htmx.ajax("GET", url, { source: live, target: live, swap: "morph:outerHTML" });
   };
   document.addEventListener("htmx:afterRequest", (event) => {
-    if (event.detail.successful) say("liveness", "Live"); // also if nothing has changed
     if (wanted === null) return;
     const asked = event.detail.pathInfo.requestPath;
     if (asked !== wanted) return void setTimeout(() => wanted && move(wanted)); // htmx is not done
     wanted = null;
-    if (event.detail.successful) history.replaceState(null, "", asked);
+    if (!event.detail.successful) return say("liveness", "Not live: load the page again");
+    history.replaceState(null, "", asked);
+    shown();
+    listen();
   });
   document.addEventListener("input", (event) => {
     const slider = event.target;
@@ -72,7 +87,7 @@
       getSelection().selectAllChildren(commands);
       say("copied", "Selected: copy it with the keyboard");
     }
-    setTimeout(() => say("copied", ""), EVERY);
+    setTimeout(() => say("copied", ""), 2000);
   };
 
   // Controls that do nothing without this script are hidden until it runs.

@@ -1,0 +1,112 @@
+"""Server-Sent Events: how texts are sent as they come.
+
+Rules:
+
+- A comment is sent if there was nothing else for a while, so that both ends see a dead connection.
+- A reader that takes nothing for a while is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from milecastle.errors import MilecastleError
+from milecastle.server.problems import Refused
+
+__all__ = ["ABORT", "HEARTBEAT", "EventStreamResponse", "event_text"]
+
+_log = logging.getLogger("milecastle.server")
+
+ABORT: Final = "milecastle.abort"
+"""The ASGI extension with which our server lets a response end its connection at once."""
+
+HEARTBEAT: Final = 15.0
+SLOW: Final = 30.0
+"""Seconds: between two comments if nothing else is sent; that a reader may take for one event."""
+
+
+def event_text(name: str, data: str, id: int | None = None) -> bytes:
+    """One event; its data is JSON on one line."""
+    head = "" if id is None else f"id: {id}\n"
+    return f"{head}event: {name}\ndata: {data}\n\n".encode()
+
+
+class EventStreamResponse(Response):
+    """Sends texts as they come, until the reader leaves or is too slow, or ``closing`` is set."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, closing: asyncio.Event, texts: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._closing = closing
+        self._texts = texts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it; see ``starlette.responses.Response``."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        sending = asyncio.create_task(self._send(start, send))
+        ends = [asyncio.create_task(_left(receive)), sending]
+        ends.append(asyncio.create_task(self._closing.wait()))
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            is_slow = sending.done() and not sending.cancelled() and sending.result()
+        finally:
+            for task in ends:
+                task.cancel()
+            await asyncio.wait(ends)
+            await self._texts.aclose()
+        if is_slow:
+            _log.info("a reader of events was too slow, and was dropped")
+            await _abort(scope, receive)
+        elif not ends[0].done() or ends[0].cancelled():
+            with suppress(TimeoutError):
+                end = {"type": "http.response.body", "body": b"", "more_body": False}
+                await asyncio.wait_for(send(end), SLOW)
+
+    async def _send(self, start: dict[str, Any], send: Send) -> bool:
+        """Whether the reader was too slow."""
+        try:
+            await _send_soon(send, start)
+            await _send_soon(send, _part(b": milecastle\n\n"))
+            async for text in self._texts:
+                await _send_soon(send, _part(text or b": still here\n\n"))
+        except TimeoutError:
+            return True
+        except (MilecastleError, Refused):  # the store is away: the reader comes back
+            return False
+        except Exception as error:  # its text may contain values
+            _log.error("a stream of events raised %s", type(error).__name__)
+            return False
+        return False
+
+
+def _part(text: bytes) -> Message:
+    return {"type": "http.response.body", "body": text, "more_body": True}
+
+
+async def _send_soon(send: Send, message: Message) -> None:
+    async with asyncio.timeout(SLOW):
+        await send(message)
+
+
+async def _left(receive: Receive) -> None:
+    """Wait until the reader has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _abort(scope: Scope, receive: Receive) -> None:
+    """End the connection without waiting for what was not read."""
+    abort = scope.get("extensions", {}).get(ABORT)
+    if abort is not None:
+        abort()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_left(receive), SLOW)

@@ -1,0 +1,66 @@
+"""A page as Server-Sent Events: its live part, again whenever it has changed.
+
+Rules:
+
+- A page and its stream have one URL; a browser asks for the stream by ``Accept``.
+- The part is rendered again after a pause, a long one if rendering takes long, but not if what it
+  is made of is the same; and sent only if it is another one.
+- A stream ends after some minutes. The browser comes back by itself, and its session is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec.json
+from starlette.requests import Request
+
+from milecastle.server.event_stream import HEARTBEAT, event_text
+from milecastle.server.exchange import Exchange
+from milecastle.server.pages.rendering import Renderer
+from milecastle.server.pages.view import PageView, WebPage
+from milecastle.server.problems import NOT_FOUND, Refused
+
+__all__ = ["live_parts", "wants_stream"]
+
+PAUSE: Final = 0.5
+LONGEST: Final = 600.0
+"""Seconds: between two looks; that a stream lasts."""
+
+_SHARE: Final = 10
+"""How many times as long as rendering a part the pause is."""
+
+
+def wants_stream(request: Request) -> bool:
+    """Whether the live part is asked for as it changes."""
+    return request.headers.get("accept") == "text/event-stream"
+
+
+async def live_parts(
+    renderer: Renderer, page: WebPage, exchange: Exchange
+) -> AsyncGenerator[bytes, None]:
+    """The events; an empty text if there was none for a while."""
+    loop = asyncio.get_running_loop()
+    opened = said = loop.time()
+    shown = of = ""
+    while (began := loop.time()) < opened + LONGEST:
+        was, of = (
+            of,
+            "" if page.made_of is None else await exchange.off_loop(page.made_of, exchange),
+        )
+        if (not of or of != was) and (text := await _part(renderer, page, exchange)) != shown:
+            shown, said = text, loop.time()
+            yield event_text("part", msgspec.json.encode(text).decode())
+        elif loop.time() > said + HEARTBEAT:
+            said = loop.time()
+            yield b""
+        await asyncio.sleep(max(PAUSE, _SHARE * (loop.time() - began)))
+
+
+async def _part(renderer: Renderer, page: WebPage, exchange: Exchange) -> str:
+    view = await page.handler(exchange)
+    if not isinstance(view, PageView) or view.live is None:
+        raise Refused(NOT_FOUND, 404, "it is not a live page any more")
+    return renderer.part(view, view.live, exchange)

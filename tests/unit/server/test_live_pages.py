@@ -1,0 +1,105 @@
+"""Pages that send their live part again when it has changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from milecastle.server.pages import live, thread
+from milecastle.server.pages.table import PAGES
+from tests.unit.server.browsing import Document
+from tests.unit.server.calling import OTHER, Api, token_of
+
+STREAM = "text/event-stream"
+
+
+def parts(text: str) -> list[str]:
+    """The parts of a stream, each of which has the id of the live one."""
+    lines = [line for line in text.splitlines() if line.startswith("data: ")]
+    found: list[str] = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert all(Document(part).elements[0].get("id") == "live" for part in found)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PAUSE", 0.01)
+    monkeypatch.setattr(live, "HEARTBEAT", 0.05)
+
+
+@pytest.mark.parametrize("path", ["/threads", "/threads/a"])
+def test_part_is_sent_again_when_it_has_changed(api: Api, path: str) -> None:
+    """Fails if a change is missed, or if the same part is sent twice: a comment comes between."""
+    api.run("a", 42)
+    changes: list[str] = []
+
+    def change(text: str) -> bool:
+        if text.count("still here") > len(changes):
+            changes.append(text)
+            api.app.update_state("a", {"n": len(changes)})
+            api.app.submit({"n": 1, "log": []}, f"b{len(changes)}")
+        return len(parts(text)) == 3
+
+    found = parts(api.follow(path, accept=STREAM, is_enough=change))
+    assert len(found) == len(set(found)) == 3
+    assert len(changes) == 2
+
+
+def test_resting_thread_is_not_rendered_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails without ``made_of``: every look reads the whole thread."""
+    api.run("a", 42)
+    api.app.submit({"n": 1, "log": []}, "moves")
+    rendered: list[Any] = []
+    values: Any = vars(thread)["_values"]
+
+    def counted(*args: Any) -> Any:
+        rendered.append(args)
+        return values(*args)
+
+    monkeypatch.setattr(thread, "_values", counted)
+    for name, is_once in (("a", True), ("moves", False)):
+        rendered.clear()
+        api.follow(f"/threads/{name}", accept=STREAM, is_enough=lambda text: "still" in text)
+        assert (len(rendered) == 2) is is_once  # one to see that it is a live page
+
+
+def test_stream_ends_so_that_the_session_is_checked(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a browser that is logged out is sent pages for ever."""
+    monkeypatch.setattr(live, "LONGEST", 0.05)
+    assert len(parts(api.follow("/threads", accept=STREAM, is_enough=lambda _: False))) == 1
+
+
+def test_deleted_thread_ends_its_stream(api: Api) -> None:
+    """Fails if the stream stays open without anything to send."""
+    api.run("a")
+
+    def delete(text: str) -> bool:
+        if "event: part" in text:
+            api.app.delete("a")
+        return False
+
+    assert len(parts(api.follow("/threads/a", accept=STREAM, is_enough=delete))) == 1
+
+
+def test_stream_of_another_tenant_has_nothing(api: Api) -> None:
+    """Fails if the stream is not that of the caller."""
+    api.run("secret")
+    one = api.follow(
+        "/threads", accept=STREAM, token=token_of(OTHER), is_enough=lambda text: "part" in text
+    )
+    assert "secret" not in one
+    other = api.follow("/threads/secret", accept=STREAM, token=token_of(OTHER))
+    assert "event: part" not in other
+
+
+@pytest.mark.parametrize(
+    "path", [page.path for page in PAGES if page.method == "GET" and "{" not in page.path]
+)
+def test_page_without_a_live_part_is_answered_as_ever(api: Api, path: str) -> None:
+    """Fails if a page that never changes is sent as a stream."""
+    text = api.follow(path, accept=STREAM, is_enough=lambda text: "event: part" in text)
+    assert ("event: part" in text) is ("<html" not in text)
