@@ -347,7 +347,8 @@ class Runner(Generic[S]):
                     end = when_stopped(threads.store, key, tell)
                 else:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(news.wait(), pause)
+                        async with asyncio.timeout(pause):
+                            await news.wait()
                     news.clear()
         finally:
             if end is not None:

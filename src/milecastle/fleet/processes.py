@@ -137,7 +137,8 @@ class Processes:
                 delay,
             )
             try:
-                await asyncio.wait_for(self._stopping.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._stopping.wait()
             except TimeoutError:
                 delay = min(_LONGEST, delay * 2)
 

@@ -396,7 +396,8 @@ class Worker:
 
     async def _until_woken(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
         self._wake.clear()
 
     # ---- segments

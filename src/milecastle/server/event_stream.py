@@ -69,7 +69,7 @@ class EventStreamResponse(Response):
         elif not ends[0].done() or ends[0].cancelled():
             with suppress(TimeoutError):
                 end = {"type": "http.response.body", "body": b"", "more_body": False}
-                await asyncio.wait_for(send(end), SLOW)
+                await _send_soon(send, end)
 
     async def _send(self, start: dict[str, Any], send: Send) -> bool:
         """Whether the reader was too slow."""
@@ -109,4 +109,5 @@ async def _abort(scope: Scope, receive: Receive) -> None:
     if abort is not None:
         abort()
         with suppress(TimeoutError):
-            await asyncio.wait_for(_left(receive), SLOW)
+            async with asyncio.timeout(SLOW):
+                await _left(receive)

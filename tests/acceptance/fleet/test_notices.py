@@ -105,6 +105,34 @@ def test_waiting_that_is_cancelled_leaves_nothing_behind(store: Store) -> None:
     assert ended == []
 
 
+def test_waiting_that_is_cancelled_as_a_notice_comes_ends(store: Store) -> None:
+    """Broken before: ``asyncio.wait_for`` of Python 3.11 loses that cancellation, for ever here."""
+    app = line(store, ("slow", slow))
+    feed = feed_of(store)
+    heard: list[Any] = []
+    subscribed = asyncio.Event()
+
+    def kept(_: Any, tell: Any) -> Any:
+        heard.append(tell)
+        subscribed.set()
+        return lambda: None
+
+    vars(feed)["subscribe_soon"] = kept
+
+    async def use() -> None:
+        await app.asubmit(start(), "t")
+        waiting = asyncio.create_task(app.await_result("t"))
+        await subscribed.wait()
+        await asyncio.sleep(0.5)  # it has looked again, and waits
+        heard[0](None)
+        asyncio.get_running_loop().call_soon(waiting.cancel)
+        done, _ = await asyncio.wait([waiting], timeout=LONG)
+        assert done, "it waits for another notice"
+        assert waiting.cancelled()
+
+    asyncio.run(use())
+
+
 def test_a_cancelled_run_ends_waiting(store: Store) -> None:
     """Nobody serves it. Fails if cancelling publishes no notice."""
     app = line(store, ("slow", slow))

@@ -139,7 +139,8 @@ async def awatch(
                 yield event
             if patience := follower.patience:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), patience)
+                    async with asyncio.timeout(patience):
+                        await news.wait()
                 continue
             for event in await off_loop(follower.look):
                 was_over = False
