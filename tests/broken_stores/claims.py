@@ -26,13 +26,15 @@ class BrokenClaims(BrokenStore):
 
     def lines(self) -> list[ThreadInfo]:
         """Every line in the index."""
-        return [log.info for log in self._logs.values() if log.info is not None]
+        with self._lock:
+            return [log.info for log in self._logs.values() if log.info is not None]
 
     def change(self, line: ThreadInfo, **changes: Any) -> ThreadInfo:
         """Write a line without asking."""
         changed = msgspec.structs.replace(line, **changes)
-        self._logs[line.key].info = changed
-        self._claims.note(line.key, changed)
+        with self._lock:
+            self._logs[line.key].info = changed
+            self._claims.note(line.key, changed)
         return changed
 
     def claimed_among(
