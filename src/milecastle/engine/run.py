@@ -25,6 +25,7 @@ from milecastle.engine.applying import (
     apply_update,
     apply_updates,
     as_request,
+    prepared,
     read_outcome,
     refuse_unmade,
 )
@@ -191,6 +192,8 @@ class Run:
                     returned = yield task
                 except BaseException as error:
                     return (yield from self._not_returned(task, error))
+                if schema.prepares:
+                    returned = prepared(schema, returned)
                 if teller:
                     yield teller.node_ended(name, name, returned, None)
                 if kind_of(returned) is not dict:
