@@ -68,30 +68,38 @@ def edit(old: list[Any], update: list[Any]) -> list[Any]:
     ``update`` is ``[length, changes, tail]``: the length of the list that it is made for; for each
     changed position, in order, ``[position, item]`` or ``[position]``; the items to append.
     """
-    length, changes, tail = update
-    changed = {position: item for position, *item in changes}
-    places = [-1, *changed, length]
-    if len(old) != length or any(map(operator.ge, places, places[1:])):
+    length, _, tail = update
+    if len(old) != length:
         raise TypeError("an edit was made for another list")
-    kept = [item for at, one in enumerate(old) for item in changed.get(at, (one,))]
-    return append(kept, tail)
+    changed = _changes(update)
+    return append([item for at, one in enumerate(old) for item in changed.get(at, (one,))], tail)
+
+
+def _changes(update: list[Any]) -> dict[int, list[Any]]:
+    """The changes of an edit by position: the new item, or none."""
+    length, changes, _ = update
+    changed = [(position, item) for position, *item in changes]
+    places = [-1, *(position for position, _ in changed), length]
+    if any(map(operator.ge, places, places[1:])) or any(len(item) > 1 for _, item in changed):
+        raise TypeError("an edit changes positions that are not in the list")
+    return dict(changed)
 
 
 def join_edits(first: list[Any], second: list[Any]) -> list[Any]:
     """One edit with the effect of both in turn."""
-    length, changes, tail = first
-    changed = {position: item for position, *item in changes}
+    length, _, tail = first
+    changed = _changes(first)
     places = [at for at in range(length) if at not in changed or changed[at]]
     if second[0] != len(places) + len(tail):
         raise TypeError("an edit was made for another list")
     added: list[list[Any]] = []
-    for position, *item in second[1]:
+    for position, item in _changes(second).items():
         if position < len(places):
             changed[places[position]] = item
         else:
             added.append([position - len(places), *item])
-    parts = [[position, *item] for position, item in sorted(changed.items())]
-    return [length, parts, edit(tail, [len(tail), added, second[2]])]
+    changes = [[position, *item] for position, item in sorted(changed.items())]
+    return [length, changes, edit(tail, [len(tail), added, second[2]])]
 
 
 class Reducer(msgspec.Struct, frozen=True):
