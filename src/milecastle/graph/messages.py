@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Annotated, Any, Final, TypedDict, cast
 
 import msgspec
@@ -143,7 +144,7 @@ def is_same(old: Any, new: Any) -> bool:
         return False
 
 
-def upsert(by: str = "id", *, mint: bool = True) -> Upsert:
+def upsert(by: str = "id", *, mint: bool = True) -> Callable[[list[Any], Any], list[Any]]:
     """A reducer for a list of items (dicts or objects) that are identified by ``by``.
 
     An update is a list of items. The same id replaces in place, new ids are appended,

@@ -183,7 +183,7 @@ class Initial(msgspec.Struct, frozen=True):
     factory: Callable[[], Any]
 
 
-def initial(factory: Callable[[], Any]) -> Initial:
+def initial(factory: Callable[[], Any]) -> object:
     """Give a key of a TypedDict a start value.
 
     With ``Annotated[int, add, initial(int)]`` the reducer also sees the first update. The fields

@@ -46,7 +46,7 @@ class Chat(TypedDict, total=False):
 SCHEMA = read_schema(Chat, {})
 
 IDS = st.sampled_from("abcd")
-ITEMS = st.builds(lambda id, n: {"id": id, "n": n}, IDS, st.integers(0, 2))
+ITEMS = st.builds(lambda name, n: {"id": name, "n": n}, IDS, st.integers(0, 2))
 UPDATES = st.lists(st.one_of(ITEMS, ITEMS, st.builds(Remove, IDS), st.just(REMOVE_ALL)), max_size=5)
 
 
@@ -212,7 +212,7 @@ def test_dicts_get_ids_in_copies() -> None:
 
 def test_items_are_identified_by_any_field() -> None:
     """Fails if ``by`` is ignored, or its name is not part of the reducer's name in a manifest."""
-    by_path = upsert(by="path", mint=False)
+    by_path: Any = upsert(by="path", mint=False)
     old = [{"path": "a", "size": 1}, {"path": "b", "size": 1}]
     assert by_path(old, [{"path": "a", "size": 2}, Remove("b")]) == [{"path": "a", "size": 2}]
     assert by_path.reducer.name == "upsert path"
