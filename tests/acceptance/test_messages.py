@@ -29,7 +29,6 @@ from milecastle import (
     add,
     append,
     initial,
-    messages,
 )
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.objects import RecordShape, shape_for
@@ -53,9 +52,8 @@ def texts(state: Any) -> list[str]:
     return [message["text"] for message in state["messages"]]
 
 
-class Scripted(TypedDict):
+class Scripted(MessagesState):
     turn: Annotated[int, add, initial(int)]
-    messages: Annotated[list[Any], messages]
 
 
 def scripted(script: Script, **settings: Any) -> App[Scripted]:
@@ -104,8 +102,7 @@ def test_every_checkpoint_reads_as_it_was(stores: Stores, kind: str) -> None:
     assert texts(app.state("t").state) == ["newer", "y"]
 
 
-class Shared(TypedDict):
-    messages: Annotated[list[Any], messages]
+class Shared(MessagesState):
     item: int
 
 

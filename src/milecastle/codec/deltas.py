@@ -273,7 +273,7 @@ def _edited(first: int, old: Any, second: int, update: Any) -> tuple[int, Any]:
         if first == SET:
             return SET, EDIT.function(old, update)
         length, _, _ = update
-        edits = old if first == EDIT.code else [length - len(old), [], old]
+        edits: Any = old if first == EDIT.code else [length - len(old), [], old]
         return EDIT.code, join_edits(edits, update)
     except (TypeError, ValueError) as error:
         raise CodecError(f"a stored update does not match the one before it: {error}") from error

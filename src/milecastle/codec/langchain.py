@@ -39,13 +39,15 @@ def message_shape(cls: type) -> AdaptedShape | None:
 
 def _to_plain(message: Any) -> dict[str, Any]:
     """The fields that were set or are not as they start, and those that the class does not have."""
-    was_set = message.__pydantic_fields_set__
-    kept = {
-        name: getattr(message, name)
-        for name, field in type(message).model_fields.items()
-        if name in was_set or getattr(message, name) != field.get_default(call_default_factory=True)
-    }
-    return kept | (message.__pydantic_extra__ or {})
+    fields: dict[str, Any] = message.__class__.model_fields
+    kept: dict[str, Any] = {}
+    for name, field in fields.items():
+        value = getattr(message, name)
+        is_set = name in message.__pydantic_fields_set__
+        if is_set or value != field.get_default(call_default_factory=True):
+            kept[name] = value
+    kept.update(message.__pydantic_extra__ or {})
+    return kept
 
 
 def _from_plain(cls: Any, kept: Any) -> Any:

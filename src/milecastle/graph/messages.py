@@ -164,4 +164,5 @@ class MessagesState(TypedDict):
     Inherit from it to add keys.
     """
 
-    messages: Annotated[list[Any], messages]
+    # pyright takes the reducer for the key of that name.
+    messages: Annotated[list[Any], messages]  # pyright: ignore[reportGeneralTypeIssues]
