@@ -191,6 +191,27 @@ def test_an_id_is_made_once(stores: Stores) -> None:
     assert state["messages"][0] == kept["messages"][0]
 
 
+class Stubborn:
+    """A message that cannot be copied."""
+
+    id = None
+
+    def __copy__(self) -> Any:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_message_that_cannot_get_an_id_fails_its_node(width: int) -> None:
+    """Fails if its exception leaves the engine as it is, without the node."""
+    graph = StateGraph(MessagesState)
+    for n in range(width):
+        graph.add_node(f"node{n}", lambda state: {"messages": [Stubborn()]})
+        graph.add_edges(START, f"node{n}", END)
+    with pytest.raises(ExecutionError, match="node0") as caught:
+        graph.compile(store="memory://").invoke({}, thread="t")
+    assert isinstance(caught.value.cause, ValueError)
+
+
 def test_streamed_updates_have_the_ids_of_the_state() -> None:
     """Fails if a reader of the stream sees a message without the id that is stored."""
     app = scripted([[{"text": "a"}], [{"text": "b"}]])

@@ -146,6 +146,8 @@ def _targets(graph: CompiledGraph, node: str, goto: Collection[Any]) -> tuple[st
 
 def prepared(schema: StateSchema, returned: Any) -> Any:
     """What a node returned, its update completed by the reducers that do so (with ids)."""
+    if not schema.prepares:
+        return returned
     if kind_of(returned) is Command:
         return msgspec.structs.replace(returned, update=prepared(schema, returned.update))
     if not isinstance(returned, Mapping):

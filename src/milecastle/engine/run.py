@@ -189,11 +189,9 @@ class Run:
                 if teller:
                     yield from teller.node_start(name, name)
                 try:
-                    returned = yield task
+                    returned = prepared(schema, (yield task))
                 except BaseException as error:
                     return (yield from self._not_returned(task, error))
-                if schema.prepares:
-                    returned = prepared(schema, returned)
                 if teller:
                     yield teller.node_ended(name, name, returned, None)
                 if kind_of(returned) is not dict:

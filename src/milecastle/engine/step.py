@@ -239,8 +239,12 @@ class Step:
             self._mark_pause(task, attempt)
             return
         if error is None:
-            returned = prepared(parts.schema, returned) if parts.schema.prepares else returned
-            error = self._take(task, returned)
+            try:
+                returned = prepared(parts.schema, returned)
+            except Exception as raised:
+                error = raised
+            else:
+                error = self._take(task, returned)
         if error is not None and self._cancelled and not isinstance(error, Exception):
             return  # it was asked to stop
         if parts.teller is not None:
