@@ -125,6 +125,13 @@ def test_what_a_subgraph_changed_is_an_update(old: list[Any], new: list[Any]) ->
     assert messages(old, messages.added(old, new)) == new
 
 
+def test_what_a_subgraph_changed_is_only_that() -> None:
+    """Fails if it replaces everything, and with that what parallel nodes add."""
+    old = [{"id": "a"}, {"id": "b"}, {"id": "c"}]
+    new = [{"id": "a"}, {"id": "c", "new": True}, {"id": "d"}]
+    assert messages.added(old, new) == [Remove("b"), *new[1:]]
+
+
 def test_only_the_update_is_stored() -> None:
     """Fails if the whole list is stored, or an item that is as it was."""
     old = [{"id": str(n)} for n in range(100)]
