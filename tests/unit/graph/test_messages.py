@@ -28,6 +28,7 @@ from milecastle import (
     last,
     merge,
     messages,
+    union,
     upsert,
 )
 from milecastle.codec.deltas import LogCodec, Operations, fold
@@ -305,6 +306,7 @@ DELTAS: list[Callable[[Any, Any], Any]] = [
     lambda old, update: update,
     lambda old, update: (sorted, update),
     lambda old, update: (merge, {}),
+    lambda old, update: (union, update),
     lambda old, update: (append, "text"),
 ]
 
