@@ -56,7 +56,8 @@ from milecastle.errors import (
     UnserializableState,
     UntrustedFile,
 )
-from milecastle.graph.reducers import add, append, last, maximum, merge, minimum, union
+from milecastle.graph.messages import REMOVE_ALL, MessagesState, Remove, messages, upsert
+from milecastle.graph.reducers import add, append, initial, last, maximum, merge, minimum, union
 from milecastle.graph.sending import Command, Send
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata
@@ -81,6 +82,7 @@ from milecastle.version import __version__
 
 __all__ = [
     "END",
+    "REMOVE_ALL",
     "START",
     "App",
     "AttemptsExhausted",
@@ -119,6 +121,7 @@ __all__ = [
     "Keyring",
     "Manifest",
     "MaxStepsExceeded",
+    "MessagesState",
     "MilecastleError",
     "NoKeyring",
     "NodeTimeout",
@@ -130,6 +133,7 @@ __all__ = [
     "PlaintextRefused",
     "Problem",
     "RecoveryError",
+    "Remove",
     "Result",
     "ResumeRefused",
     "Retention",
@@ -165,10 +169,12 @@ __all__ = [
     "copy_threads",
     "current",
     "draw_trace",
+    "initial",
     "interrupt",
     "last",
     "maximum",
     "merge",
+    "messages",
     "minimum",
     "open_store",
     "read_trace",
@@ -176,6 +182,7 @@ __all__ = [
     "register_store",
     "register_type",
     "union",
+    "upsert",
 ]
 
 if TYPE_CHECKING:

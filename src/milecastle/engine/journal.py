@@ -138,7 +138,7 @@ class Journal:
         self._tail = list(position.tail)
         self._chain_bytes = position.chain_bytes
         self._next_look = max(_SMALL, 2 * position.snapshot_bytes)
-        self._pending: Operations = []
+        self._pending: Operations = list(position.supplied)
         self.assignment = assignment
         self._retry_at: int | None = None
         self.dequeues: str | None = None

@@ -25,6 +25,7 @@ from milecastle.engine.applying import (
     apply_update,
     apply_updates,
     as_request,
+    prepared,
     read_outcome,
     refuse_unmade,
 )
@@ -188,7 +189,7 @@ class Run:
                 if teller:
                     yield from teller.node_start(name, name)
                 try:
-                    returned = yield task
+                    returned = prepared(schema, (yield task))
                 except BaseException as error:
                     return (yield from self._not_returned(task, error))
                 if teller:
