@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from milecastle.drivers.calling import Calls, perform
-from milecastle.drivers.observing import Observers
+from milecastle.drivers.observing import Observers, switched_on
 from milecastle.engine.context import Around
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.event import Event
@@ -31,7 +31,8 @@ class LocalExecutors:
         return _Threads(Calls(self._graphs, ports, perform, around=self._around()), most)
 
     def _around(self) -> Around | None:
-        return Observers(self._wrapping).around if self._wrapping else None
+        found = switched_on(self._wrapping)
+        return Observers(found).around if found else None
 
     def on_loop(
         self, ports: Mapping[str, TaskPort], most: int, tell: EmitEvent | None
