@@ -12,6 +12,7 @@ import pytest
 
 import milecastle
 import milecastle.builds
+import milecastle.integrations.opentelemetry
 import milecastle.server
 import milecastle.stores
 import milecastle.testing
@@ -82,6 +83,7 @@ EXPORTED: dict[str, list[str]] = {
         "RunTrace",
         "START",
         "Schedules",
+        "Segment",
         "Send",
         "Snapshot",
         "StateGraph",
@@ -92,6 +94,7 @@ EXPORTED: dict[str, list[str]] = {
         "ThreadKey",
         "Timeout",
         "Trace",
+        "TracingObserver",
         "Unavailable",
         "UnserializableState",
         "UntrustedFile",
@@ -211,6 +214,7 @@ EXPORTED: dict[str, list[str]] = {
         "root",
     ],
     "milecastle.server": ["Identity", "Mountable", "asgi"],
+    "milecastle.integrations.opentelemetry": ["OpenTelemetryObserver"],
 }
 
 PUBLIC: list[ModuleType] = [
@@ -219,6 +223,7 @@ PUBLIC: list[ModuleType] = [
     milecastle.testing,
     milecastle.builds,
     milecastle.server,
+    milecastle.integrations.opentelemetry,
 ]
 
 

@@ -226,9 +226,11 @@ class Runner(Generic[S]):
         """``asubmit_many``, on a loop of its own."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
+        from contextvars import copy_context
 
         with ThreadPoolExecutor(1) as pool:  # the caller may be on a loop
-            return pool.submit(asyncio.run, self.asubmit_many(calls, delay, priority)).result()
+            submitting = self.asubmit_many(calls, delay, priority)
+            return pool.submit(copy_context().run, asyncio.run, submitting).result()
 
     async def asubmit_many(
         self, calls: Sequence[Call], delay: float, priority: int

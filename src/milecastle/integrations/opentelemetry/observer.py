@@ -301,7 +301,9 @@ class OpenTelemetryObserver:
 
     def wrap_commit(self, event: Event) -> AbstractContextManager[object]:
         """A span around a commit."""
-        run = None if event.key is None else self._threads.get(event.key)
+        run = self._runs.get(event.run_id)
+        if run is None and event.key is not None:
+            run = self._threads.get(event.key)  # rows of tasks say nothing of their run
         if run is None:
             return nullcontext()
         about: Attributes = {}
