@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from milecastle.drivers.calling import Calls, perform
-from milecastle.drivers.observing import Observers, switched_on
+from milecastle.drivers.observing import Observers
 from milecastle.engine.context import Around
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.event import Event
@@ -26,13 +26,16 @@ class LocalExecutors:
         self._graphs = graphs
         self._wrapping = [found for found in observers if isinstance(found, TaskObserver)]
 
+    def seen_by(self, observers: Sequence[Observer]) -> LocalExecutors:
+        """The same, for a run that only these observe."""
+        return LocalExecutors(self._graphs, observers)
+
     def on_thread(self, ports: Mapping[str, TaskPort], most: int) -> Executor:
         """Single tasks on the calling thread, several in threads."""
         return _Threads(Calls(self._graphs, ports, perform, around=self._around()), most)
 
     def _around(self) -> Around | None:
-        found = switched_on(self._wrapping)
-        return Observers(found).around if found else None
+        return Observers(self._wrapping).around if self._wrapping else None
 
     def on_loop(
         self, ports: Mapping[str, TaskPort], most: int, tell: EmitEvent | None

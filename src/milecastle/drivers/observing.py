@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import cache, partial
+from typing import TypeGuard
 
 from milecastle.engine.asking import Paused
 from milecastle.model.event import Event
@@ -17,9 +18,19 @@ from milecastle.ports.store import Batch
 Wrap = Callable[[], AbstractContextManager[object]]
 
 
+@cache
+def _traces(kind: type) -> bool:
+    """Whether observers of a class are tracing ones; finding out takes longer than a step."""
+    return issubclass(kind, TracingObserver)
+
+
+def _is_tracing(observer: Observer) -> TypeGuard[TracingObserver]:
+    return _traces(type(observer))
+
+
 def switched_on(observers: Iterable[Observer]) -> tuple[Observer, ...]:
     """The observers that want to see a run that starts now."""
-    return tuple(o for o in observers if not isinstance(o, TracingObserver) or o.is_on())
+    return tuple(one for one in observers if not _is_tracing(one) or one.is_on())
 
 
 class Observers:
@@ -27,6 +38,7 @@ class Observers:
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = list(observers)
+        self._tracing = list(filter(_is_tracing, observers))
 
     def tell(self, event: Event) -> None:
         """Hand an event to each of them."""
@@ -37,10 +49,6 @@ class Observers:
                 self._drop(observer, error)
 
     @property
-    def _tracing(self) -> list[TracingObserver]:
-        return [found for found in self._observers if isinstance(found, TracingObserver)]
-
-    @property
     def sees_commits(self) -> bool:
         """Whether commits are to be wrapped."""
         return bool(self._tracing)
@@ -48,7 +56,7 @@ class Observers:
     def begin_segment(self, segment: Segment) -> dict[str, str]:
         """A segment starts; what they store with the run."""
         stored: dict[str, str] = {}
-        for observer in self._tracing:
+        for observer in tuple(self._tracing):
             try:
                 stored |= observer.begin_segment(segment)
             except Exception as error:
@@ -57,7 +65,7 @@ class Observers:
 
     def end_segment(self, run_id: str) -> None:
         """A segment is over."""
-        for observer in self._tracing:
+        for observer in tuple(self._tracing):
             try:
                 observer.end_segment(run_id)
             except Exception as error:
@@ -131,6 +139,7 @@ class Observers:
         if observer not in self._observers:
             return  # another thread was first
         self._observers.remove(observer)
+        self._tracing = [one for one in self._tracing if one is not observer]
         logging.getLogger("milecastle").warning(
             "observer %s raised %s and is not called again in this run",
             type(observer).__qualname__,

@@ -18,6 +18,7 @@ from milecastle.app.runtime.streams import StreamMode, selector
 from milecastle.app.runtime.threads import Threads
 from milecastle.drivers import blocking
 from milecastle.drivers.host import Host
+from milecastle.drivers.local import LocalExecutors
 from milecastle.drivers.observing import switched_on
 from milecastle.engine.effects import Begin, Effect
 from milecastle.engine.plan import Ending, RunPlan
@@ -212,12 +213,16 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         """A run that a driver can perform: the plan with what the call and the app say."""
         config = self.graph.config.overridden(call.options)
         publisher = self._publisher(plan, call)
-        observers = switched_on(self.observers) if self.observers else ()
+        observers, executors = self.observers, self.executors
+        if observers and (on := switched_on(observers)) != observers:
+            observers = on
+            if isinstance(executors, LocalExecutors):
+                executors = executors.seen_by(on)
         host = Host(
             clock=self.clock,
             store=self.store,
             observers=observers,
-            executors=self.executors,
+            executors=executors,
             wanted=_filter(call, plan.run_id),
             cancel=call.options.cancel if call.options else None,
             timeout=config.timeout,
