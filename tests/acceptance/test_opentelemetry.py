@@ -36,8 +36,6 @@ from tests.acceptance.telemetry import (
     trace_of,
 )
 
-O3 = pytest.mark.requirement("O3", api="integrations.opentelemetry.OpenTelemetryObserver")
-
 SECRET = "the-secret-of-the-state"
 
 
@@ -67,10 +65,10 @@ def url(path: Path) -> str:
     return f"sqlite:///{path / 'threads.db'}"
 
 
-@O3
+@pytest.mark.requirement("O3", api="integrations.opentelemetry.OpenTelemetryObserver")
 def test_a_run_its_steps_tasks_and_commits_are_spans(tmp_path: Path) -> None:
     """Each within the other, with run, thread, node and attempt. Fails if the observer starts
-    tasks or commits in the context of the run instead of the step's, or leaves a step open."""
+    tasks or commits in the context of the run instead of the step's, or never ends a step."""
     seen = Telemetry()
     app = line(("a", step), ("b", step)).compile(store=url(tmp_path), observers=[seen.observer])
     result = app.invoke({"n": 0}, thread="t")
@@ -114,7 +112,7 @@ def spanning(seen: Telemetry) -> list[tuple[str, Any]]:
     return [("sync", own), ("async", aown)]
 
 
-@O3
+@pytest.mark.requirement("O3")
 @pytest.mark.parametrize("number", [0, 1], ids=["sync", "async"])
 @pytest.mark.parametrize("fans_out", [False, True], ids=["alone", "fan-out"])
 def test_spans_of_a_node_are_children_of_its_task(number: int, fans_out: bool) -> None:
@@ -137,7 +135,7 @@ def test_spans_of_a_node_are_children_of_its_task(number: int, fans_out: bool) -
     assert not get_current_span().get_span_context().is_valid
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_the_run_of_a_subgraph_is_a_child_of_its_task(tmp_path: Path) -> None:
     """Also when both continue after a question inside of it. Fails if ``Launcher`` does not say
     which task a subgraph runs in."""
@@ -154,7 +152,7 @@ def test_the_run_of_a_subgraph_is_a_child_of_its_task(tmp_path: Path) -> None:
     assert len({trace_of(one) for one in seen.spans}) == 1
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_a_caller_is_the_parent_and_who_resumes_is_linked(tmp_path: Path) -> None:
     """One trace, that of the first caller. Fails if the context is not stored with the run, or if
     the caller of the resume becomes its parent."""
@@ -174,7 +172,7 @@ def test_a_caller_is_the_parent_and_who_resumes_is_linked(tmp_path: Path) -> Non
     assert f"{trace_of(first):032x}-{id_of(first):016x}" in stored["observer.traceparent"]
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_a_run_that_continues_a_failed_one_is_in_its_trace(tmp_path: Path) -> None:
     """With a link to the segment before. Fails if ``_new_record`` does not take over what observers
     stored with the previous run."""
@@ -203,7 +201,7 @@ def test_a_run_that_continues_a_failed_one_is_in_its_trace(tmp_path: Path) -> No
     assert not failed.status.is_ok
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_context_is_carried_over_the_queue(tmp_path: Path) -> None:
     """Also with an input that waits behind the run of another. Fails if ``enqueue`` stores
     nothing, or if ``submit`` starts no segment."""
@@ -228,7 +226,7 @@ def test_context_is_carried_over_the_queue(tmp_path: Path) -> None:
     assert links_of(runs[1]) == {"before": id_of(answer)}
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_inputs_that_are_submitted_together_have_the_same_caller(tmp_path: Path) -> None:
     """Fails if ``submit_many`` leaves the context of its caller behind."""
     seen = Telemetry()
@@ -240,7 +238,7 @@ def test_inputs_that_are_submitted_together_have_the_same_caller(tmp_path: Path)
     assert [parent_of(one) for one in seen.named("submit trip")] == [request] * 2
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_no_value_of_the_state_is_in_a_span_unless_asked(tmp_path: Path) -> None:
     """Not in names, attributes, events or statuses, of nodes that return and that raise. Fails if
     the observer records exceptions or updates by default."""
@@ -266,7 +264,7 @@ def test_no_value_of_the_state_is_in_a_span_unless_asked(tmp_path: Path) -> None
     assert shown.count(SECRET) >= 3  # the update, the message and the stack trace
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_retries_conflicts_and_takeovers_are_counted(tmp_path: Path) -> None:
     """Fails if ``wrap_commit`` does not meet what the store raises, or if superseded runs are not
     in its event."""
@@ -303,7 +301,7 @@ def test_retries_conflicts_and_takeovers_are_counted(tmp_path: Path) -> None:
     assert counts["milecastle.run.duration"]["trip failed Conflict"] == 1
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_the_depth_of_the_queue_is_reported(tmp_path: Path) -> None:
     """By graph, whenever metrics are collected. Fails if ``observe_queue`` reads it only once."""
     seen = Telemetry()
@@ -321,7 +319,7 @@ def test_the_depth_of_the_queue_is_reported(tmp_path: Path) -> None:
     app.close()
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_genai_attributes_are_set_if_asked_for() -> None:
     """Fails if they are set by default, or if they miss the thread."""
     plain, seen = Telemetry(), Telemetry(genai=True)
@@ -335,7 +333,7 @@ def test_genai_attributes_are_set_if_asked_for() -> None:
     assert about(run, "gen_ai.conversation.id") == "t"
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_a_sampler_decides_for_the_whole_run(tmp_path: Path) -> None:
     """Spans of nodes and later segments follow the decision; metrics count all. Fails if stored
     contexts are marked as sampled, or if an unsampled task is not current in its node."""
@@ -370,7 +368,7 @@ class Counting(OpenTelemetryObserver):
         return super().wrap_commit(event)
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_without_a_provider_a_run_is_not_observed() -> None:
     """No event is created and no node wrapped, so a step costs what it costs without an observer.
     Fails if ``switched_on`` does not ask, or if a proxy counts as a provider."""
@@ -381,7 +379,7 @@ def test_without_a_provider_a_run_is_not_observed() -> None:
     assert "observer.traceparent" not in app.state("t").metadata
 
 
-@O3
+@pytest.mark.requirement("O3")
 def test_a_failing_provider_does_not_break_a_run(caplog: pytest.LogCaptureFixture) -> None:
     """Fails if ``begin_segment``, ``end_segment`` or ``wrap_commit`` are called unguarded."""
 
@@ -398,7 +396,7 @@ def test_a_failing_provider_does_not_break_a_run(caplog: pytest.LogCaptureFixtur
         caplog.clear()
 
 
-@O3
+@pytest.mark.requirement("O2", api="StateGraph.compile")
 def test_the_observer_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the package declares it, by an entry point. Fails if ``find_observers`` does not look
     for entry points, or hides why one cannot be loaded."""
