@@ -277,7 +277,7 @@ def test_retries_conflicts_and_takeovers_are_counted(tmp_path: Path) -> None:
         return {"n": 1}
 
     def overtaken(state: Trip) -> Trip:
-        if state["n"] == 1:
+        if state.get("n") == 1:
             other.resume("t", take_over=True)
         return {"n": 1}
 
