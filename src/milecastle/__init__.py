@@ -73,10 +73,10 @@ from milecastle.model.policies import (
     Retry,
     Timeout,
 )
-from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
+from milecastle.model.run import Failure, Owner, RunRecord, Segment, ThreadInfo
 from milecastle.model.task import Origin
 from milecastle.observers.registry import register_observer
-from milecastle.ports.observer import Observer, TaskObserver
+from milecastle.ports.observer import Observer, TaskObserver, TracingObserver
 from milecastle.ports.store import Store
 from milecastle.version import __version__
 
@@ -148,6 +148,7 @@ __all__ = [
     "RunTimeout",
     "RunTrace",
     "Schedules",
+    "Segment",
     "Send",
     "Snapshot",
     "StateGraph",
@@ -158,6 +159,7 @@ __all__ = [
     "ThreadKey",
     "Timeout",
     "Trace",
+    "TracingObserver",
     "Unavailable",
     "UnserializableState",
     "UntrustedFile",

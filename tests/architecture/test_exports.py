@@ -12,6 +12,7 @@ import pytest
 
 import milecastle
 import milecastle.builds
+import milecastle.integrations.opentelemetry
 import milecastle.server
 import milecastle.stores
 import milecastle.testing
@@ -85,6 +86,7 @@ EXPORTED: dict[str, list[str]] = {
         "RunTrace",
         "START",
         "Schedules",
+        "Segment",
         "Send",
         "Snapshot",
         "StateGraph",
@@ -95,6 +97,7 @@ EXPORTED: dict[str, list[str]] = {
         "ThreadKey",
         "Timeout",
         "Trace",
+        "TracingObserver",
         "Unavailable",
         "UnserializableState",
         "UntrustedFile",
@@ -217,6 +220,7 @@ EXPORTED: dict[str, list[str]] = {
         "root",
     ],
     "milecastle.server": ["Identity", "Mountable", "asgi"],
+    "milecastle.integrations.opentelemetry": ["OpenTelemetryObserver"],
 }
 
 PUBLIC: list[ModuleType] = [
@@ -225,6 +229,7 @@ PUBLIC: list[ModuleType] = [
     milecastle.testing,
     milecastle.builds,
     milecastle.server,
+    milecastle.integrations.opentelemetry,
 ]
 
 

@@ -1,0 +1,1 @@
+"""Integrations with other libraries: one module or folder each, imported only when used."""
