@@ -238,7 +238,7 @@ class ReadingClauses(ContractHooks):
             few.append(store)
             onto_none.append(self._seconds_to_add(store, few, number))
             onto_many.append(self._seconds_to_add(store, many, number))
-            if number >= 2 and min(onto_many) < 5 * min(onto_none) + 0.02:
+            if number >= 4 and min(onto_many) < 5 * min(onto_none) + 0.02:
                 break
         else:
             raise AssertionError(f"{min(onto_many)} seconds beside {min(onto_none)}")

@@ -269,4 +269,4 @@ def test_large_manifests_are_compared_at_once() -> None:
     start = time.process_time()
     assert len(compare(chain("a"), chain("b")).reasons_against(["a0"])) == 2_000
     assert compare(chain("a", every=2), chain("a")).reasons_against(["a0"]) == []
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 2
