@@ -1,7 +1,7 @@
 """The same order, on Milecastle. The services are unchanged.
 
-    python dbos_after.py run         # starts the order, or continues it after a crash
-    python dbos_after.py approve     # in another process
+python dbos_after.py run         # starts the order, or continues it after a crash
+python dbos_after.py approve     # in another process
 """
 
 from __future__ import annotations
@@ -102,13 +102,16 @@ app = graph.compile(store="sqlite:///orders.db")
 # -- the program ---------------------------------------------------------------------------
 
 
-def report(state: Order) -> None:
-    result = {key: state.get(key) for key in ("reserved", "receipt", "approved", "parcel")}
-    print(json.dumps({**result, "effects": effects()}))
+def main(verb: str) -> None:
+    if verb == "run":
+        order: Order = {"order": ORDER, "items": list(PRICES)}
+        result = app.invoke(order, thread=ORDER)  # returns at the question: no process waits
+    else:
+        result = app.resume(ORDER, answer=True)
+    if result.status == "completed":
+        told = {key: result[key] for key in ("reserved", "receipt", "approved", "parcel")}
+        print(json.dumps({**told, "effects": effects()}))
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "run":
-        app.invoke({"order": ORDER, "items": list(PRICES)}, thread=ORDER)  # returns at the question
-    else:
-        report(app.resume(ORDER, answer=True).state)
+    main(sys.argv[1])

@@ -1,7 +1,7 @@
 """An order, on DBOS: reserve each item, charge the card, ask a person, ship.
 
-    python dbos_before.py run        # starts the order, or continues it after a crash
-    python dbos_before.py approve    # in another process
+python dbos_before.py run        # starts the order, or continues it after a crash
+python dbos_before.py approve    # in another process
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The same support agent, on Milecastle. The services, the tools and the model are unchanged.
 
-    python langgraph_after.py ask "My lamp arrived broken."     # stops at the first question
-    python langgraph_after.py answer yes                        # in another process, on another day
-    python langgraph_after.py resume                            # after a crash
+python langgraph_after.py ask "My lamp arrived broken."     # stops at the first question
+python langgraph_after.py answer yes                        # in another process, on another day
+python langgraph_after.py resume                            # after a crash
 """
 
 from __future__ import annotations
@@ -97,8 +97,7 @@ def close_ticket(ticket: str, key: Key) -> str:
 
 
 TOOLS = {
-    each.name: each
-    for each in (find_order, read_policy, refund, voucher, send_mail, close_ticket)
+    each.name: each for each in (find_order, read_policy, refund, voucher, send_mail, close_ticket)
 }
 
 
@@ -110,7 +109,7 @@ def call(id: str, name: str, **args: Any) -> ToolCall:
 
 
 class ScriptedModel(BaseChatModel):
-    """A chat model without a network. Its reply depends on the conversation, as a real one's does."""
+    """A chat model without a network. Its reply depends on the conversation."""
 
     @property
     def _llm_type(self) -> str:
@@ -125,7 +124,10 @@ class ScriptedModel(BaseChatModel):
 
     def next_calls(self, results: dict[str, str]) -> list[ToolCall]:
         if "c1" not in results:
-            return [call("c1", "find_order", order="1041"), call("c2", "read_policy", topic="damage")]
+            return [
+                call("c1", "find_order", order="1041"),
+                call("c2", "read_policy", topic="damage"),
+            ]
         order = json.loads(results["c1"])
         if "c3" not in results:
             asked = {"order": order["order"], "amount": order["price"]}

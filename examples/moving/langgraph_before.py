@@ -1,8 +1,8 @@
-"""A support agent with approvals, on LangGraph: a model calls tools, a person approves the risky ones.
+"""A support agent, on LangGraph: a model calls tools, and a person approves the risky ones.
 
-    python langgraph_before.py ask "My lamp arrived broken."    # stops at the first question
-    python langgraph_before.py answer yes                       # in another process, on another day
-    python langgraph_before.py resume                           # after a crash
+python langgraph_before.py ask "My lamp arrived broken."    # stops at the first question
+python langgraph_before.py answer yes                       # in another process, on another day
+python langgraph_before.py resume                           # after a crash
 """
 
 from __future__ import annotations
@@ -89,8 +89,7 @@ def close_ticket(ticket: str, key: Key) -> str:
 
 
 TOOLS = {
-    each.name: each
-    for each in (find_order, read_policy, refund, voucher, send_mail, close_ticket)
+    each.name: each for each in (find_order, read_policy, refund, voucher, send_mail, close_ticket)
 }
 
 
@@ -102,7 +101,7 @@ def call(id: str, name: str, **args: Any) -> ToolCall:
 
 
 class ScriptedModel(BaseChatModel):
-    """A chat model without a network. Its reply depends on the conversation, as a real one's does."""
+    """A chat model without a network. Its reply depends on the conversation."""
 
     @property
     def _llm_type(self) -> str:
@@ -117,7 +116,10 @@ class ScriptedModel(BaseChatModel):
 
     def next_calls(self, results: dict[str, str]) -> list[ToolCall]:
         if "c1" not in results:
-            return [call("c1", "find_order", order="1041"), call("c2", "read_policy", topic="damage")]
+            return [
+                call("c1", "find_order", order="1041"),
+                call("c2", "read_policy", topic="damage"),
+            ]
         order = json.loads(results["c1"])
         if "c3" not in results:
             asked = {"order": order["order"], "amount": order["price"]}
@@ -155,7 +157,9 @@ def review(state: Desk) -> dict[str, Any]:
     decisions = {}
     for each in calls_of(state):
         if each["name"] in RISKY:
-            decisions[each["id"]] = interrupt({"question": f"{each['name']}?", "show": each["args"]})
+            decisions[each["id"]] = interrupt(
+                {"question": f"{each['name']}?", "show": each["args"]}
+            )
     return {"decisions": decisions}
 
 

@@ -1,8 +1,8 @@
 """The same, on Milecastle: no server, only a store. The services are unchanged.
 
-    python temporal_after.py worker      # as many as you like; start another if one dies
-    python temporal_after.py start
-    python temporal_after.py approve     # and wait for the result
+python temporal_after.py worker      # as many as you like; start another if one dies
+python temporal_after.py start
+python temporal_after.py approve     # and wait for the result
 """
 
 from __future__ import annotations

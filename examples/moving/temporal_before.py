@@ -1,9 +1,9 @@
 """Publishing a text, on Temporal: translate it in parallel, ask an editor, wait, publish.
 
-    temporal server start-dev
-    python temporal_before.py worker     # as many as you like; start another if one dies
-    python temporal_before.py start
-    python temporal_before.py approve    # and wait for the result
+temporal server start-dev
+python temporal_before.py worker     # as many as you like; start another if one dies
+python temporal_before.py start
+python temporal_before.py approve    # and wait for the result
 """
 
 from __future__ import annotations
