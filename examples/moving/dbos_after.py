@@ -31,9 +31,10 @@ def request(key: str, kind: str, **details: Any) -> str:
 
 
 def effects() -> list[dict[str, Any]]:
-    """What the services did: one entry for each key."""
+    """What the services did: one entry for each key, ordered by it."""
     lines = REQUESTS.read_text("utf-8").splitlines() if REQUESTS.exists() else []
-    return list({entry["key"]: entry for entry in map(json.loads, lines)}.values())
+    found = {entry["key"]: entry for entry in map(json.loads, lines)}
+    return [found[key] for key in sorted(found)]
 
 
 def disturb(kind: str) -> None:

@@ -179,10 +179,6 @@ def test_publishing_gives_the_same_result_on_temporal_and_here(tmp_path: Path) -
         theirs = publish_with_two_workers(before)
     after = Program("temporal_after", tmp_path)
     ours = publish_with_two_workers(after)
-    assert ordered(ours) == ordered(theirs)
+    assert ours == theirs
     assert ours["url"] == "publish walls-publish"
 
-
-def ordered(result: dict[str, Any]) -> dict[str, Any]:
-    """The result with its effects in one order: translations run in parallel."""
-    return {**result, "effects": sorted(result["effects"], key=lambda effect: str(effect["key"]))}
