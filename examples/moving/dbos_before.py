@@ -86,7 +86,7 @@ def checkout(order: str, items: list[str]) -> dict[str, Any]:
 
 
 def run() -> None:
-    DBOS(config={"name": "orders", "system_database_url": DATABASE, "log_level": "WARNING"})
+    DBOS(config={"name": "orders", "system_database_url": DATABASE, "log_level": "ERROR"})
     DBOS.launch()  # also continues what was running when the last process died
     with SetWorkflowID(ORDER):
         handle = DBOS.start_workflow(checkout, ORDER, list(PRICES))
