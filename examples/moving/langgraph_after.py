@@ -166,7 +166,9 @@ def review(state: Desk) -> dict[str, Any]:
     decisions = {}
     for each in calls_of(state):
         if each["name"] in RISKY:
-            decisions[each["id"]] = interrupt(f"{each['name']}?", show=each["args"], answer=bool)
+            decisions[str(each["id"])] = interrupt(
+                f"{each['name']}?", show=each["args"], answer=bool
+            )
     return {"decisions": decisions}
 
 
@@ -174,7 +176,7 @@ def act(state: Desk, ctx: Context) -> dict[str, Any]:
     """Make the calls; a call that a person refused is answered with the refusal."""
     results = []
     for each in calls_of(state):
-        if state["decisions"].get(each["id"], True):
+        if state["decisions"].get(str(each["id"]), True):
             given = {**each, "type": "tool_call"}
             results.append(ctx.once(f"call {each['id']}", TOOLS[each["name"]].invoke, given))
         else:

@@ -158,7 +158,7 @@ def review(state: Desk) -> dict[str, Any]:
     decisions = {}
     for each in calls_of(state):
         if each["name"] in RISKY:
-            decisions[each["id"]] = interrupt(
+            decisions[str(each["id"])] = interrupt(
                 {"question": f"{each['name']}?", "show": each["args"]}
             )
     return {"decisions": decisions}
@@ -168,7 +168,7 @@ def act(state: Desk) -> dict[str, Any]:
     """Make the calls; a call that a person refused is answered with the refusal."""
     results = []
     for each in calls_of(state):
-        if state["decisions"].get(each["id"], True):
+        if state["decisions"].get(str(each["id"]), True):
             results.append(TOOLS[each["name"]].invoke({**each, "type": "tool_call"}))
         else:
             results.append(ToolMessage("refused by a person", tool_call_id=each["id"]))

@@ -181,4 +181,3 @@ def test_publishing_gives_the_same_result_on_temporal_and_here(tmp_path: Path) -
     ours = publish_with_two_workers(after)
     assert ours == theirs
     assert ours["url"] == "publish walls-publish"
-
