@@ -174,7 +174,7 @@ def review(state: Desk) -> dict[str, Any]:
 
 def act(state: Desk, ctx: Context) -> dict[str, Any]:
     """Make the calls; a call that a person refused is answered with the refusal."""
-    results = []
+    results: list[Any] = []
     for each in calls_of(state):
         if state["decisions"].get(str(each["id"]), True):
             given = {**each, "type": "tool_call"}

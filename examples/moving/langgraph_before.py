@@ -166,7 +166,7 @@ def review(state: Desk) -> dict[str, Any]:
 
 def act(state: Desk) -> dict[str, Any]:
     """Make the calls; a call that a person refused is answered with the refusal."""
-    results = []
+    results: list[Any] = []
     for each in calls_of(state):
         if state["decisions"].get(str(each["id"]), True):
             results.append(TOOLS[each["name"]].invoke({**each, "type": "tool_call"}))

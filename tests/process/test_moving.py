@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def test_order_gives_the_same_result_on_dbos_and_here(tmp_path: Path) -> None:
 
 
 @contextmanager
-def temporal_server(folder: Path) -> Iterator[str]:
+def temporal_server(folder: Path) -> Generator[str]:
     """The address of a development server that stores its histories in a file."""
     assert TEMPORAL
     address = f"127.0.0.1:{free_port()}"
