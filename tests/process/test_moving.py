@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ pytestmark = [
     pytest.mark.no_cover,  # what runs is in other processes
     pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="programs are killed"),
 ]
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    """Skip where the library is missing. It is not imported here: the programs do that."""
+    missing = [package for package in packages if find_spec(package) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
 class Program:
@@ -95,9 +102,9 @@ def ask_the_desk(desk: Program) -> list[Any]:
     return [json.loads(line) for line in [*said, desk.run("resume")]]
 
 
+@needs("langgraph", "langchain_core")
 def test_agent_gives_the_same_result_on_langgraph_and_here(tmp_path: Path) -> None:
     """Fails if a before or an after program asks, answers or acts differently."""
-    pytest.importorskip("langgraph.checkpoint.sqlite")
     before, after = (Program(f"langgraph_{when}", tmp_path) for when in ("before", "after"))
     said = ask_the_desk(before)
     assert said[-1]["answer"] == "Your ticket is closed. Refund: refund done."
@@ -109,9 +116,9 @@ def test_agent_gives_the_same_result_on_langgraph_and_here(tmp_path: Path) -> No
 # -- DBOS ----------------------------------------------------------------------------------
 
 
+@needs("dbos")
 def test_order_gives_the_same_result_on_dbos_and_here(tmp_path: Path) -> None:
     """Fails if a step is missing, or if the retry after the kill does not work."""
-    pytest.importorskip("dbos")
     before, after = (
         Program(f"dbos_{when}", tmp_path, DOWN_AT="charge") for when in ("before", "after")
     )
@@ -169,11 +176,10 @@ def publish_with_two_workers(program: Program) -> Any:
             worker.communicate()
 
 
+@needs("temporalio")
+@pytest.mark.skipif(not TEMPORAL, reason="the server of Temporal is not installed")
 def test_publishing_gives_the_same_result_on_temporal_and_here(tmp_path: Path) -> None:
     """Fails if a worker that is started after the kill does not finish, or finishes differently."""
-    pytest.importorskip("temporalio")
-    if not TEMPORAL:
-        pytest.skip("the server of Temporal is not installed")
     with temporal_server(tmp_path) as address:
         before = Program("temporal_before", tmp_path, TEMPORAL_ADDRESS=address)
         theirs = publish_with_two_workers(before)
