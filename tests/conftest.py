@@ -36,7 +36,7 @@ TRACED = {
     "stateful": "test_thread_status",
     "unit": "",
 }
-"""Which tests of a folder are traced. The others repeat these, with other stores or more chances."""
+"""Which tests of a folder are traced. The others repeat these on other stores, or more often."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
