@@ -12,6 +12,7 @@ import operator
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -197,12 +198,13 @@ def main(verb: str, *words: str) -> None:
     config: Any = {"configurable": {"thread_id": TICKET}, "recursion_limit": 30}
     with SqliteSaver.from_conn_string("desk.db") as saver:
         graph = builder.compile(checkpointer=saver)
+        run = partial(graph.invoke, config=config, durability="sync")
         if verb == "ask":
-            graph.invoke({"messages": [HumanMessage(words[0])], "decisions": {}}, config)
+            run({"messages": [HumanMessage(words[0])], "decisions": {}})
         elif verb == "answer":
-            graph.invoke(Command(resume=words[0] == "yes"), config)
+            run(Command(resume=words[0] == "yes"))
         elif verb == "resume":
-            graph.invoke(None, config)
+            run(None)
         state = graph.get_state(config)
         questions = [asked.value for task in state.tasks for asked in task.interrupts]
         report = {
