@@ -13,8 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
-from typing import Final, Generic
+from typing import Generic
 
 from pydantic_ai.durable_exec import (
     JSON_CODEC,
@@ -29,14 +28,10 @@ from pydantic_ai.durable_exec import (
 )
 from pydantic_ai.tools import AgentDepsT, RunContext
 
-from milecastle.engine.asking import Asked, Parked
 from milecastle.engine.context import current, running_task
-from milecastle.errors import InvalidRequest
+from milecastle.integrations.recording import enclosing_call, recorded
 
 __all__ = ["MilecastleDurability"]
-
-_below: Final[ContextVar[str]] = ContextVar("milecastle_recorded_call", default="")
-"""The recorded call that this code is part of."""
 
 
 class MilecastleDurability(BaseDurabilityCapability[AgentDepsT], Generic[AgentDepsT]):
@@ -69,7 +64,7 @@ class MilecastleDurability(BaseDurabilityCapability[AgentDepsT], Generic[AgentDe
         if not self.in_durable_context:
             return None
         ctx = current()
-        place = f"{ctx.idempotency_key}:{_below.get()}"
+        place = f"{ctx.idempotency_key}:{enclosing_call.get()}"
         return f"{place}:{ctx.count(place)}"
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
@@ -97,30 +92,14 @@ class _Records(JournalCallableOperationBackend[None]):
         cache_key: tuple[object, ...],
         config: None,
     ) -> object:
-        ctx = current()
-        call = _call(operation_id, name, cache_key)
-        record = f"{call}#{ctx.count(call)}"
-
-        async def made() -> object:
-            token = _below.set(record)
-            try:
-                return await body()
-            except (Asked, Parked):
-                raise InvalidRequest(
-                    f"'{name}' is recorded as one call: it cannot ask or sleep. Let the tool "
-                    "require approval, and ask in the node"
-                ) from None
-            finally:
-                _below.reset(token)
-
-        return await ctx.aonce(record, made)
+        return await recorded(_call(operation_id, name, cache_key), body)
 
 
 def _call(operation_id: DurableOperationId, name: str, cache_key: tuple[object, ...]) -> str:
     """The name of a call, wherever it is in the order of calls."""
     runs = [part for part in cache_key if isinstance(part, RunContext)]
     run_id = runs[0].run_id if runs else None
-    call = f"{run_id or _below.get()}/{name}"
+    call = f"{run_id or enclosing_call.get()}/{name}"
     if runs and isinstance(operation_id, ToolsetCallToolId | ToolsetValidateToolArgumentsId):
         call = f"{call}/{runs[0].tool_call_id}"
     return call
