@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from tempfile import TemporaryDirectory
 from typing import Any, TypedDict
 
 from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
@@ -17,13 +18,9 @@ from milecastle import END, START, StateGraph, interrupt, open_store
 from milecastle.integrations.openai_agents import RecordedModel, ThreadSession, record_tool
 
 set_tracing_disabled(True)
-SCRIPT: list[dict[str, Any]] = [
-    {"type": "function_call", "call_id": "1", "name": "refund", "arguments": '{"amount": 30}'},
-    {
-        **{"type": "message", "id": "2", "role": "assistant", "status": "completed"},
-        "content": [{"type": "output_text", "text": "You get 30 back.", "annotations": []}],
-    },
-]
+TEXT = {"type": "output_text", "text": "You get 30 back.", "annotations": []}
+CALL = {"type": "function_call", "call_id": "1", "name": "refund", "arguments": '{"amount": 30}'}
+REPLY = {"type": "message", "id": "2", "role": "assistant", "status": "completed"}
 
 
 async def called(what: str) -> None:
@@ -34,8 +31,11 @@ class Scripted(Model):
     async def get_response(self, _: Any, input: Any, *args: Any, **named: Any) -> ModelResponse:
         said = sum(item.get("type") == "function_call_output" for item in input)
         await called(f"model {said}")
-        kind = ResponseOutputMessage if said else ResponseFunctionToolCall
-        return ModelResponse([kind.model_validate(SCRIPT[said])], Usage(), response_id=None)
+        if said:
+            reply = ResponseOutputMessage.model_validate({**REPLY, "content": [TEXT]})
+            return ModelResponse([reply], Usage(), response_id=None)
+        call = ResponseFunctionToolCall.model_validate(CALL)
+        return ModelResponse([call], Usage(), response_id=None)
 
     def stream_response(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
         raise NotImplementedError
@@ -66,8 +66,8 @@ def run(url: str, thread: str) -> str:
         while result.interruptions:
             waiting = result.to_state()
             for item in result.interruptions:
-                decide = waiting.approve if interrupt(item.name, answer=bool) else waiting.reject
-                decide(item)
+                approved = interrupt(f"{item.name}?", show=item.arguments, answer=bool)
+                (waiting.approve if approved else waiting.reject)(item)
             result = await Runner.run(clerk, waiting, session=session)
         return {"answer": result.final_output}
 
@@ -77,8 +77,9 @@ def run(url: str, thread: str) -> str:
     if done.status == "interrupted":
         done = app.resume(thread, answer=True)
     items: list[Any] = asyncio.run(session.get_items())
-    return f"{done['answer']} ({', '.join(item.get('type') or item['role'] for item in items)})"
+    return " ".join([done["answer"], *(item.get("type") or item["role"] for item in items)])
 
 
 if __name__ == "__main__":
-    print(run("memory://", "lamp"))
+    with TemporaryDirectory() as folder:
+        print(run(f"sqlite:///{folder}/runs.db", "lamp"))

@@ -50,9 +50,9 @@ def records(url: str, thread: str) -> list[str]:
         rows = [row.task for row in store.results(ThreadKey("default", thread))]
     finally:
         store.close()
-    models = [found[1] for row in rows if (found := re.search(r"model\.request#(\d+)$", row))]
-    tools = [found[1] for row in rows if (found := re.search(r"call_tool:(\w+)", row))]
-    return sorted([*(f"model {number}" for number in models), *tools])
+    models = sum("model.request#" in row or "/model " in row for row in rows)
+    tools = [found[1] for row in rows if (found := re.search(r"(?:call_tool:|/tool )(\w+)", row))]
+    return sorted([*(f"model {number}" for number in range(models)), *tools])
 
 
 class Processes:
@@ -87,9 +87,10 @@ def main(name: str, url: str, report: str) -> None:
     whole = Processes(example, url, "whole", folder).run()
     kills: list[list[Report]] = []
     for dies_at in range(len(whole["calls"])):
-        for waits in (False, True):
+        for waits in (False, True) if "MILECASTLE_AGENT_KILLS" in os.environ else (True,):
             process = Processes(example, url, f"{dies_at}-{waits}", folder)
-            kills.append([process.run(dies_at, waits), process.run(), process.run()])
+            killed = process.run(dies_at, waits)
+            kills.append([killed | {"at": dies_at, "waits": waits}, process.run(), process.run()])
     Path(report).write_text(json.dumps({"whole": whole, "kills": kills}), encoding="utf-8")
 
 

@@ -27,7 +27,11 @@ def killed_at_each_call(example: str, kind: str, folder: Path) -> dict[str, Any]
     url = Stores(folder).url(kind)
     command = [sys.executable, "-W", "error", "-m", "tests.process.agent_kills"]
     done = subprocess.run(
-        [*command, example, url, str(report)], cwd=ROOT, timeout=600, check=False, text=True,
+        [*command, example, url, str(report)],
+        cwd=ROOT,
+        timeout=600,
+        check=False,
+        text=True,
         capture_output=True,
     )
     assert done.returncode == 0, done.stderr
@@ -35,24 +39,42 @@ def killed_at_each_call(example: str, kind: str, folder: Path) -> dict[str, Any]
     return found
 
 
+def assert_nothing_recorded_was_called_again(found: dict[str, Any]) -> None:
+    whole = found["whole"]
+    assert {killed["at"] for killed, *_ in found["kills"]} == {*range(len(whole["calls"]))}
+    for first, second, third in found["kills"]:
+        case = first["at"], first["waits"]
+        assert (first["status"], len(first["calls"])) == (KILLED, first["at"] + 1), case
+        assert not {*second["calls"]} & {*second["records"]}, case
+        assert sorted([*second["calls"], *second["records"]]) == sorted(whole["calls"]), case
+        if first["waits"]:
+            assert second["records"] == sorted(first["calls"][:-1]), case
+        assert second["returned"] == third["returned"] == whole["returned"], case
+        assert third["calls"] == [], case
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_recorded_call_of_a_pydantic_ai_agent_is_made_again(kind: str, tmp_path: Path) -> None:
-    """A kill at every model and tool call, also while a parallel one is on record and another not.
+    """A kill at every model and tool call; of two parallel tools, one is on record.
 
-    Fails if calls are not recorded, or if a record is named by the order of calls instead of the
-    call (``trains`` then gets the result of ``weather``).
+    Fails if tool calls are not recorded, or if their records are numbered in the order of calls.
     """
     pytest.importorskip("pydantic_ai")
     found = killed_at_each_call("pydantic_ai_agent", kind, tmp_path)
-    whole = found["whole"]
-    assert whole["calls"] == ["model 0", "weather", "trains", "model 1", "book", "model 2"]
-    assert len(found["kills"]) == 2 * len(whole["calls"])
-    for number, (first, second, third) in enumerate(found["kills"]):
-        dies_at, waits = divmod(number, 2)
-        assert (first["status"], len(first["calls"])) == (KILLED, dies_at + 1)
-        assert not {*second["calls"]} & {*second["records"]}, number
-        assert {*second["calls"]} | {*second["records"]} == {*whole["calls"]}, number
-        if waits:
-            assert second["records"] == sorted(first["calls"][:-1])
-        assert second["returned"] == third["returned"] == whole["returned"]
-        assert third["calls"] == []
+    calls = ["model 0", "weather", "trains", "model 1", "book", "model 2"]
+    assert found["whole"]["calls"] == calls
+    assert_nothing_recorded_was_called_again(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_recorded_call_of_an_openai_agent_is_made_again(kind: str, tmp_path: Path) -> None:
+    """And its session has each item once, and its approval is asked for once.
+
+    Fails if model or tool calls are not recorded, and if a session in a node forgets what it added.
+    """
+    pytest.importorskip("agents")
+    found = killed_at_each_call("openai_agents_approval", kind, tmp_path)
+    assert found["whole"]["calls"] == ["model 0", "refund", "model 1"]
+    items = "user function_call function_call_output message"
+    assert found["whole"]["returned"] == f"You get 30 back. {items}"
+    assert_nothing_recorded_was_called_again(found)
