@@ -1,26 +1,26 @@
 """An agent of the OpenAI Agents SDK in a node: a session, an approval, and recorded calls.
 
-The model is scripted, so that this runs anywhere. Kill the process at any call and run it again:
-calls that are recorded are not made again, and the session has each item once.
+Killed at any call and run again, no recorded call is repeated; the session has each item once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from tempfile import TemporaryDirectory
 from typing import Any, TypedDict
 
 from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage
 
-from milecastle import END, START, StateGraph, interrupt, open_store
+from milecastle import END, START, CheckpointStore, StateGraph, interrupt
 from milecastle.integrations.openai_agents import RecordedModel, ThreadSession, record_tool
 
 set_tracing_disabled(True)
 TEXT = {"type": "output_text", "text": "You get 30 back.", "annotations": []}
-CALL = {"type": "function_call", "call_id": "1", "name": "refund", "arguments": '{"amount": 30}'}
-REPLY = {"type": "message", "id": "2", "role": "assistant", "status": "completed"}
+SCRIPT = [
+    {"type": "function_call", "call_id": "1", "name": "refund", "arguments": '{"amount": 30}'},
+    {"type": "message", "id": "2", "role": "assistant", "status": "completed", "content": [TEXT]},
+]
 
 
 async def called(what: str) -> None:
@@ -28,14 +28,11 @@ async def called(what: str) -> None:
 
 
 class Scripted(Model):
-    async def get_response(self, _: Any, input: Any, *args: Any, **named: Any) -> ModelResponse:
-        said = sum(item.get("type") == "function_call_output" for item in input)
+    async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
+        said = sum(item.get("type") == "function_call_output" for item in named["input"])
         await called(f"model {said}")
-        if said:
-            reply = ResponseOutputMessage.model_validate({**REPLY, "content": [TEXT]})
-            return ModelResponse([reply], Usage(), response_id=None)
-        call = ResponseFunctionToolCall.model_validate(CALL)
-        return ModelResponse([call], Usage(), response_id=None)
+        kind = ResponseOutputMessage if said else ResponseFunctionToolCall
+        return ModelResponse([kind.model_validate(SCRIPT[said])], Usage(), response_id=None)
 
     def stream_response(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
         raise NotImplementedError
@@ -52,17 +49,15 @@ clerk = Agent[None](name="clerk", model=RecordedModel(Scripted()), tools=[refund
 
 
 class Case(TypedDict):
-    message: str
     answer: str
 
 
 def run(url: str, thread: str) -> str:
-    session = ThreadSession(thread, open_store(url))
     graph = StateGraph(Case)
 
     @graph.node
     async def assist(state: Case) -> dict[str, str]:
-        result = await Runner.run(clerk, state["message"], session=session)
+        result = await Runner.run(clerk, "The lamp is broken.", session=session)
         while result.interruptions:
             waiting = result.to_state()
             for item in result.interruptions:
@@ -73,13 +68,12 @@ def run(url: str, thread: str) -> str:
 
     graph.add_edges(START, "assist", END)
     app = graph.compile(store=url)
-    done = app.invoke({"message": "The lamp is broken."}, thread=thread)
-    if done.status == "interrupted":
-        done = app.resume(thread, answer=True)
+    session = ThreadSession(thread, CheckpointStore(app.store))
+    done = app.invoke({"answer": ""}, thread=thread)
+    done = app.resume(thread, answer=True) if done.status == "interrupted" else done
     items: list[Any] = asyncio.run(session.get_items())
     return " ".join([done["answer"], *(item.get("type") or item["role"] for item in items)])
 
 
 if __name__ == "__main__":
-    with TemporaryDirectory() as folder:
-        print(run(f"sqlite:///{folder}/runs.db", "lamp"))
+    print(run("memory://", "lamp"))

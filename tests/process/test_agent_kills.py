@@ -24,7 +24,7 @@ KILLED = -9
 def killed_at_each_call(example: str, kind: str, folder: Path) -> dict[str, Any]:
     """What happened, by the processes themselves."""
     report = folder / "report.json"
-    url = Stores(folder).url(kind)
+    url = Stores(folder).url(kind, example)
     command = [sys.executable, "-W", "error", "-m", "tests.process.agent_kills"]
     done = subprocess.run(
         [*command, example, url, str(report)],

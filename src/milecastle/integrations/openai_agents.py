@@ -162,18 +162,17 @@ class RecordedModel(Model):
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    async def get_response(
-        self, system_instructions: str | None, input: Any, *args: Any, **named: Any
-    ) -> ModelResponse:
+    async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
         """The recorded response to this input, or that of the model."""
-        call = partial(self._model.get_response, system_instructions, input, *args, **named)
+        call = partial(self._model.get_response, *args, **named)
         if running_task() is None:
             return await call()
 
         async def made() -> Any:
             return _RESPONSE.dump_python(await call(), mode="json")
 
-        asked = json.dumps([system_instructions, input], sort_keys=True, default=str)
+        given = [*args[:2], named.get("system_instructions"), named.get("input")]
+        asked = json.dumps(given, sort_keys=True, default=str)
         digest = sha256(asked.encode()).hexdigest()[:16]
         return _RESPONSE.validate_python(
             await recorded(f"{enclosing_call.get()}/model {digest}", made)
