@@ -19,6 +19,7 @@ from pydantic_ai.durable_exec import (
     JSON_CODEC,
     BaseDurabilityCapability,
     DurabilityEngineSpec,
+    DurableOperationBackend,
     DurableOperationId,
     JournalCallableOperationBackend,
     RoleBasedOperationConfig,
@@ -71,7 +72,7 @@ class MilecastleDurability(BaseDurabilityCapability[AgentDepsT], Generic[AgentDe
         """An id for the conversation, derived from that of the run."""
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
-    def get_durable_operation_backend(self) -> _Records:
+    def get_durable_operation_backend(self) -> DurableOperationBackend[None]:
         """What records a call."""
         return _Records(
             agent_name=self.name,
