@@ -95,6 +95,9 @@ lock:
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tools.in -o constraints/tools.txt
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tests.in -o constraints/tests.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/bench.in -o constraints/bench.txt
-    {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct --all-extras pyproject.toml constraints/lowest.in -o constraints/lowest.txt
+    {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt
+
+# not the agent libraries: they need newer versions of what other extras need
+lowest-extras := "--extra encryption --extra fleet --extra numpy --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
 
 lock-options := "--quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --fork-strategy fewest"
