@@ -57,7 +57,7 @@ def assert_nothing_recorded_was_called_again(found: dict[str, Any]) -> None:
 def test_no_recorded_call_of_a_pydantic_ai_agent_is_made_again(kind: str, tmp_path: Path) -> None:
     """A kill at every model and tool call; of two parallel tools, one is on record.
 
-    Fails if tool calls are not recorded, or if their records are numbered in the order of calls.
+    Fails if calls are not recorded, or if the record of a tool is named by the tool alone.
     """
     pytest.importorskip("pydantic_ai")
     found = killed_at_each_call("pydantic_ai_agent", kind, tmp_path)

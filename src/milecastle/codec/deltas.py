@@ -300,7 +300,8 @@ def operations_between(
 def _change(name: str, old: Any, new: Any, codec: LogCodec) -> Operations:
     if type(old) is not list or type(new) is not list:
         return [SET, name, new]
-    was, items = cast("list[Any]", old), cast("list[Any]", new)
+    was: list[Any] = old
+    items: list[Any] = new
     pairs = zip(was, items, strict=False)
     same = next(
         (at for at, (one, other) in enumerate(pairs) if _differs(one, other, codec)),
