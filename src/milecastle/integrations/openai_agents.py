@@ -31,8 +31,8 @@ from milecastle.model.keys import ThreadKey
 
 __all__ = ["RecordedModel", "RunStates", "ThreadSession", "record_tool"]
 
-Items = list[TResponseInputItem]
-Change = Callable[[Items], tuple[Items, TResponseInputItem | None]]
+SessionItems = list[TResponseInputItem]
+SessionChange = Callable[[SessionItems], tuple[SessionItems, TResponseInputItem | None]]
 """From the items of a session to its new items, and what the caller gets."""
 
 _RESPONSE: Final = TypeAdapter(ModelResponse)
@@ -55,7 +55,7 @@ class ThreadSession:
         self._key = ThreadKey(tenant, f"session:{session_id}")
         self._name = f"session {session_id}"
 
-    async def get_items(self, limit: int | None = None) -> Items:
+    async def get_items(self, limit: int | None = None) -> SessionItems:
         """The items, oldest first; with ``limit``, the newest of them."""
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
@@ -64,7 +64,7 @@ class ThreadSession:
         items = await asyncio.to_thread(self._items_at, seen)
         return items if limit is None else items[max(len(items) - limit, 0) :]
 
-    async def add_items(self, items: Items) -> None:
+    async def add_items(self, items: SessionItems) -> None:
         """Append items."""
         await self._change(lambda old: (old + items, None))
 
@@ -76,7 +76,7 @@ class ThreadSession:
         """Remove all items. The log of the thread still has them: ``delete_thread`` removes it."""
         await self._change(lambda old: ([], None))
 
-    async def _change(self, change: Change) -> TResponseInputItem | None:
+    async def _change(self, change: SessionChange) -> TResponseInputItem | None:
         if running_task() is None:
             return await asyncio.to_thread(self._commit, change)
         ctx = current()
@@ -86,10 +86,12 @@ class ThreadSession:
         commit = partial(asyncio.to_thread, self._commit, change, mark, since)
         return await recorded(f"{place} write", commit)
 
-    def _commit(self, change: Change, mark: str = "", since: int = 0) -> TResponseInputItem | None:
+    def _commit(
+        self, change: SessionChange, mark: str = "", since: int = 0
+    ) -> TResponseInputItem | None:
         while True:
             head = self._store.get_latest(self._key)
-            old: Items = head.state["items"] if head else []
+            old: SessionItems = head.state["items"] if head else []
             done, before = self._found(mark, since) if mark else (False, None)
             new, result = change(self._items_at(before) if done else old)
             if done or new == old:
@@ -115,7 +117,7 @@ class ThreadSession:
                 return True, entry.parent_id
         return False, None
 
-    def _items_at(self, checkpoint_id: str | None) -> Items:
+    def _items_at(self, checkpoint_id: str | None) -> SessionItems:
         if checkpoint_id is None:
             return []
         found = self._store.get_by_id(self._key, checkpoint_id)
