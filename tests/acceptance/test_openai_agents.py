@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -86,11 +86,7 @@ def test_a_session_does_what_the_protocol_says(kind: str, stores: Stores) -> Non
 
 @pytest.mark.parametrize("kind", ["memory", pytest.param("postgres", marks=POSTGRES)])
 def test_writers_of_one_session_lose_no_items(kind: str, stores: Stores) -> None:
-    """Four write and one pops: each item is in the session, or was popped once.
-
-    Fails if a change is written on whatever head there is (``head=None``), and if a writer that
-    lost gives up.
-    """
+    """Four write and one pops: each item is in the session, or was popped once."""
     store = CheckpointStore(stores.open(kind))
 
     async def write(name: int) -> None:
@@ -106,6 +102,35 @@ def test_writers_of_one_session_lose_no_items(kind: str, stores: Stores) -> None
 
     found = texts(asyncio.run(race()))
     assert sorted(found) == sorted(f"{name} {number}" for name in range(4) for number in range(5))
+
+
+class Overtaken(CheckpointStore):
+    """Lets another writer be first, once, between a read and what is put after it."""
+
+    other: Callable[[], object] | None = None
+
+    def get_latest(self, key: ThreadKey) -> Any:
+        found = super().get_latest(key)
+        other, self.other = self.other, None
+        if other is not None:
+            other()
+        return found
+
+
+def test_a_writer_that_was_overtaken_reads_again() -> None:
+    """Fails if a change is written on whatever head there is (``head=None``): the other's item is
+    lost then, and both pops return the same. Fails if a writer that lost gives up, too.
+    """
+    store = Overtaken(MemoryStore())
+    mine, others = ThreadSession("a", store), ThreadSession("a", CheckpointStore(store.store))
+    store.other = lambda: asyncio.run(others.add_items([message("first")]))
+    asyncio.run(mine.add_items([message("second")]))
+    assert texts(asyncio.run(mine.get_items())) == ["first", "second"]
+    popped: list[Any] = []
+    store.other = lambda: popped.append(asyncio.run(others.pop_item()))
+    popped.append(asyncio.run(mine.pop_item()))
+    assert texts(popped) == ["second", "first"]
+    assert asyncio.run(mine.get_items()) == []
 
 
 def test_a_long_session_is_not_stored_again_with_each_item() -> None:
