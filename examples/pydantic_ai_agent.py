@@ -19,7 +19,7 @@ async def called(what: str) -> None:
     print("calling", what)
 
 
-SCRIPT = [
+SCRIPT: list[list[ToolCallPart | TextPart]] = [
     [ToolCallPart("weather", {"place": "Hexham"}), ToolCallPart("trains", {"place": "Hexham"})],
     [ToolCallPart("book", {"train": "9:14"})],
     [TextPart("Rain until noon. You are on the 9:14.")],
@@ -72,7 +72,7 @@ graph.add_edges(START, "ask", END)
 
 def run(store: str, thread: str) -> str:
     app = graph.compile(store=store)
-    return app.invoke({"question": "Can I walk the wall?"}, thread=thread)["answer"]
+    return app.invoke({"question": "Can I walk the wall?"}, thread=thread).state["answer"]
 
 
 if __name__ == "__main__":

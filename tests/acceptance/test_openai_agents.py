@@ -97,8 +97,8 @@ def test_writers_of_one_session_lose_no_items(kind: str, stores: Stores) -> None
         return [await ThreadSession("a", store).pop_item() for _ in range(6)]
 
     async def race() -> list[Any]:
-        *_, popped = await asyncio.gather(*map(write, range(4)), pop())
-        return [*filter(None, popped), *await ThreadSession("a", store).get_items()]
+        results: list[Any] = await asyncio.gather(*map(write, range(4)), pop())
+        return [*filter(None, results[-1]), *await ThreadSession("a", store).get_items()]
 
     found = texts(asyncio.run(race()))
     assert sorted(found) == sorted(f"{name} {number}" for name in range(4) for number in range(5))

@@ -59,7 +59,10 @@ class ThreadSession:
         """The items, oldest first; with ``limit``, the newest of them."""
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
-        head = partial(asyncio.to_thread, self._head_id)
+
+        async def head() -> str | None:
+            return await asyncio.to_thread(self._head_id)
+
         seen = await (head() if running_task() is None else recorded(f"{self._name} read", head))
         items = await asyncio.to_thread(self._items_at, seen)
         return items if limit is None else items[max(len(items) - limit, 0) :]
