@@ -32,7 +32,7 @@ async def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelRespon
     return ModelResponse(parts=SCRIPT[said])
 
 
-guide = Agent(FunctionModel(scripted), name="guide", capabilities=[MilecastleDurability[None]()])
+guide = Agent(FunctionModel(scripted), name="guide", capabilities=[MilecastleDurability[object]()])
 
 
 @guide.tool_plain

@@ -203,7 +203,7 @@ def test_a_session_in_a_node_is_changed_once(stores: Stores) -> None:
         return {"seen": [*seen, popped["content"]]}
 
     graph.add_edges(START, "node", END)
-    session._commit = failing  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    session._commit = failing  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
     done = graph.compile(store=store).invoke({"seen": []}, thread="t")
     assert len(failed) == 3
     assert done["seen"] == ["before", "another's"]

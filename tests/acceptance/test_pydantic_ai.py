@@ -50,8 +50,8 @@ def model_of(name: str, *tools: ToolCallPart) -> FunctionModel:
     return FunctionModel(scripted)
 
 
-def agent_of(name: str, *tools: ToolCallPart) -> Agent[None, str]:
-    return Agent(model_of(name, *tools), name=name, capabilities=[MilecastleDurability[None]()])
+def agent_of(name: str, *tools: ToolCallPart) -> Agent[object, str]:
+    return Agent(model_of(name, *tools), name=name, capabilities=[MilecastleDurability[object]()])
 
 
 def run(node: Any, store: MemoryStore) -> list[str]:

@@ -298,7 +298,7 @@ def operations_between(
 
 
 def _change(name: str, old: Any, new: Any, codec: LogCodec) -> Operations:
-    if type(old) is not list or type(new) is not list:
+    if kind_of(old) is not list or kind_of(new) is not list:
         return [SET, name, new]
     was: list[Any] = old
     items: list[Any] = new

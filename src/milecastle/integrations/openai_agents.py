@@ -86,7 +86,10 @@ class ThreadSession:
         place = f"{enclosing_call.get()}/{self._name}"
         since = await ctx.aonce(f"{place} since", asyncio.to_thread, self._head_seq)
         mark = f"{ctx.idempotency_key}{place}#{ctx.counts.get(f'{place} write', 0)}"
-        commit = partial(asyncio.to_thread, self._commit, change, mark, since)
+
+        async def commit() -> TResponseInputItem | None:
+            return await asyncio.to_thread(self._commit, change, mark, since)
+
         return await recorded(f"{place} write", commit)
 
     def _commit(

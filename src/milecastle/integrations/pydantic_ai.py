@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Generic
+from typing import Any, Generic
 
 from pydantic_ai.durable_exec import (
     JSON_CODEC,
@@ -98,7 +98,7 @@ class _Records(JournalCallableOperationBackend[None]):
 
 def _call(operation_id: DurableOperationId, name: str, cache_key: tuple[object, ...]) -> str:
     """The name of a call, wherever it is in the order of calls."""
-    runs = [part for part in cache_key if isinstance(part, RunContext)]
+    runs: list[RunContext[Any]] = [part for part in cache_key if isinstance(part, RunContext)]
     run_id = runs[0].run_id if runs else None
     call = f"{run_id or enclosing_call.get()}/{name}"
     if runs and isinstance(operation_id, ToolsetCallToolId | ToolsetValidateToolArgumentsId):
