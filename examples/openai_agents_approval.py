@@ -16,8 +16,8 @@ from milecastle import END, START, CheckpointStore, StateGraph, interrupt
 from milecastle.integrations.openai_agents import RecordedModel, ThreadSession, record_tool
 
 set_tracing_disabled(True)
-TEXT = {"type": "output_text", "text": "You get 30 back.", "annotations": []}
-SCRIPT = [
+TEXT: dict[str, Any] = {"type": "output_text", "text": "You get 30 back.", "annotations": []}
+SCRIPT: list[dict[str, Any]] = [
     {"type": "function_call", "call_id": "1", "name": "refund", "arguments": '{"amount": 30}'},
     {"type": "message", "id": "2", "role": "assistant", "status": "completed", "content": [TEXT]},
 ]

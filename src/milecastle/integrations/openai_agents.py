@@ -84,7 +84,7 @@ class ThreadSession:
             return await asyncio.to_thread(self._commit, change)
         ctx = current()
         place = f"{enclosing_call.get()}/{self._name}"
-        since = await ctx.aonce(f"{place} since", asyncio.to_thread, self._head_seq)
+        since: Any = await ctx.aonce(f"{place} since", asyncio.to_thread, self._head_seq)
         mark = f"{ctx.idempotency_key}{place}#{ctx.counts.get(f'{place} write', 0)}"
 
         async def commit() -> TResponseInputItem | None:
