@@ -78,6 +78,7 @@ proof-loss:
 proof-fleet:
     MILECASTLE_FLEET_SEEDS=200000 {{ long }} tests/recovery/test_simulated_fleets.py -k long_form
     MILECASTLE_FLEET_ROUNDS=200 MILECASTLE_FLEET_RUNS=2000 {{ long }} tests/process/test_fleet_chaos.py tests/process/test_fleet_pgbouncer.py
+    MILECASTLE_AGENT_KILLS=1 {{ long }} tests/process/test_agent_kills.py
     MILECASTLE_DEPLOYS=50 MILECASTLE_DELAY=2 {{ long }} tests/process/test_fleet_deploys.py
     MILECASTLE_FIRINGS=1000 MILECASTLE_PERIOD=50 {{ long }} tests/process/test_schedules.py
 
@@ -94,6 +95,9 @@ lock:
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tools.in -o constraints/tools.txt
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tests.in -o constraints/tests.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/bench.in -o constraints/bench.txt
-    {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct --all-extras pyproject.toml constraints/lowest.in -o constraints/lowest.txt
+    {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt
+
+# not the agent libraries: they need newer versions of what other extras need
+lowest-extras := "--extra encryption --extra fleet --extra numpy --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
 
 lock-options := "--quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --fork-strategy fewest"

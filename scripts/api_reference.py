@@ -41,6 +41,8 @@ PUBLIC = (
     "milecastle.builds",
     "milecastle.server",
     "milecastle.integrations.opentelemetry",
+    "milecastle.integrations.pydantic_ai",
+    "milecastle.integrations.openai_agents",
 )
 NOT_FOR_USERS = {"Keyring.sealer": "what the codec asks a keyring for"}
 """Methods of public classes that other parts of the package call, and why they are there."""

@@ -72,8 +72,10 @@ def test_lowest_versions_are_those_that_the_package_allows() -> None:
     Seen to fail with a floor that was raised and not locked, and with a pin that was left out.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = project["optional-dependencies"].values()
-    needed = [*project["dependencies"], *(one for extra in extras for one in extra)]
+    extras = project["optional-dependencies"]
+    for agents in ("openai-agents", "pydantic-ai"):  # they need more than the floors of others
+        del extras[agents]
+    needed = [*project["dependencies"], *(one for extra in extras.values() for one in extra)]
     pinned = (ROOT / "constraints" / "lowest.txt").read_text("utf-8")
     versions = dict(re.findall(r"^([a-z0-9-]+)==([0-9.]+)", pinned, flags=re.MULTILINE))
     for requirement in needed:

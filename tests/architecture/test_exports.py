@@ -12,7 +12,9 @@ import pytest
 
 import milecastle
 import milecastle.builds
+import milecastle.integrations.openai_agents
 import milecastle.integrations.opentelemetry
+import milecastle.integrations.pydantic_ai
 import milecastle.server
 import milecastle.stores
 import milecastle.testing
@@ -221,6 +223,13 @@ EXPORTED: dict[str, list[str]] = {
     ],
     "milecastle.server": ["Identity", "Mountable", "asgi"],
     "milecastle.integrations.opentelemetry": ["OpenTelemetryObserver"],
+    "milecastle.integrations.pydantic_ai": ["MilecastleDurability"],
+    "milecastle.integrations.openai_agents": [
+        "RecordedModel",
+        "RunStates",
+        "ThreadSession",
+        "record_tool",
+    ],
 }
 
 PUBLIC: list[ModuleType] = [
@@ -230,6 +239,8 @@ PUBLIC: list[ModuleType] = [
     milecastle.builds,
     milecastle.server,
     milecastle.integrations.opentelemetry,
+    milecastle.integrations.pydantic_ai,
+    milecastle.integrations.openai_agents,
 ]
 
 

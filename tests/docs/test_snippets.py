@@ -95,7 +95,7 @@ def test_every_install_line_names_a_package_or_a_pinned_file(page: str) -> None:
 def _installable(given: str) -> list[str]:
     pinned = re.findall(r"-r (constraints/\w+\.txt)", given)
     assert all((ROOT / name).exists() for name in pinned)
-    named = re.findall(r"\"?milecastle(?:\[[a-z,]+\])?\"?", given)
+    named = re.findall(r"\"?milecastle(?:\[[a-z,-]+\])?\"?", given)
     return [*pinned, *named]
 
 

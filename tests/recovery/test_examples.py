@@ -46,8 +46,10 @@ SAYS = {
         "too early: it is sleeping",
         "published",
     ],
+    "openai_agents_approval": ["You get 30 back. user function_call function_call_output message"],
     "parallel_research": ["two books on milecastles; a letter", "an opinion on milecastles"],
     "per_invoke_overrides": ["the default of 10 steps: 20 left", "0 left after 30"],
+    "pydantic_ai_agent": ["calling trains", "Rain until noon. You are on the 9:14."],
     "resume_after_crash": [
         "killed",
         "had completed: total 20, priced, reserved lamp, reserved rope",
@@ -94,9 +96,14 @@ def test_every_example_is_crashed() -> None:
     """``crash_everywhere`` also calls again after the end: no work may be done twice.
 
     The build has files and no thread: ``tests/process/test_recovery_kills.py`` kills it, and calls
-    it again after the end.
+    it again after the end. The agents of other libraries are killed at each call by
+    ``tests/process/test_agent_kills.py``.
     """
-    assert {*EXAMPLES} - {*GRAPHS} == {"incremental_build"}
+    assert {*EXAMPLES} - {*GRAPHS} == {
+        "incremental_build",
+        "openai_agents_approval",
+        "pydantic_ai_agent",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(GRAPHS))

@@ -277,3 +277,42 @@ def _edited(first: int, old: Any, second: int, update: Any) -> tuple[int, Any]:
         return EDIT.code, join_edits(edits, update)
     except (TypeError, ValueError) as error:
         raise CodecError(f"a stored update does not match the one before it: {error}") from error
+
+
+def operations_between(
+    old: Mapping[str, Any], new: Mapping[str, Any], codec: LogCodec
+) -> Operations | None:
+    """What turns one state into the other; ``None`` if a channel is gone, which cannot be said.
+
+    Values are the same if their bytes are: ``0.0`` and ``-0.0`` differ.
+    """
+    if not old.keys() <= new.keys():
+        return None
+    operations: Operations = []
+    for name, value in new.items():
+        if name not in old:
+            operations += [SET, name, value]
+        elif _differs(old[name], value, codec):
+            operations += _change(name, old[name], value, codec)
+    return operations
+
+
+def _change(name: str, old: Any, new: Any, codec: LogCodec) -> Operations:
+    if kind_of(old) is not list or kind_of(new) is not list:
+        return [SET, name, new]
+    was: list[Any] = old
+    items: list[Any] = new
+    pairs = zip(was, items, strict=False)
+    same = next(
+        (at for at, (one, other) in enumerate(pairs) if _differs(one, other, codec)),
+        min(len(was), len(items)),
+    )
+    if same == len(was):
+        return [APPEND.code, name, items[same:]]
+    if same == 0:
+        return [SET, name, items]
+    return [EDIT.code, name, [len(was), [[at] for at in range(same, len(was))], items[same:]]]
+
+
+def _differs(old: Any, new: Any, codec: LogCodec) -> bool:
+    return codec.encode_state({"value": old}) != codec.encode_state({"value": new})

@@ -52,6 +52,7 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
     sleeps: int = 0
     beat: float = 0.0
     over: bool = False
+    counts: dict[str, int] = msgspec.field(default_factory=dict[str, int])
 
     @property
     def idempotency_key(self) -> str:
@@ -156,6 +157,15 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         wake_at = self.port.wake_time(label, moment, seconds)
         if wake_at is not None:
             raise Parked(label, wake_at)
+
+    def count(self, name: str) -> int:
+        """How often this was called before with this name, in this attempt.
+
+        Tells apart what has the same name: ``ctx.once(f"mail {ctx.count('mail')}", ...)``.
+        """
+        number = self.counts.get(name, 0)
+        self.counts[name] = number + 1
+        return number
 
     def ask(self, question: Any, show: Any, answer: Any) -> Any:
         """What ``interrupt()`` does."""

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from milecastle import CodecError, UnserializableState
 from milecastle.codec.bounds import MAX_DEPTH
-from milecastle.codec.deltas import LogCodec, Operations, fold, join_lists, replay
+from milecastle.codec.deltas import (
+    LogCodec,
+    Operations,
+    fold,
+    join_lists,
+    operations_between,
+    replay,
+)
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.engine.applying import apply_update
@@ -202,3 +209,20 @@ def test_what_is_not_a_packed_list_is_not_joined(body: bytes) -> None:
 def test_the_channels_of_the_histories_are_those_of_the_schema() -> None:
     channel: Channel = SCHEMA.channels["own"]
     assert (len(SCHEMA.channels), channel.reducer.code) == (8, 0)
+
+
+def test_operations_between_two_states_make_one_of_the_other() -> None:
+    """Appended, cut and replaced lists, and values that only their bytes tell apart.
+
+    Fails if values are compared by ``==``, or if a list that was cut is only appended to.
+    """
+    codec = CODEC
+    old: dict[str, Any] = {"items": [1, 2, 3], "zero": 0.0, "same": {"a": 1}}
+    for items in ([1, 2, 3, 4], [1, 2], [1, 9, 3, 4], [7], [], [1, 2, 3], [True, 2, 3]):
+        new = old | {"items": items, "zero": -0.0, "more": "x"}
+        operations = operations_between(old, new, codec)
+        assert operations is not None
+        assert "same" not in operations
+        made = codec.rebuild([codec.encode_state(old), codec.encode(operations)])
+        assert repr(made) == repr(new)
+    assert operations_between(old, {"items": []}, codec) is None

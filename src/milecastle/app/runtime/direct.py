@@ -16,7 +16,7 @@ from milecastle.app.runtime.children import delete_with_children
 from milecastle.app.runtime.clock import SystemClock
 from milecastle.app.runtime.environment import describe_environment
 from milecastle.app.runtime.pruning import prune_thread
-from milecastle.codec.deltas import LogCodec
+from milecastle.codec.deltas import LogCodec, Operations, operations_between
 from milecastle.codec.envelope import Sealers
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
@@ -72,10 +72,13 @@ class DirectLog:
         nodes: Sequence[str] = (),
         step: int | None = None,
         head: int | None = None,
+        delta: bool = False,
     ) -> Checkpoint[State]:
         """Append a checkpoint. ``head`` is the seq that it must follow (0 for a new thread).
 
         Without ``head`` it follows the current head; with it, a different head raises ``Conflict``.
+        With ``delta`` only what differs from the state before is stored: of a list, the items after
+        the first that differs.
         """
         found = self._read(key)
         position = found[1] if found else Position(values={})
@@ -90,7 +93,10 @@ class DirectLog:
             next=tuple(next),
         )
         codec = found[0] if found else self._codec.for_thread(key, new=True)
-        return self._append(key, codec, position, made, position.entry)
+        changes = None
+        if delta and not position.hidden:
+            changes = operations_between(position.values, made.values, codec)
+        return self._append(key, codec, position, made, position.entry, changes)
 
     def get_latest(self, key: ThreadKey) -> Checkpoint[State] | None:
         """The thread's newest checkpoint, or ``None``."""
@@ -209,8 +215,12 @@ class DirectLog:
         parent: Position,
         made: Standing,
         head: Entry | None,
+        changes: Operations | None = None,
     ) -> Checkpoint[State]:
-        """Append to a thread whose head, read no later than ``parent``, is ``head``."""
+        """Append to a thread whose head, read no later than ``parent``, is ``head``.
+
+        Without ``changes`` to the state of ``parent``, the whole state is stored.
+        """
         self._refuse_misfits(key, parent.entry, made.values)
         journal = Journal(
             record=self._record(key, parent.entry, bool(made.next or made.route)),
@@ -220,7 +230,10 @@ class DirectLog:
             head=head.seq if head else 0,
             head_id=head.id if head else None,
         )
-        journal.restart()
+        if changes is None:
+            journal.restart()
+        else:
+            journal.note(changes)
         if head is not None:
             supersede_running(self.store, codec, journal, head)
             close_children(self.store, self._codec, self._clock, key)
