@@ -43,8 +43,9 @@ Read = Callable[[SqliteStore], object]
 MISSING: dict[str, tuple[int, int, Read]] = {
     "the entry": (3, 3, lambda store: store.read(KEY, 3)),
     "below a delta": (2, 3, lambda store: store.read(KEY, 3)),
-    "the base of a chain": (1, 1, lambda store: store.read(KEY, 3)),
-    "the end of the history": (1, 1, lambda store: store.history(KEY)),
+    "the base of a chain": (1, 2, lambda store: store.read(KEY, 3)),
+    "in the history": (3, 4, lambda store: list(store.history(KEY))),
+    "the end of the history": (1, 1, lambda store: list(store.history(KEY, before=2))),
     "the end of a page": (3, 3, lambda store: store.entries(KEY, after=0, limit=3)),
     "on the way to an id": (4, 4, lambda store: store.locate(KEY, make_id(1_000_003))),
 }
@@ -65,7 +66,7 @@ def test_pruned_thread_without_entries_is_damaged(tmp_path: Path) -> None:
     """Fails if it is taken for a thread that has not begun."""
     place = tmp_path / "store.db"
     with closing(SqliteStore(place)) as written:
-        Writer(KEY).begin(written, 4).prune(written, 3)
+        Writer(KEY).begin(written).write(written, (DELTA, DELTA, ROLLUP)).prune(written, 3)
     change(place, "DELETE FROM entries")
     with closing(SqliteStore(place)) as opened:
         with pytest.raises(Corrupted, match="every entry is missing") as caught:
@@ -118,11 +119,11 @@ def damage_index(path: Path, name: str, old: bytes, new: bytes) -> None:
     path.write_bytes(data)
 
 
-def test_thread_that_only_one_index_finds_is_damage(path: Path) -> None:
-    """Fails if a thread that is not found by name is taken for none, or its index is not checked."""
+def test_thread_that_its_index_does_not_find_is_damage(path: Path) -> None:
+    """Fails if it is taken for a new thread, or SQLite's own check is not part of ``verify``."""
     damage_index(path, "threads_by_name", b"alpha", b"zzzzz")
     with closing(SqliteStore(path)) as opened:
-        with pytest.raises(Corrupted, match="a row is missing"):
+        with pytest.raises(Corrupted):
             opened.read(KEY)
         inspected = next(iter(opened.verify("tenant")))
     assert not inspected.is_thread
@@ -149,9 +150,9 @@ def test_unknown_durability_and_an_unknown_place_are_refused(path: Path) -> None
     with pytest.raises(InvalidRequest, match="'full' or 'normal'"):
         SqliteStore(path, synchronous=wrong)
     with closing(SqliteStore(path)) as opened:
-        for after in ("1 alpha 1", f"1 {'9' * 19} 1"):
-            with pytest.raises(InvalidRequest, match="after="):
-                opened.recent_runs("tenant", after=after)
+        for thread in ("alpha", "9" * 19):
+            with pytest.raises(InvalidRequest, match="of a page of runs"):
+                opened.recent_runs("tenant", after=f'[1, "{thread}", 1]')
 
 
 def test_pruning_a_thread_that_does_not_exist_drops_nothing(path: Path) -> None:

@@ -186,19 +186,18 @@ class Runner(Generic[S]):
         Without a ``priority`` the thread keeps the one that it has.
         """
         call = self._handed(call, delay, priority)
-        for look in range(1, _LOOKS + 1):
-            try:
-                if call.terms.looks_first and (found := self._found(call)):
-                    return found
-                planned = self.begin(call)
-                if isinstance(planned, Result):
-                    return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
-                ending = planned.hand_over()
-                return self._handed_over(planned, ending)
-            except Conflict:
-                if look == _LOOKS:  # others may have handed it over meanwhile
-                    raise
-        raise AssertionError("the last look returns or raises")
+        for _ in range(1, _LOOKS):
+            with suppress(Conflict):  # others may have handed it over meanwhile
+                return self._submit(call)
+        return self._submit(call)
+
+    def _submit(self, call: Call) -> Handle[S]:
+        if call.terms.looks_first and (found := self._found(call)):
+            return found
+        planned = self.begin(call)
+        if isinstance(planned, Result):
+            return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
+        return self._handed_over(planned, planned.hand_over())
 
     async def asubmit(
         self, call: Call, delay: float = 0.0, priority: int | None = None
@@ -208,19 +207,18 @@ class Runner(Generic[S]):
             call = await self.off_loop(self._handed, call, delay, priority)
         else:
             call = self._handed(call, delay, priority)
-        for look in range(1, _LOOKS + 1):
-            try:
-                if call.terms.looks_first and (found := await self.off_loop(self._found, call)):
-                    return found
-                planned = await self.off_loop(self.begin, call)
-                if isinstance(planned, Result):
-                    return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
-                ending = await planned.ahand_over()
-                return self._handed_over(planned, ending)
-            except Conflict:
-                if look == _LOOKS:  # others may have handed it over meanwhile
-                    raise
-        raise AssertionError("the last look returns or raises")
+        for _ in range(1, _LOOKS):
+            with suppress(Conflict):  # others may have handed it over meanwhile
+                return await self._asubmit(call)
+        return await self._asubmit(call)
+
+    async def _asubmit(self, call: Call) -> Handle[S]:
+        if call.terms.looks_first and (found := await self.off_loop(self._found, call)):
+            return found
+        planned = await self.off_loop(self.begin, call)
+        if isinstance(planned, Result):
+            return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
+        return self._handed_over(planned, await planned.ahand_over())
 
     def submit_many(self, calls: Sequence[Call], delay: float, priority: int) -> list[Handle[S]]:
         """``asubmit_many``, on a loop of its own."""

@@ -54,7 +54,7 @@ class GraphBuilder(Generic[S]):
 
     def _add_node(
         self,
-        name: str | Callable[..., Any],
+        name: Any,
         function: Any,
         *,
         version: str,
@@ -65,9 +65,7 @@ class GraphBuilder(Generic[S]):
     ) -> None:
         """Record a node, with its short options expanded."""
         if function is None:
-            if isinstance(name, str):
-                raise TypeError(f"add_node({name!r}) needs the node's function as well")
-            name, function = name_of(name), name
+            raise TypeError(f"add_node({name!r}) needs the node's function as well")
         if isinstance(function, GraphBuilder):
             raise TypeError(f"node {name!r} is a graph: compile it first with graph.compile()")
         told = NodePolicy(

@@ -219,3 +219,26 @@ def test_the_version_is_the_same_in_every_process() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(found) == 1
+
+
+def test_functions_in_partials_and_dicts_count() -> None:
+    """Fails if the members of a dict, or what a partial binds, are not looked into."""
+
+    def one(x: int) -> int:
+        return x + 1
+
+    def other(x: int) -> int:
+        return x + 2
+
+    values: list[Any] = [{"f": one}, {"f": other}, {"g": one}, partial(one), partial(other)]
+    values += [partial(one, 1), partial(one, x=1)]
+    versions = [code_version(closing_over(value), "n") for value in values]
+    assert len(set(versions)) == len(versions)
+    assert versions[0] == code_version(closing_over({"f": one}), "n")
+
+
+def test_a_set_in_the_code_counts_by_its_members() -> None:
+    """Fails if its text is taken as it is: the order of a set differs between processes."""
+    text = "def node(x): return x in {'a', 'b', 'c'}"
+    assert version(text) == version("def node(x): return x in {'c', 'b', 'a'}")
+    assert version(text) != version(text.replace("'c'", "'d'"))

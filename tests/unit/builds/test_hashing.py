@@ -207,3 +207,13 @@ def test_an_input_may_be_a_link_and_an_output_may_not(tmp_path: Path) -> None:
     assert index.hash_of(str(tmp_path / "link"), follow=True) == hash_of(str(tmp_path / "f"))
     with pytest.raises(Links):
         index.hash_of(str(tmp_path / "link"))
+
+
+def test_an_input_behind_a_link_is_known_by_the_index(tmp_path: Path) -> None:
+    """Fails if the link is not followed, or the hash is that of the link."""
+    (tmp_path / "f").write_text("1")
+    (tmp_path / "link").symlink_to("f")
+    index = StatIndex(tmp_path / "index")
+    assert index.hash_of(str(tmp_path / "link"), follow=True) == hash_of(str(tmp_path / "f"))
+    (tmp_path / "f").write_text("2, and longer")
+    assert index.hash_of(str(tmp_path / "link"), follow=True) == hash_of(str(tmp_path / "f"))

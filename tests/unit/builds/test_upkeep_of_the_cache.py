@@ -9,6 +9,7 @@ import pytest
 
 from milecastle import END, START, App, ExecutionError, StateGraph
 from milecastle.builds import FileRun, Workspace, evict, files, root
+from milecastle.builds.upkeep import Erased, erase_from_workspace
 from tests.unit.builds.building import Job
 
 KILOBYTE = 1024
@@ -106,3 +107,35 @@ def test_what_was_used_lately_outlives_what_was_not(workspace: Workspace) -> Non
     workspace.cache.touch(used)
     evict(workspace, 2 * KILOBYTE)
     assert used in workspace.cache.names()
+
+
+def test_a_file_of_two_results_stays_until_both_are_evicted(workspace: Workspace) -> None:
+    """Fails if a file goes with the first result that names it."""
+    for name in ("one", "two"):
+        FileRun(app("a", name=name), workspace, thread=name).run()
+    for name in ("one", "two"):
+        FileRun(app("b", name=name), workspace, thread=name).run()
+    assert kept(workspace) == 2 * KILOBYTE
+    done = evict(workspace, KILOBYTE)
+    assert (done.entries >= 2, done.left, kept(workspace)) == (True, KILOBYTE, KILOBYTE)
+    (workspace.root / "one.txt").unlink()
+    assert FileRun(app("b", name="one"), workspace, thread="one").plan().executed == ()
+
+
+def test_erasing_removes_damaged_results_and_leaves_those_of_others(workspace: Workspace) -> None:
+    """Fails if an entry that cannot be read stays: nobody knows whose it is."""
+    absent = Workspace(workspace.path / "absent")
+    assert erase_from_workspace(absent, "default", ["a"]).entries == 0
+    for letter in "ab":
+        FileRun(app(letter, name=letter), workspace, thread=letter).run()
+    of_b = FileRun(app("b", name="b"), workspace, thread="b")
+    tasks = workspace.cache.names()
+    erased = erase_from_workspace(workspace, "default", ["a"])
+    assert erased.threads == {"a"}
+    left = workspace.cache.names()
+    assert 0 < len(left) < len(tasks)
+    assert of_b.plan().executed == ()
+    for task in left:
+        workspace.cache.entry_path(task).write_bytes(b"{")
+    assert erase_from_workspace(workspace, "default", ["c"]) == Erased(frozenset(), len(left))
+    assert (workspace.cache.names(), kept(workspace)) == (set(), 0)

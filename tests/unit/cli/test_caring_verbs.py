@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec.structs
@@ -14,7 +15,7 @@ import pytest
 
 from milecastle import ThreadKey, open_store
 from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
-from tests.unit.cli.commands import Desk
+from tests.unit.cli.commands import DEMO, Desk
 
 FILES = "file://kept"
 
@@ -305,8 +306,53 @@ def test_a_doctor_says_what_to_do(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     assert "free some space" in desk.out("doctor", code=1)
 
 
+def test_a_doctor_warns_of_little_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if a disk that is nearly full is ok, or is already a failure."""
+    desk.start()
+    monkeypatch.setattr("milecastle.cli.verbs.doctor.shutil.disk_usage", _small_disk)
+    document = desk.document("doctor")
+    (disk,) = (check for check in document.checks if check.name == "disk")
+    assert (document.ok, disk.verdict) == (True, "warning")
+    assert "milecastle gc" in disk.advice
+
+
+def test_a_doctor_finds_a_file_of_a_newer_version(desk: Desk) -> None:
+    """Fails if the version is not compared, or the advice is that of another file."""
+    desk.start()
+    with closing(sqlite3.connect("runs.db")) as database:
+        database.execute("PRAGMA user_version = 999")
+    text = desk.out("doctor", code=1)
+    assert "the file has version 999" in text
+    assert "upgrade milecastle" in text
+
+
+def test_a_doctor_finds_a_damaged_row(desk: Desk) -> None:
+    """A list goes on without it. Fails if the warning of the list is not looked at."""
+    desk.start()
+    with closing(sqlite3.connect("runs.db")) as database, database:
+        database.execute("UPDATE threads SET runs = runs + 1")
+    assert "table threads" in desk.out("doctor", code=1)
+
+
+def test_a_doctor_of_files_needs_no_migrations(desk: Desk) -> None:
+    """Fails if a store without tables is asked for a version."""
+    in_files(desk)
+    assert "files need none" in desk.out("doctor", "--store", FILES)
+
+
+def test_a_doctor_of_an_app_without_a_store_asks_for_none(desk: Desk) -> None:
+    """Fails if it warns that no store is set: the app has what it wants."""
+    desk.write("plain.py", DEMO.replace('store="sqlite:///runs.db", interrupt_before=["write"]', ""))
+    document = desk.document("doctor", "--app", "plain:app")
+    assert [check.name for check in document.checks] == ["versions", "settings", "app"]
+
+
 class _Usage:
     free = 1000
+
+
+class _LittleUsage:
+    free = 200 << 20
 
 
 def _closed(*_: object) -> bool:
@@ -315,6 +361,10 @@ def _closed(*_: object) -> bool:
 
 def _full_disk(path: object) -> _Usage:
     return _Usage()
+
+
+def _small_disk(path: object) -> _LittleUsage:
+    return _LittleUsage()
 
 
 def test_a_doctor_finds_a_file_that_is_something_else(desk: Desk) -> None:
@@ -437,3 +487,26 @@ def test_threads_of_subgraphs_stay_with_theirs(desk: Desk) -> None:
         foreseen, dry_run=False
     )
     assert desk.document("ls", "--subgraphs").threads == ()
+
+
+def test_damaged_run_is_skipped_in_a_list_and_an_error_of_its_thread(desk: Desk) -> None:
+    """Fails if one thread hides the runs of all, or is left out without a word."""
+    desk.start("one")
+    desk.start("two")
+    with closing(sqlite3.connect("runs.db")) as database, database:
+        order = "UPDATE runs SET retry_count = 7 WHERE thread = (SELECT id FROM threads"
+        assert database.execute(f"{order} WHERE thread = 'one')").rowcount == 1
+    listed = desk.call("runs")
+    assert "one was skipped" in listed.stderr
+    assert "two" in listed.stdout
+    assert "checksum" in desk.err("runs", "one", code=1)
+
+
+def test_gc_names_a_damaged_thread_and_goes_on(desk: Desk) -> None:
+    """Fails if it asks for the code of the graph, or ends at the first that is damaged."""
+    desk.start("one")
+    desk.start("two")
+    with closing(sqlite3.connect("runs.db")) as database, database:
+        database.execute("UPDATE entries SET step = step + 1 WHERE id / 4294967296 = 1")
+    text = desk.call("gc", "--keep-last", "1").stderr
+    assert "`milecastle verify` reports the details" in text

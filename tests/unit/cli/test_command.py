@@ -102,6 +102,7 @@ def test_help_of_a_verb_and_an_unknown_verb(desk: Desk) -> None:
     assert "List threads." in desk.out("ls", "--help")
     assert "Did you mean 'history'?" in desk.err("histroy", code=2)
     assert "`milecastle --help` lists them" in desk.err("xyz", code=2)
+    assert cli.get_command(click.Context(cli), "xyz") is None  # completion asks
     assert re.fullmatch(r"milecastle \d+\.\d+.*\n", desk.out("--version"))
 
 

@@ -151,16 +151,19 @@ def test_a_worker_leaves_what_is_paused(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "says"),
     [
-        ("--clear",),
-        ("pause", "--rate", "1"),
-        ("limit", "demo"),
-        ("limit", "demo", "--clear", "--rate", "1"),
-        ("limit", "demo", "--rate", "many"),
-        ("stop",),
+        ("--clear", "belong to: milecastle queue limit"),
+        ("--concurrency 3", "belong to: milecastle queue limit"),
+        ("pause --rate 1", "queue pause takes no"),
+        ("limit demo", "needs --concurrency, --rate or both"),
+        ("limit demo --clear --rate 1", "needs --concurrency, --rate or both"),
+        ("limit demo --rate many", "many"),
+        ("stop", "stop"),
     ],
-    ids=" ".join,
 )
-def test_limits_that_make_no_sense_are_refused(desk: Desk, arguments: tuple[str, ...]) -> None:
-    assert desk.call("queue", *arguments, code=2).stderr
+def test_limits_that_make_no_sense_are_refused(desk: Desk, arguments: str, says: str) -> None:
+    """Fails if one of them is accepted, or changes a limit before it is refused."""
+    submitted(desk)
+    assert says in desk.call("queue", *arguments.split(), code=2).stderr
+    assert limits(desk) == []

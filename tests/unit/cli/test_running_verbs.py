@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from milecastle.views.documents import FileRunDocument, PlanDocument
@@ -518,3 +519,14 @@ def test_a_run_that_cannot_be_loaded_does_not_hide_a_thread_that_waits(desk: Des
     assert (fit.thread, fit.status) == ("w", "interrupted")
     desk.call("answer", "w", "yes", "--app", "asking:app")
     assert [line.status for line in desk.document("ls", *store).threads] == ["completed"]
+
+
+def test_build_whose_graph_cannot_be_loaded_is_recorded_in_its_workspace(desk: Desk) -> None:
+    """Broken on purpose: recorded in the store instead, which a build does not have."""
+    desk.write("build.py", "import nothing_of_that_name\n")
+    given = ("build", "build:app", "--workspace", ".work", "--thread", "t")
+    assert "recorded as run" in desk.err(*given, code=1)
+    (run,) = (desk.folder / ".work" / "runs").iterdir()
+    failure = msgspec.json.decode((run / "failure.json").read_bytes())
+    assert failure["failure_class"] == "graph"
+    assert failure["error_type"] == "ModuleNotFoundError"

@@ -224,3 +224,28 @@ def test_answer_that_only_the_type_can_check_is_refused_on_delivery() -> None:
         app.resume("t", "xy")
     assert app.state("t").status == "interrupted"
     assert app.resume("t", "abcd").state == {"said": "abcd"}
+
+
+def test_a_stored_schema_may_leave_members_open_or_close_them() -> None:
+    """Fails if more is refused than the schema says, or a list that is too long is accepted."""
+    known = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    check_answer({"a": 1, "more": "x"}, known)
+    first = {"type": "array", "prefixItems": [{"type": "integer"}]}
+    check_answer([1, "anything"], first)
+    with pytest.raises(InvalidAnswer, match=r"\$ should be no longer than 1"):
+        check_answer([1, 2], {**first, "items": False})
+
+
+class Odd:
+    """A type with its own idea of what fits."""
+
+    @classmethod
+    def model_validate(cls, value: object) -> Odd:
+        raise ValueError(f"not {value}")
+
+
+def test_a_type_that_says_no_more_than_no_does_not_show_the_value() -> None:
+    """Fails if the message of the type is repeated: it may hold the answer."""
+    with pytest.raises(InvalidAnswer, match="not a valid Odd: refused") as caught:
+        deliver("sekrit", Odd)
+    assert "sekrit" not in str(caught.value)

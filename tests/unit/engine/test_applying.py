@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from milecastle import InvalidUpdate, add, append, merge, union
-from milecastle.engine.applying import apply_update, apply_updates, read_update
+from milecastle import Command, InvalidUpdate, add, append, merge, messages, union
+from milecastle.engine.applying import apply_update, apply_updates, prepared, read_update
 from milecastle.graph.schema import StateSchema, read_schema
 
 
@@ -136,3 +136,20 @@ def test_a_returned_state_is_compared_with_the_values() -> None:
     assert read_update(CARD, "node", Card("old", [1]), values) == {}
     with pytest.raises(InvalidUpdate, match="'marks' has a reducer"):
         read_update(CARD, "node", Card("old", [1, 2]), values)
+
+
+class Chat(TypedDict):
+    said: Annotated[list[Any], messages]
+
+
+def test_messages_get_their_ids_in_whatever_carries_the_update() -> None:
+    """Once, before it is stored. Fails if a ``Command`` is left as it is: it is replayed with others."""
+    schema = read_schema(Chat, {})
+    told: dict[str, Any] = {"said": [{"role": "user", "content": "hello"}]}
+    plain = prepared(schema, told)
+    assert plain["said"][0]["id"]
+    command = prepared(schema, Command(update=told, goto="next"))
+    assert command.update["said"][0]["id"]
+    assert command.goto == "next"
+    assert prepared(schema, None) is None
+    assert "id" not in told["said"][0]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from milecastle import END, START, RoutingError, StateGraph
+from milecastle import END, START, Command, RoutingError, StateGraph
 from milecastle.engine.routing import Looked, Way, find_next, in_order
 from milecastle.graph.structure import CompiledGraph
 from tests.unit.engine.by_hand import State, always, say
@@ -64,3 +64,22 @@ def test_nodes_come_in_the_order_of_declaration_each_once() -> None:
     assert in_order(graph, [END]) == ()
     assert in_order(graph, ["b"]) == ("b",)
     assert in_order(graph, [END, END]) == ()
+
+
+def test_a_router_may_return_a_command_without_an_update() -> None:
+    """Fails if nothing is taken for an update, or the targets are not followed."""
+    way = Way()
+    graph = hub(always(Command(goto=["a", "c"])))
+    with pytest.raises(StopIteration):
+        find_next(graph, "hub", {"n": 0, "log": []}, way).send(None)
+    assert (way.names, way.updates) == (["a", "c"], [])
+
+
+def test_a_node_that_routes_by_command_may_return_none() -> None:
+    """Then it ends there. Fails if a node without edges has to name the next."""
+    graph: StateGraph[State] = StateGraph(State)
+    graph.add_node("hub", say, goto=["a"])
+    graph.add_node("a", say)
+    graph.add_edge(START, "hub")
+    graph.add_edge("a", END)
+    assert found(graph.compile().graph) == ([], [])

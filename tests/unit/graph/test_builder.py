@@ -8,7 +8,8 @@ from typing import Any, TypedDict, cast
 
 import pytest
 
-from milecastle import END, START, ExecutionConfig, StateGraph
+import milecastle.graph
+from milecastle import END, START, Command, ExecutionConfig, StateGraph
 from milecastle.graph.structure import Declared
 from tests.unit.graph.checking import compiled, here
 
@@ -110,6 +111,7 @@ def test_the_default_config_is_the_graphs() -> None:
 
 WRONG: list[tuple[Callable[[Any], Any], str]] = [
     (lambda graph: graph.add_node("a"), r"add_node\('a'\) needs the node's function"),
+    (lambda graph: graph.add_node("a", graph), "node 'a' is a graph: compile it first"),
     (lambda graph: graph.add_node(5, step), "identified by its name, a str, not int"),
     (
         lambda graph: graph.add_node("a", step, version=2),
@@ -228,3 +230,16 @@ def test_an_option_of_another_type_is_refused_when_declared(
         graph.add_node("one", step, **{option: wrong})
     assert str(caught.value) == said
     assert declared(graph).nodes == []
+
+
+def test_a_command_does_not_answer_questions() -> None:
+    """As elsewhere it does. Fails if ``resume=`` is accepted and then ignored."""
+    with pytest.raises(TypeError, match=r"app\.resume\(thread, answer="):
+        Command(resume="yes")
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    """Fails if each name is taken for one that moved: ``hasattr`` would raise."""
+    assert not hasattr(milecastle.graph, "nothing_of_that_name")
+    with pytest.raises(ImportError, match="from milecastle import StateGraph"):
+        _ = milecastle.graph.StateGraph

@@ -190,3 +190,11 @@ def test_an_input_is_given_once() -> None:
 
     with pytest.raises(InvalidRequest, match="not both"):
         plain().schedule("0 3 * * *", input={"day": "x"})(day)
+
+
+def test_the_newest_tick_of_a_period_is_computed() -> None:
+    """Fails if it is before ``tick``, or is not a multiple of the period."""
+    hourly = Schedule(name="x", when=timedelta(hours=1))
+    assert hourly.latest(at(2026, 1, 1), at(2026, 1, 1, 5, 30)) == at(2026, 1, 1, 5)
+    assert hourly.latest(at(2026, 1, 1), at(2026, 1, 1)) == at(2026, 1, 1)
+    assert hourly.latest(at(2026, 1, 1, 7), at(2026, 1, 1, 5, 30)) == at(2026, 1, 1, 7)

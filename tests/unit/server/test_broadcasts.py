@@ -69,6 +69,8 @@ class Log:
         return f"{event.type} {event.seq or event.update}".encode()
 
     async def rest(self, after: int, *, is_news: bool) -> bytes | None:
+        if self.is_deleted:
+            return None
         return b"rest" if is_news or self.is_resting else b""
 
     def missed(self, run_id: str, count: int) -> bytes:
@@ -245,3 +247,56 @@ async def test_readers_that_come_and_go_get_each_checkpoint_once(
     *got, _ = await asyncio.gather(*(read() for _ in range(6)), write())
     assert got == [states(1, last)] * 6
     assert found.find(KEY) is None
+
+
+@on_loop
+async def test_thread_that_is_deleted_where_it_rests_ends_its_readers() -> None:
+    """Fails if a rest of a thread that is gone is sent, or its readers wait for more."""
+    found, log = Broadcasts(), Log(1)
+    texts = reading(found, log)
+    assert await take(texts, 1) == ["state 1"]
+
+    async def gone(after: int, *, is_news: bool) -> bytes | None:
+        return None
+
+    log.rest = gone  # type: ignore[method-assign] # between the last checkpoint and the rest
+    log.is_resting = True
+    with pytest.raises(StopAsyncIteration):
+        await take(texts, 1)
+    assert found.find(KEY) is None
+
+
+@on_loop
+async def test_reader_that_is_behind_a_thread_that_began_again_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has to ask again. Fails if it waits for checkpoints that the new log does not have."""
+    monkeypatch.setattr(broadcasts, "KEPT", 1)
+    found, log = Broadcasts(), Log(5)
+    first = reading(found, log, 4)
+    assert await take(first, 1) == ["state 5"]
+    log.head = 9
+    assert await take(first, 4) == states(6, 9)
+    log.head, log.is_resting = 1, True
+    behind = reading(found, log)
+    assert await take(behind, 1) == ["state 1"]
+    with pytest.raises(StopAsyncIteration):
+        await take(behind, 1)
+    await close(first)
+
+
+@on_loop
+async def test_last_reader_of_a_broadcast_that_ended_leaves_the_next_one_open() -> None:
+    """Fails if it is removed by its name: a third reader would follow the thread again."""
+    found, log, again = Broadcasts(), Log(1), Log(1)
+    first = reading(found, log)
+    assert await take(first, 1) == ["state 1"]
+    log.is_deleted = True
+    await pass_on()
+    second = reading(found, again)
+    assert await take(second, 1) == ["state 1"]
+    await close(first)
+    third = reading(found, again)
+    assert await take(third, 1) == ["state 1"]
+    assert again.watched == [True]
+    await close(second, third)

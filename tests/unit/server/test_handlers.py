@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from milecastle import InvalidRequest, Keyring
+from milecastle.fleet.worker import Worker
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
 from milecastle.views.values import anything
@@ -347,3 +348,27 @@ def test_apps_of_a_server_share_a_store_and_have_different_names(api: Api, tmp_p
     with pytest.raises(InvalidRequest, match="at least one"):
         api.serve()
     elsewhere.close()
+
+
+def test_server_that_stops_is_not_ready(api: Api) -> None:
+    """Fails if only the store is asked: a balancer would send requests until the end."""
+    assert api.ask("GET", "/readyz", token=None).text == "ok\n"
+    api.application.service.closing.set()
+    stopping = api.ask("GET", "/readyz", token=None)
+    assert (stopping.status_code, stopping.text) == (503, "it is stopping\n")
+
+
+def test_server_with_a_worker_says_how_busy_it_is(api: Api) -> None:
+    """Fails if the number of threads that it runs is missing."""
+    assert "milecastle_running" not in api.ask("GET", "/metrics").text
+    api.application.service.worker = Worker([api.app])
+    assert "milecastle_running 0" in api.ask("GET", "/metrics").text
+
+
+def test_server_of_files_is_ready_and_has_no_queue(api: Api, tmp_path: Path) -> None:
+    """Fails if it asks for the time of a store that has no workers."""
+    files = build().compile(store=f"file://{tmp_path / 'files'}")
+    api.serve(files)
+    assert api.ask("GET", "/readyz", token=None).text == "ok\n"
+    assert "default" not in api.ask("GET", "/metrics").text
+    files.close()

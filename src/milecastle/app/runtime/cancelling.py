@@ -12,6 +12,8 @@ Rules:
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec.structs
 
 from milecastle.app.runtime.children import children_of
@@ -60,13 +62,10 @@ def close_children(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) 
 
 
 def _cancel(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
+    for _ in range(1, _ATTEMPTS):
+        with suppress(Conflict):  # its driver committed a step meanwhile
             return _cancel_at_head(store, codec, clock, key)
-        except Conflict:  # its driver committed a step meanwhile
-            if attempt == _ATTEMPTS:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+    return _cancel_at_head(store, codec, clock, key)
 
 
 def _cancel_at_head(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
