@@ -68,9 +68,11 @@ def test_pruned_thread_without_entries_is_damaged(tmp_path: Path) -> None:
     with closing(SqliteStore(place)) as written:
         Writer(KEY).begin(written).write(written, (DELTA, DELTA, ROLLUP)).prune(written, 3)
     change(place, "DELETE FROM entries")
-    with closing(SqliteStore(place)) as opened:
-        with pytest.raises(Corrupted, match="every entry is missing") as caught:
-            opened.head(KEY)
+    with (
+        closing(SqliteStore(place)) as opened,
+        pytest.raises(Corrupted, match="every entry is missing") as caught,
+    ):
+        opened.head(KEY)
     assert f"thread '{KEY}', seq 3" in caught.value.place
 
 
@@ -91,9 +93,8 @@ def test_missing_run_is_damage_and_an_unknown_one_is_not(path: Path) -> None:
     with closing(SqliteStore(path)) as opened:
         assert opened.run(KEY, make_id(99)) is None
     change(path, "DELETE FROM runs")
-    with closing(SqliteStore(path)) as opened:
-        with pytest.raises(Corrupted, match="a row is missing"):
-            opened.run(KEY, make_id(1))
+    with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted, match="a row is missing"):
+        opened.run(KEY, make_id(1))
 
 
 def test_damaged_thread_of_another_tenant_is_told_with_the_list_beside_it(path: Path) -> None:
@@ -101,9 +102,11 @@ def test_damaged_thread_of_another_tenant_is_told_with_the_list_beside_it(path: 
     with closing(SqliteStore(path)) as written:
         Writer(a_key("beta", "tenantb"), 2).begin(written)
     change(path, "UPDATE threads SET runs = 9 WHERE tenant = 'tenantb'")
-    with closing(SqliteStore(path)) as opened:
-        with pytest.warns(RuntimeWarning, match="omitted from a list"):
-            found = opened.threads("tenant")
+    with (
+        closing(SqliteStore(path)) as opened,
+        pytest.warns(RuntimeWarning, match="omitted from a list"),
+    ):
+        found = opened.threads("tenant")
     assert [info.key for info in found] == [KEY]
 
 
@@ -122,9 +125,8 @@ def damage_index(path: Path, name: str, old: bytes, new: bytes) -> None:
 def test_thread_that_its_index_does_not_find_is_damage(path: Path) -> None:
     """Fails if it is taken for a new thread, or SQLite's own check is not part of ``verify``."""
     damage_index(path, "threads_by_name", b"alpha", b"zzzzz")
-    with closing(SqliteStore(path)) as opened:
-        with pytest.raises(Corrupted):
-            opened.read(KEY)
+    with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted):
+        opened.read(KEY)
         inspected = next(iter(opened.verify("tenant")))
     assert not inspected.is_thread
     assert any("threads_by_name" in finding.problem for finding in inspected.findings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec.structs
 import pytest
 
@@ -10,7 +12,9 @@ from milecastle.app.runtime.ownership import refuse_busy, why_lost
 from milecastle.model.run import Owner, RunRecord
 from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.store import Batch
+from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
+from milecastle.testing.entries import Writer
 from tests.acceptance.fleet.working import line, note, start
 
 ELSEWHERE = Owner(host="elsewhere", boot_id="another", pid=7, started="1")
@@ -50,3 +54,16 @@ def test_run_of_a_worker_that_nobody_knows_is_lost() -> None:
     ended = msgspec.structs.replace(record, status="completed")
     refuse_busy(store, ended, 1)
     assert why_lost(store, ended) == ""
+
+
+def test_run_elsewhere_that_no_worker_has_is_lost(tmp_path: Path) -> None:
+    """Broken on purpose: a store without workers, or a thread without one, is asked for them."""
+    claims, files = MemoryStore(), JsonlStore(tmp_path)
+    for store in (claims, files):
+        writer = Writer()
+        writer.run = msgspec.structs.replace(writer.run, owner=ELSEWHERE)
+        writer.begin(store)
+        refuse_busy(store, writer.run, 1)
+        assert "another host" in why_lost(store, writer.run)
+    claims.beat(WorkerInfo(id="one", owner=ELSEWHERE, lanes=(), started_at=0))
+    refuse_busy(claims, Writer().run, 1)

@@ -93,3 +93,16 @@ def test_thread_deleted_while_it_is_pruned_is_reported() -> None:
     app = thread_of(22, store)
     with pytest.raises(InvalidRequest, match="changed while it was being pruned"):
         prune_thread(store, log_codec_for(app.graph), KEY, keep_last=6)
+
+
+def test_repeated_input_finds_its_run_when_only_later_updates_are_left() -> None:
+    """Broken on purpose: the checkpoint below the first update is expected to exist."""
+    store = Rolling()
+    app = thread_of(2, store)
+    run = app.state("t").run_id
+    for number in range(10, 22):
+        app.update_state("t", {"n": number})
+    assert app.invoke({"n": 0}, "t").state["n"] == 2
+    assert prune_thread(store, log_codec_for(app.graph), KEY, keep_last=1) > 3
+    found = app.invoke({"n": 0}, "t")
+    assert (found.run_id, found.reused, found.state["n"]) == (run, True, 21)

@@ -342,7 +342,9 @@ def test_a_doctor_of_files_needs_no_migrations(desk: Desk) -> None:
 
 def test_a_doctor_of_an_app_without_a_store_asks_for_none(desk: Desk) -> None:
     """Fails if it warns that no store is set: the app has what it wants."""
-    desk.write("plain.py", DEMO.replace('store="sqlite:///runs.db", interrupt_before=["write"]', ""))
+    desk.write(
+        "plain.py", DEMO.replace('store="sqlite:///runs.db", interrupt_before=["write"]', "")
+    )
     document = desk.document("doctor", "--app", "plain:app")
     assert [check.name for check in document.checks] == ["versions", "settings", "app"]
 
