@@ -125,8 +125,9 @@ def damage_index(path: Path, name: str, old: bytes, new: bytes) -> None:
 def test_thread_that_its_index_does_not_find_is_damage(path: Path) -> None:
     """Fails if it is taken for a new thread, or SQLite's own check is not part of ``verify``."""
     damage_index(path, "threads_by_name", b"alpha", b"zzzzz")
-    with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted):
-        opened.read(KEY)
+    with closing(SqliteStore(path)) as opened:
+        with pytest.raises(Corrupted):
+            opened.read(KEY)
         inspected = next(iter(opened.verify("tenant")))
     assert not inspected.is_thread
     assert any("threads_by_name" in finding.problem for finding in inspected.findings)

@@ -331,7 +331,7 @@ def test_a_doctor_finds_a_damaged_row(desk: Desk) -> None:
     desk.start()
     with closing(sqlite3.connect("runs.db")) as database, database:
         database.execute("UPDATE threads SET runs = runs + 1")
-    assert "table threads" in desk.out("doctor", code=1)
+    assert "table threads, row 1" in desk.out("doctor", code=4)
 
 
 def test_a_doctor_of_files_needs_no_migrations(desk: Desk) -> None:

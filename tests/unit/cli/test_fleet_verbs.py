@@ -158,7 +158,7 @@ def test_a_worker_leaves_what_is_paused(desk: Desk) -> None:
         ("pause --rate 1", "queue pause takes no"),
         ("limit demo", "needs --concurrency, --rate or both"),
         ("limit demo --clear --rate 1", "needs --concurrency, --rate or both"),
-        ("limit demo --rate many", "many"),
+        ("limit demo --rate many", "takes a number and seconds"),
         ("stop", "stop"),
     ],
 )

@@ -143,7 +143,7 @@ class Chat(TypedDict):
 
 
 def test_messages_get_their_ids_in_whatever_carries_the_update() -> None:
-    """Once, before it is stored. Fails if a ``Command`` is left as it is: it is replayed with others."""
+    """Once, before it is stored. Fails if a ``Command`` is left as it is."""
     schema = read_schema(Chat, {})
     told: dict[str, Any] = {"said": [{"role": "user", "content": "hello"}]}
     plain = prepared(schema, told)
