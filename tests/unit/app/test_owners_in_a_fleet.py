@@ -14,7 +14,7 @@ from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
-from milecastle.testing.entries import Writer
+from milecastle.testing.entries import Writer, a_key
 from tests.acceptance.fleet.working import line, note, start
 
 ELSEWHERE = Owner(host="elsewhere", boot_id="another", pid=7, started="1")
@@ -57,7 +57,7 @@ def test_run_of_a_worker_that_nobody_knows_is_lost() -> None:
 
 
 def test_run_elsewhere_that_no_worker_has_is_lost(tmp_path: Path) -> None:
-    """Broken on purpose: a store without workers, or a thread without one, is asked for them."""
+    """Broken on purpose: a store without workers is asked for them; a thread that is gone has one."""
     claims, files = MemoryStore(), JsonlStore(tmp_path)
     for store in (claims, files):
         writer = Writer()
@@ -65,5 +65,5 @@ def test_run_elsewhere_that_no_worker_has_is_lost(tmp_path: Path) -> None:
         writer.begin(store)
         refuse_busy(store, writer.run, 1)
         assert "another host" in why_lost(store, writer.run)
-    claims.beat(WorkerInfo(id="one", owner=ELSEWHERE, lanes=(), started_at=0))
-    refuse_busy(claims, Writer().run, 1)
+        unknown = msgspec.structs.replace(writer.run, key=a_key("gone"))
+        refuse_busy(store, unknown, 1)

@@ -126,6 +126,7 @@ def test_erasing_removes_damaged_results_and_leaves_those_of_others(workspace: W
     """Fails if an entry that cannot be read stays: nobody knows whose it is."""
     absent = Workspace(workspace.path / "absent")
     assert erase_from_workspace(absent, "default", ["a"]).entries == 0
+    assert not absent.path.exists()
     for letter in "ab":
         FileRun(app(letter, name=letter), workspace, thread=letter).run()
     of_b = FileRun(app("b", name="b"), workspace, thread="b")
