@@ -57,7 +57,7 @@ def test_run_of_a_worker_that_nobody_knows_is_lost() -> None:
 
 
 def test_run_elsewhere_that_no_worker_has_is_lost(tmp_path: Path) -> None:
-    """Broken on purpose: a store without workers is asked for them; a thread that is gone has one."""
+    """Broken on purpose: a store without workers is asked for them, or a thread that is gone."""
     claims, files = MemoryStore(), JsonlStore(tmp_path)
     for store in (claims, files):
         writer = Writer()
