@@ -27,7 +27,7 @@ async def answer(state: Chat, ctx: Context) -> dict[str, Any]:
     text = f"You said: {said(state)}"
     id = f"answer-{len(state['messages'])}"
     await asyncio.sleep(state.get("pause", 0.0))
-    for word in text.split(" ")[:2]:
+    for word in ("You ", "said: "):
         await ctx.aemit({"id": id, "delta": word})
     await ctx.aemit({"progress": 1})
     message = {"id": id, "role": "assistant", "content": text}
