@@ -50,9 +50,7 @@ async def events(exchange: Exchange) -> Response:
     return EventStreamResponse(service.closing, texts)
 
 
-async def read_thread(
-    service: Service, key: ThreadKey, after: int
-) -> AsyncGenerator[bytes, None]:
+async def read_thread(service: Service, key: ThreadKey, after: int) -> AsyncGenerator[bytes, None]:
     """The events of a thread after a seq, as they are sent; empty texts while there are none."""
     broadcast = service.broadcasts.find(key)
     if broadcast is not None and after <= broadcast.seq:

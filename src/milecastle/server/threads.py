@@ -82,7 +82,9 @@ def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
 
 async def show(exchange: Exchange) -> Reply:
     """A thread at its head or at a checkpoint, with its state."""
-    return Reply(await exchange.off_loop(show_thread, exchange.service, exchange.key, exchange.query.at))
+    return Reply(
+        await exchange.off_loop(show_thread, exchange.service, exchange.key, exchange.query.at)
+    )
 
 
 def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> ShowDocument:

@@ -8,11 +8,12 @@ from typing import Final
 
 from milecastle.model.prepared import prepared
 from milecastle.server.chat.agui.table import AGUI
+from milecastle.server.chat.langgraph.table import LANGGRAPH
 from milecastle.server.exchange import Endpoint
 
 __all__ = ["CHAT"]
 
-CHAT: Final[tuple[Endpoint, ...]] = (*AGUI,)
+CHAT: Final[tuple[Endpoint, ...]] = (*AGUI, *LANGGRAPH)
 
 for _endpoint in CHAT:  # requests are read into these by any thread
     prepared(_endpoint.query)

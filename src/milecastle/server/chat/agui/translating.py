@@ -63,9 +63,7 @@ class Translation:
 
     def begin(self) -> AguiEvent:
         """The first event."""
-        return RunStarted(
-            thread_id=self._thread, run_id=self._run_id, protocol_version=_PROTOCOL
-        )
+        return RunStarted(thread_id=self._thread, run_id=self._run_id, protocol_version=_PROTOCOL)
 
     def events(self, event: RunEvent) -> Iterator[AguiEvent]:
         """What an event of a run is."""
