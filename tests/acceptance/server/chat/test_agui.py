@@ -170,6 +170,7 @@ def test_question_that_is_abandoned_cancels_the_run(server: Server) -> None:
     done = client.resume(interrupt_id=interrupt.id, status="cancelled")
     assert done[-1].outcome.type == "cancelled"
     assert server.rests("abandons", "cancelled")
+    assert client.say("sorry")[-1].outcome.type == "success"
 
 
 def test_answer_of_another_type_is_refused(server: Server) -> None:
@@ -183,8 +184,13 @@ def test_answer_of_another_type_is_refused(server: Server) -> None:
 
 
 def test_run_that_fails_is_an_error(server: Server) -> None:
-    failed = Client(server, "fails").say("fail now")
+    """Fails if the next message is refused, or what was said before is forgotten."""
+    client = Client(server, "fails")
+    failed = client.say("fail now")
     assert (failed[-1].type, failed[-1].message) == (EventType.RUN_ERROR, "no ink")
+    client.say("better")
+    said = [one["content"] for one in client.stored()["messages"]]
+    assert said == ["fail now", "better", "You said: better"]
 
 
 def test_same_run_sent_again_is_not_run_again(server: Server) -> None:

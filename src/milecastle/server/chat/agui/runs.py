@@ -11,11 +11,12 @@ from starlette.responses import Response
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
+from milecastle.server.chat.abandoning import with_kept_messages
 from milecastle.server.chat.agui.documents import AgentInput, AguiEvent
 from milecastle.server.chat.agui.translating import BREAKPOINT, Translation
 from milecastle.server.chat.following import RunEvent, follow_run, seq_of, shown
 from milecastle.server.chat.messages import MESSAGES, messages_in
-from milecastle.server.documents import RunRequest
+from milecastle.server.documents import RunOptions, RunRequest
 from milecastle.server.event_stream import EventStreamResponse
 from milecastle.server.exchange import Exchange
 from milecastle.server.graphs import served
@@ -48,7 +49,12 @@ async def _submitted(
     app = await service.off_loop(service.app_for, key, graph)
     channels = frozenset(app.graph.schema.channels)
     given = await service.off_loop(_input, service, key, channels, asked)
-    request = RunRequest(input=given, graph=app.graph.name, key=asked.run_id)
+    info = await service.off_loop(service.store.thread, key)
+    options = RunOptions()
+    if info is not None and info.status in ("failed", "cancelled"):
+        options = RunOptions(if_busy="cancel")
+        given = await service.off_loop(with_kept_messages, service, key, app, given)
+    request = RunRequest(input=given, graph=app.graph.name, key=asked.run_id, options=options)
     handle = await submit_run(service, key, request)
     return handle.run_id, await service.off_loop(seq_of, service, handle)
 

@@ -119,7 +119,8 @@ def _names(shown: ShowDocument) -> dict[str, str]:
 
 def _tasks(shown: ShowDocument) -> Iterable[ThreadTask]:
     failure = shown.run.failure if shown.run and shown.status == "failed" else None
-    for name in dict.fromkeys(shown.checkpoint.next):
+    failed = [failure.node] if failure and failure.node else []
+    for name in dict.fromkeys([*shown.checkpoint.next, *failed]):
         questions = (one for one in shown.questions if one.node == name)
         is_failed = failure is not None and failure.node == name
         yield ThreadTask(

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from milecastle.app.runtime.handing import Handle
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
+from milecastle.server.chat.abandoning import with_kept_messages
 from milecastle.server.chat.following import (
     RunEvent,
     RunStopped,
@@ -57,7 +58,7 @@ __all__ = [
 
 _BUSY: Final[Mapping[str, Literal["reject", "queue", "cancel"]]] = {
     "reject": "reject",
-    "interrupt": "reject",  # what runs is cancelled before, and its steps are kept
+    "interrupt": "cancel",  # and its messages are kept
     "rollback": "cancel",
     "enqueue": "queue",
 }
@@ -109,6 +110,7 @@ async def _start(exchange: Exchange) -> StartedRun:
         raise Refused(NOT_FOUND, 404, "this server does not have the graph")
     if asked.if_not_exists == "reject":
         await exchange.off_loop(service.line, key)
+    await _go_back(service, key, asked)
     if asked.command is not None:
         exchange.require("answer" if asked.command.goto is None else "run")
         return await _commanded(service, key, asked)
@@ -119,20 +121,21 @@ async def _start(exchange: Exchange) -> StartedRun:
 
 async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Handle[Any]:
     """Start a run with an input; without one, continue the thread."""
-    await _go_back(service, key, asked)
     if asked.input is None:
         return await retry_thread(service, key, delay=asked.after_seconds)
     info = await service.off_loop(service.store.thread, key)
-    is_waiting = info is not None and info.status == "interrupted"
+    given, if_busy = _with_roles(asked.input), _BUSY[asked.multitask_strategy]
+    is_free = info is None or info.status == "completed"
     is_busy = info is not None and is_unfinished(info.status)
-    if is_waiting or (is_busy and asked.multitask_strategy == "interrupt"):
-        await cancel_thread(service, key)
+    if not is_free and (not is_busy or asked.multitask_strategy == "interrupt"):
+        app, if_busy = service.named(asked.assistant_id), "cancel"
+        given = await service.off_loop(with_kept_messages, service, key, app, given)
     request = RunRequest(
-        input=_with_roles(asked.input),
+        input=given,
         graph=asked.assistant_id,
         key=str(uuid4()),  # the same input twice is two runs
         delay=asked.after_seconds,
-        options=RunOptions(if_busy=_BUSY[asked.multitask_strategy]),
+        options=RunOptions(if_busy=if_busy),
     )
     return await submit_run(service, key, request)
 
