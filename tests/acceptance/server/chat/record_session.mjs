@@ -21,11 +21,13 @@ async function recorded(url, init = {}) {
   const headers = Object.fromEntries(new Headers(init.headers));
   delete headers["x-api-key"];
   const body = init.body ? JSON.parse(named(init.body)) : null;
-  calls.push({ method: init.method ?? "GET", path: named(`${url}`.slice(apiUrl.length)), headers, body });
+  const path = named(`${url}`.slice(apiUrl.length));
+  const call = { method: init.method ?? "GET", path, headers, body };
+  calls.push(call);
   const response = await fetch(url, init);
-  calls.at(-1).status = response.status;
-  const path = response.headers.get("content-location");
-  if (path) known.run = path.split("/").at(-1);
+  call.status = response.status;
+  const place = response.headers.get("content-location");
+  if (place) known.run = place.split("/").at(-1);
   const found = response.headers.get("content-type")?.startsWith("application/json")
     ? await response.clone().json()
     : null;
@@ -113,7 +115,7 @@ root.unmount();
 root = createRoot(window.document.createElement("div"));
 root.render(React.createElement(Session));
 await until(() => calls.at(-1).path.includes("/stream?"), "joined");
-await until(() => stream.isLoading, "joined");
+await until(() => stream.isLoading && calls.at(-1).status, "joined");
 await stream.stop();
 await until(() => calls.at(-1).path.includes("/cancel"), "stopped");
 await new Promise((resolve) => setTimeout(resolve, 1000));
