@@ -25,7 +25,8 @@ def with_kept_messages(
     """An input with the messages that the thread has, if the graph recognizes them by their ids."""
     channel = app.graph.schema.channels.get(MESSAGES)
     new: Any = given.get(MESSAGES, [])
-    if channel is None or not isinstance(channel.reducer.function, Upsert) or not isinstance(new, list):
+    has_ids = channel is not None and isinstance(channel.reducer.function, Upsert)
+    if not has_ids or not isinstance(new, list):
         return dict(given)
     values = service.decoded(key, service.chain(key, None)).values
     return {**given, MESSAGES: [*values.get(MESSAGES, ()), *anything(new)]}

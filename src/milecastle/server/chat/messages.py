@@ -1,7 +1,7 @@
 """Chat messages: the items of the channel ``messages``, and the pieces that nodes emit of them.
 
-A message has an ``id``, a ``content``, and a ``role`` (``user``, ``assistant``) or the ``type`` that
-LangChain calls it (``human``, ``ai``). A node that has a part of a message emits
+A message has an ``id``, a ``content``, and a ``role`` (``user``, ``assistant``) or the ``type``
+that LangChain calls it (``human``, ``ai``). A node that has a part of a message emits
 ``{"id": ..., "delta": "some text"}``, and later returns the message with that id.
 """
 

@@ -1,5 +1,6 @@
-"""The table of endpoints for chat front ends. They are not in the OpenAPI document: others define
-them.
+"""The table of endpoints for chat front ends.
+
+They are not in the OpenAPI document: others define them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A graph for chat front ends: it answers in pieces, asks before it deletes, and fails if told to."""
+"""A graph for chat front ends: answers in pieces, asks before it deletes, fails if told to."""
 
 from __future__ import annotations
 

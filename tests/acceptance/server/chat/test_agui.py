@@ -12,9 +12,10 @@ from typing import Any, Final
 import pytest
 
 pytest.importorskip("ag_ui.core")
-jsonpatch: Any = pytest.importorskip("jsonpatch")
+pytest.importorskip("jsonpatch")
 
-from ag_ui.core import (  # noqa: E402 - after it is known to be there
+import jsonpatch
+from ag_ui.core import (
     PROTOCOL_VERSION,
     Event,
     EventType,
@@ -22,9 +23,9 @@ from ag_ui.core import (  # noqa: E402 - after it is known to be there
     RunAgentInput,
     UserMessage,
 )
-from pydantic import TypeAdapter  # noqa: E402
+from pydantic import TypeAdapter
 
-from tests.acceptance.server.processes import Server  # noqa: E402
+from tests.acceptance.server.processes import Server
 
 EVENTS: Final[TypeAdapter[Any]] = TypeAdapter(Event)
 APPROVE = {"decisions": [{"type": "approve"}]}
@@ -62,9 +63,8 @@ class Client:
         with self.server.client.stream("POST", path, json=body) as response:
             assert response.status_code == 200, response.read()
             assert response.headers["content-type"].startswith("text/event-stream")
-            for line in response.iter_lines():
-                if line.startswith("data: "):
-                    found.append(EVENTS.validate_json(line.removeprefix("data: ")))
+            data = (one for one in response.iter_lines() if one.startswith("data: "))
+            found += [EVENTS.validate_json(one.removeprefix("data: ")) for one in data]
         for event in found:
             assert not event.model_extra, event
             self.take(event)

@@ -17,9 +17,9 @@ import pytest
 
 pytest.importorskip("langgraph_sdk")
 
-from langgraph_sdk import get_client, get_sync_client  # noqa: E402 - after it is known to be there
-from langgraph_sdk.errors import APIStatusError  # noqa: E402
-from langgraph_sdk.schema import (  # noqa: E402
+from langgraph_sdk import get_client, get_sync_client
+from langgraph_sdk.errors import APIStatusError
+from langgraph_sdk.schema import (
     Assistant,
     GraphSchema,
     Run,
@@ -27,9 +27,9 @@ from langgraph_sdk.schema import (  # noqa: E402
     ThreadState,
     ThreadUpdateStateResponse,
 )
-from pydantic import TypeAdapter, create_model  # noqa: E402
+from pydantic import TypeAdapter, create_model
 
-from tests.acceptance.server.processes import LIMIT, Server  # noqa: E402
+from tests.acceptance.server.processes import LIMIT, Server
 
 APPROVE = {"decisions": [{"type": "approve"}]}
 CHAT = ["values", "messages-tuple", "custom"]
