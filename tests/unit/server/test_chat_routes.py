@@ -5,7 +5,10 @@ Each test asks all of them, on one store.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import httpx
 
 from milecastle.server.access import ALL_SCOPES
 from milecastle.server.chat.table import CHAT
@@ -152,9 +155,9 @@ def test_text_is_read_as_json_only_with_a_token(api: Api, browser: Browser) -> N
         found = api.ask("POST", path, token=token, headers={**headers, **text}, content=b"{}")
         assert found.json() == []
     assert api.ask("POST", "/agui", headers=text, content=b"{}").status_code == 415
-    cookie = {"Cookie": browser.cookies, "Origin": ADDRESS, **text}
-    refused = api.ask("POST", path, token=None, headers=cookie, content=b"{}")
-    assert refused.status_code == 415
+    assert browser.ask("POST", path, headers={**text}, content=b"{}").status_code == 415
+    kind = {"Content-Type": "application/json"}
+    assert browser.ask("POST", path, headers=kind, content=b"{}").json() == []
 
 
 def test_store_that_is_away_is_said(api: Api) -> None:
@@ -193,11 +196,11 @@ def test_values_pass_the_hook_before_they_leave(api: Api) -> None:
 
 
 def test_location_is_below_the_url_of_the_client(api: Api) -> None:
-    """SDKs put it behind the URL that they were given. Fails if the mount point is put before it.
+    """SDKs put it behind the URL that they were given.
 
-    The modes are in it, because SDKs forget them when they come back.
+    Fails if the modes are not in it: SDKs forget them when they come back.
     """
-    api.run("a/b")
+    api.run("a%2Fb")
     run = api.app.state("a/b").run_id
     path = f"/langgraph/threads/a%2Fb/runs/{run}"
     found = api.ask("GET", f"{path}/stream?stream_mode=values&stream_mode=custom")
@@ -208,3 +211,17 @@ def test_location_is_below_the_url_of_the_client(api: Api) -> None:
     for wrong in ("x", "-2", "99"):
         headers = {"Last-Event-ID": wrong}
         assert api.ask("GET", f"{path}/stream", headers=headers).status_code == 400
+
+
+def test_location_does_not_have_the_mount_point(api: Api) -> None:
+    """It is in the URL of the client. Fails if it is put before it, as before a redirect."""
+    api.app.invoke({"n": 1, "log": []}, "t")
+    path = f"/langgraph/threads/t/runs/{api.app.state('t').run_id}"
+    headers = {"X-Api-Key": token_of("default")}
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app=api.application, root_path="/mounted")
+        async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+            return await client.get(f"/mounted{path}/stream", headers=headers)
+
+    assert asyncio.run(ask()).headers["location"].startswith("/threads/t/runs/")
