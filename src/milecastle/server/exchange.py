@@ -21,7 +21,7 @@ from milecastle.server.limits import JSON
 from milecastle.server.problems import FORBIDDEN, UNREADABLE, Refused
 from milecastle.server.redaction import Redact, redacted
 from milecastle.server.service import Service
-from milecastle.views.values import as_json
+from milecastle.views.values import anything, as_json
 
 __all__ = ["Endpoint", "Exchange", "Reply", "convert_query", "decode_body", "require_scope"]
 
@@ -125,8 +125,9 @@ def require_scope(identity: Identity, scope: TokenScope) -> None:
 def convert_query(kind: type[T], given: list[tuple[str, str]]) -> T:
     """The parameters of a query in their types; one that is a tuple may be given repeatedly."""
     values: dict[str, Any] = {}
+    several = _repeatable(anything(kind))
     for name, text in given:
-        if name in _repeatable(kind):
+        if name in several:
             values.setdefault(name, []).append(text)
         elif name in values:
             raise Refused(UNREADABLE, 400, _TWICE)

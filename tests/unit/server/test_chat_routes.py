@@ -46,7 +46,7 @@ def test_each_has_a_scope_and_a_path_of_its_own() -> None:
     assert all(one.scope in ALL_SCOPES for one in CHAT)
     paths = {one.path for one in CHAT}
     assert all(path.startswith(("/agui", "/langgraph/")) for path in paths)
-    assert not paths & {one.path for one in (*ENDPOINTS, *PAGES)}
+    assert not paths & {*(one.path for one in ENDPOINTS), *(one.path for one in PAGES)}
     assert len({one.name for one in CHAT}) == len(CHAT)
 
 

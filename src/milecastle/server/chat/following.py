@@ -19,6 +19,7 @@ from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
 from milecastle.views.documents import RunLine, ShowDocument
 from milecastle.views.lines import run_line
+from milecastle.views.values import anything
 
 __all__ = ["RunEvent", "RunStopped", "follow_run", "is_unfinished", "seq_of", "shown"]
 
@@ -38,6 +39,7 @@ class RunStopped(msgspec.Struct, frozen=True):
     shown: ShowDocument
 
 
+ThreadEvent = StateEvent | EmittedEvent | MissedEvent | RestEvent
 RunEvent = StateEvent | EmittedEvent | MissedEvent | RunStopped | None
 """``None``: nothing happened for a while."""
 
@@ -64,7 +66,7 @@ async def _events(
     seq = 0
     async with aclosing(source) as texts:
         async for text in texts:
-            event = _event(text)
+            event: ThreadEvent | None = _event(text)
             is_ours = not isinstance(event, StateEvent) or event.run_id == run_id
             if isinstance(event, RestEvent) or not is_ours:
                 stopped = await service.off_loop(_stopped, service, key, run_id, seq)
@@ -76,13 +78,13 @@ async def _events(
                 yield event
 
 
-def _event(text: bytes) -> StateEvent | EmittedEvent | MissedEvent | RestEvent | None:
-    """An event of ``/v1`` as it was sent."""
+def _event(text: bytes) -> Any:
+    """An event of ``/v1`` as it was sent; ``None`` if nothing was."""
     if not text:
         return None
     fields = dict(line.split(b": ", 1) for line in text.splitlines() if line)
-    found: Any = msgspec.json.decode(fields[b"data"], type=_KINDS[fields[b"event"].decode()])
-    return found
+    kind = _KINDS[fields[b"event"].decode()]
+    return anything(msgspec.json.decode(fields[b"data"], type=kind))
 
 
 def _stopped(service: Service, key: ThreadKey, run_id: str, seq: int) -> RunStopped | None:

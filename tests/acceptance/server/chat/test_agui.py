@@ -12,9 +12,8 @@ from typing import Any, Final
 import pytest
 
 pytest.importorskip("ag_ui.core")
-pytest.importorskip("jsonpatch")
 
-import jsonpatch
+
 from ag_ui.core import (
     PROTOCOL_VERSION,
     Event,
@@ -27,6 +26,7 @@ from pydantic import TypeAdapter
 
 from tests.acceptance.server.processes import Server
 
+jsonpatch: Any = pytest.importorskip("jsonpatch")
 EVENTS: Final[TypeAdapter[Any]] = TypeAdapter(Event)
 APPROVE = {"decisions": [{"type": "approve"}]}
 
@@ -98,8 +98,9 @@ def check_order(events: list[Any]) -> None:
     assert not {EventType.RUN_STARTED, EventType.RUN_FINISHED} & set(kinds[1:-1])
     is_open: Counter[tuple[str, str]] = Counter()
     for event in events:
-        name = getattr(event, "step_name", None) or getattr(event, "message_id", "")
-        what, _, how = event.type.value.rpartition("_")
+        name: str = getattr(event, "step_name", "") or getattr(event, "message_id", "")
+        kind: str = event.type.value
+        what, _, how = kind.rpartition("_")
         is_open[what, name] += {"STARTED": 1, "START": 1, "FINISHED": -1, "END": -1}.get(how, 0)
         assert set(is_open.values()) <= {0, 1} or what == "RUN", event
         if how == "CONTENT":

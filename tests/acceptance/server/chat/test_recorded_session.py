@@ -78,7 +78,7 @@ class Replay:
     def is_endless(self, call: Any) -> bool:
         """Whether the front end left this stream before its end: the run waits for minutes."""
         is_slow = (call["body"] or {}).get("input", {}).get("pause", 0) > 1
-        return is_slow or call["method"] == "GET"
+        return bool(is_slow) or call["method"] == "GET"
 
     def named(self, text: str) -> str:
         return re.sub(r"\{(thread|run|head)\}", lambda found: self.known[found[1]], text)

@@ -42,6 +42,7 @@ from milecastle.server.redaction import redacted
 from milecastle.server.runs import answer_thread, retry_thread, submit_run
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, fork_thread
+from milecastle.views.documents import QuestionLine
 from milecastle.views.lines import run_line
 from milecastle.views.values import as_json
 
@@ -155,7 +156,7 @@ def _with_role(item: Any) -> Any:
 
 async def _go_back(service: Service, key: ThreadKey, asked: RunInput) -> None:
     """Go back to the checkpoint that a request names, unless it is the head."""
-    id = asked.checkpoint_id or (asked.checkpoint and asked.checkpoint.checkpoint_id)
+    id = asked.checkpoint_id or (asked.checkpoint.checkpoint_id if asked.checkpoint else None)
     if id:
         head = await service.off_loop(service.store.head, key)
         if head is None or head.id != id:
@@ -251,17 +252,19 @@ async def _texts(
         yield translation.begin(run.after)
         async with aclosing(events) as found:
             async for event in found:
-                is_asked = isinstance(event, StateEvent) and event.source == "interrupt"
-                questions = ()
-                if isinstance(event, StateEvent) and is_asked:
-                    document = await service.off_loop(shown, service, run.key, str(event.seq))
-                    questions = document.questions
-                for text in translation.texts(event, questions):
+                for text in translation.texts(event, await _asked(service, run.key, event)):
                     yield text
                 cancels = cancels and not isinstance(event, RunStopped)
     finally:
         if cancels and not service.closing.is_set():
             await _cancel(service, run.key, run.run_id)
+
+
+async def _asked(service: Service, key: ThreadKey, event: RunEvent) -> tuple[QuestionLine, ...]:
+    """The questions of an interrupt."""
+    if not isinstance(event, StateEvent) or event.source != "interrupt":
+        return ()
+    return (await service.off_loop(shown, service, key, str(event.seq))).questions
 
 
 class _Awaited(EventStreamResponse):

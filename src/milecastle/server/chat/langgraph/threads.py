@@ -173,7 +173,7 @@ async def post_state_at(exchange: Exchange) -> Response:
 async def post_state(exchange: Exchange) -> Response:
     """Change the state of a thread by adding a checkpoint."""
     asked: StateUpdate = exchange.body
-    at = asked.checkpoint_id or (asked.checkpoint and asked.checkpoint.checkpoint_id)
+    at = asked.checkpoint_id or (asked.checkpoint.checkpoint_id if asked.checkpoint else None)
     change = UpdateRequest(update=asked.values or {}, at=at)
     found = await exchange.off_loop(update_thread, exchange.service, exchange.key, change)
     place = Checkpoint(thread_id=found.thread, checkpoint_id=found.checkpoint.id)
