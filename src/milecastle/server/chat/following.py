@@ -11,7 +11,6 @@ import msgspec.json
 
 from milecastle.app.runtime.handing import Handle
 from milecastle.model.keys import ThreadKey
-from milecastle.model.prepared import prepared
 from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
 from milecastle.server.events import read_thread
 from milecastle.server.redaction import redacted
@@ -19,16 +18,15 @@ from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
 from milecastle.views.documents import RunLine, ShowDocument
 from milecastle.views.lines import run_line
-from milecastle.views.values import anything
 
 __all__ = ["RunEvent", "RunStopped", "follow_run", "is_unfinished", "seq_of", "shown"]
 
 _UNFINISHED: Final = frozenset({"queued", "running", "sleeping"})
-_KINDS: Final[dict[str, type[msgspec.Struct]]] = {
-    "state": prepared(StateEvent),
-    "emit": prepared(EmittedEvent),
-    "missed": prepared(MissedEvent),
-    "rest": prepared(RestEvent),
+_READERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    "state": msgspec.json.Decoder(StateEvent),
+    "emit": msgspec.json.Decoder(EmittedEvent),
+    "missed": msgspec.json.Decoder(MissedEvent),
+    "rest": msgspec.json.Decoder(RestEvent),
 }
 
 
@@ -83,8 +81,7 @@ def _event(text: bytes) -> Any:
     if not text:
         return None
     fields = dict(line.split(b": ", 1) for line in text.splitlines() if line)
-    kind = _KINDS[fields[b"event"].decode()]
-    return anything(msgspec.json.decode(fields[b"data"], type=kind))
+    return _READERS[fields[b"event"].decode()].decode(fields[b"data"])
 
 
 def _stopped(service: Service, key: ThreadKey, run_id: str, seq: int) -> RunStopped | None:

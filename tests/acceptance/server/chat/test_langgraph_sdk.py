@@ -195,7 +195,7 @@ def test_run_that_fails(sdk: Any) -> None:
     assert parts[-1].data == {"error": "RuntimeError", "message": "no ink"}
     assert sdk.threads.get("fails")["status"] == "error"
     state = typed(ThreadState, sdk.threads.get_state("fails"))
-    assert state["tasks"][0]["error"] == "no ink"
+    assert state["tasks"][-1]["error"] == "no ink"
 
 
 def test_checkpoint_of_a_submission_goes_back_unless_it_is_the_head(sdk: Any) -> None:

@@ -11,12 +11,12 @@ from milecastle.model.prepared import prepared
 __all__ = [
     "AgentInput",
     "AguiEvent",
+    "AguiOutcome",
+    "AguiRunError",
     "Custom",
     "InterruptLine",
     "MessagesSnapshot",
-    "Outcome",
     "ResumeEntry",
-    "RunError",
     "RunFinished",
     "RunStarted",
     "StateDelta",
@@ -130,7 +130,7 @@ class InterruptLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     response_schema: dict[str, Any] | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+class AguiOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a run ended."""
 
     type: Literal["success", "interrupt", "cancelled"]
@@ -142,10 +142,10 @@ class RunFinished(AguiEvent, frozen=True, tag="RUN_FINISHED"):
 
     thread_id: str
     run_id: str
-    outcome: Outcome
+    outcome: AguiOutcome
 
 
-class RunError(AguiEvent, frozen=True, tag="RUN_ERROR"):
+class AguiRunError(AguiEvent, frozen=True, tag="RUN_ERROR"):
     """The last event of a run that failed."""
 
     message: str

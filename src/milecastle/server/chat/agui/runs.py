@@ -13,7 +13,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server.chat.abandoning import with_kept_messages
 from milecastle.server.chat.agui.documents import AgentInput, AguiEvent
-from milecastle.server.chat.agui.translating import BREAKPOINT, Translation
+from milecastle.server.chat.agui.translating import BREAKPOINT, AguiTranslation
 from milecastle.server.chat.following import RunEvent, follow_run, seq_of, shown
 from milecastle.server.chat.messages import MESSAGES, messages_in
 from milecastle.server.documents import RunOptions, RunRequest
@@ -39,7 +39,7 @@ async def run_agent(exchange: Exchange) -> Response:
     else:
         run_id, seq = await _submitted(service, key, graph, asked)
     events = await follow_run(service, key, run_id, seq - 1)
-    translation = Translation(asked.thread_id, asked.run_id, asked.messages)
+    translation = AguiTranslation(asked.thread_id, asked.run_id, asked.messages)
     return EventStreamResponse(service.closing, _texts(translation, events))
 
 
@@ -107,7 +107,7 @@ async def _resumed(service: Service, key: ThreadKey, asked: AgentInput) -> tuple
 
 
 async def _texts(
-    translation: Translation, events: AsyncGenerator[RunEvent, None]
+    translation: AguiTranslation, events: AsyncGenerator[RunEvent, None]
 ) -> AsyncGenerator[bytes, None]:
     yield _text(translation.begin())
     async with aclosing(events) as found:

@@ -18,11 +18,11 @@ from typing import Any, Final
 from milecastle.server.chat.agui.conversation import conversation
 from milecastle.server.chat.agui.documents import (
     AguiEvent,
+    AguiOutcome,
+    AguiRunError,
     Custom,
     InterruptLine,
     MessagesSnapshot,
-    Outcome,
-    RunError,
     RunFinished,
     RunStarted,
     StateDelta,
@@ -40,7 +40,7 @@ from milecastle.server.documents import EmittedEvent, StateEvent
 from milecastle.views.documents import QuestionLine, ShowDocument
 from milecastle.views.values import as_json
 
-__all__ = ["BREAKPOINT", "Translation"]
+__all__ = ["BREAKPOINT", "AguiTranslation"]
 
 _PROTOCOL: Final = "1.0"
 _WAITING: Final = frozenset({"interrupt", "sleep"})
@@ -49,7 +49,7 @@ BREAKPOINT: Final = "breakpoint"
 """The id of an interrupt that asks nothing."""
 
 
-class Translation:
+class AguiTranslation:
     """One run; ``messages`` are those that the client has."""
 
     def __init__(self, thread: str, run_id: str, messages: Sequence[dict[str, Any]]) -> None:
@@ -83,7 +83,7 @@ class Translation:
         yield from self._end_steps()
         yield from self._end_texts()
         self.is_over = True
-        yield RunError(message=message, code=code)
+        yield AguiRunError(message=message, code=code)
 
     # ---- the parts of a run
 
@@ -149,13 +149,13 @@ class Translation:
             yield TextMessageEnd(message_id=self._texts.popitem()[0])
 
 
-def _outcome(event: RunStopped) -> Outcome:
+def _outcome(event: RunStopped) -> AguiOutcome:
     if event.run.status == "completed":
-        return Outcome("success")
+        return AguiOutcome("success")
     if event.run.status != "interrupted":
-        return Outcome("cancelled")
+        return AguiOutcome("cancelled")
     found = tuple(map(_interrupt, event.shown.questions)) or (_breakpoint(event.shown),)
-    return Outcome("interrupt", found)
+    return AguiOutcome("interrupt", found)
 
 
 def _interrupt(line: QuestionLine) -> InterruptLine:

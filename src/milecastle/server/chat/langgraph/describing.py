@@ -9,13 +9,13 @@ import msgspec
 from starlette.responses import Response
 
 from milecastle.server.chat.langgraph.documents import (
-    Checkpoint,
-    Interrupt,
-    Run,
-    RunStatus,
-    Thread,
+    SdkCheckpoint,
+    SdkInterrupt,
+    SdkRun,
+    SdkRunStatus,
+    SdkThread,
+    SdkThreadStatus,
     ThreadState,
-    ThreadStatus,
     ThreadTask,
 )
 from milecastle.server.chat.messages import MESSAGES, messages_in, with_type
@@ -37,7 +37,7 @@ __all__ = [
 INTERRUPT: Final = "__interrupt__"
 """The key under which values have open questions."""
 
-_THREADS: Final[dict[str, ThreadStatus]] = {
+_THREADS: Final[dict[str, SdkThreadStatus]] = {
     "queued": "busy",
     "running": "busy",
     "sleeping": "busy",
@@ -45,7 +45,7 @@ _THREADS: Final[dict[str, ThreadStatus]] = {
     "failed": "error",
     "lost": "error",
 }
-_RUNS: Final[dict[str, RunStatus]] = {
+_RUNS: Final[dict[str, SdkRunStatus]] = {
     "queued": "pending",
     "running": "running",
     "sleeping": "running",
@@ -62,12 +62,12 @@ def answered(found: Any, status: int = 200, **headers: str) -> Response:
     return Response(text, status, names, media_type="application/json")
 
 
-def thread_status(status: str) -> ThreadStatus:
+def thread_status(status: str) -> SdkThreadStatus:
     """The status of a thread; one without an unfinished run is idle."""
     return _THREADS.get(status, "idle")
 
 
-def run_status(status: str) -> RunStatus:
+def run_status(status: str) -> SdkRunStatus:
     """The status of a run; one that was closed before its end is interrupted."""
     return _RUNS.get(status, "interrupted")
 
@@ -80,12 +80,12 @@ def values_of(state: Any) -> dict[str, Any]:
     return {**state, MESSAGES: [*map(with_type, messages)]} if messages else {**state}
 
 
-def interrupt_of(line: QuestionLine) -> Interrupt:
+def interrupt_of(line: QuestionLine) -> SdkInterrupt:
     """An open question."""
     shown = {"question": line.question, "show": line.show}
     schema = line.answer if isinstance(line.answer, dict) else None
     value = line.question if line.show is None else shown
-    return Interrupt(id=line.id, value=value, response_schema=schema)
+    return SdkInterrupt(id=line.id, value=value, response_schema=schema)
 
 
 def state_of(shown: ShowDocument) -> ThreadState:
@@ -108,8 +108,8 @@ def state_of(shown: ShowDocument) -> ThreadState:
     )
 
 
-def _checkpoint(thread: str, id: str) -> Checkpoint:
-    return Checkpoint(thread_id=thread, checkpoint_id=id)
+def _checkpoint(thread: str, id: str) -> SdkCheckpoint:
+    return SdkCheckpoint(thread_id=thread, checkpoint_id=id)
 
 
 def _names(shown: ShowDocument) -> dict[str, str]:
@@ -131,12 +131,12 @@ def _tasks(shown: ShowDocument) -> Iterable[ThreadTask]:
         )
 
 
-def thread_of(shown: ShowDocument, created_at: str) -> Thread:
+def thread_of(shown: ShowDocument, created_at: str) -> SdkThread:
     """A thread."""
-    questions: dict[str, tuple[Interrupt, ...]] = {}
+    questions: dict[str, tuple[SdkInterrupt, ...]] = {}
     for line in shown.questions:
         questions[line.node] = (*questions.get(line.node, ()), interrupt_of(line))
-    return Thread(
+    return SdkThread(
         thread_id=shown.thread,
         created_at=created_at,
         updated_at=shown.checkpoint.timestamp,
@@ -147,9 +147,9 @@ def thread_of(shown: ShowDocument, created_at: str) -> Thread:
     )
 
 
-def run_of(line: RunLine) -> Run:
+def run_of(line: RunLine) -> SdkRun:
     """A run."""
-    return Run(
+    return SdkRun(
         run_id=line.run_id,
         thread_id=line.thread,
         assistant_id=line.graph,

@@ -17,33 +17,33 @@ __all__ = [
     "Assistant",
     "AssistantsRequest",
     "CancelRunQuery",
-    "Checkpoint",
     "CheckpointRequest",
-    "Command",
     "GraphQuery",
     "HistoryRequest",
-    "Interrupt",
     "JoinQuery",
     "ListRunsQuery",
-    "Run",
     "RunInput",
+    "SdkCheckpoint",
+    "SdkCommand",
+    "SdkInterrupt",
+    "SdkRun",
+    "SdkThread",
     "SearchRequest",
     "StateQuery",
     "StateUpdate",
-    "Thread",
     "ThreadInput",
     "ThreadState",
     "ThreadTask",
 ]
 
 Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
-ThreadStatus = Literal["idle", "busy", "interrupted", "error"]
-RunStatus = Literal["pending", "running", "error", "success", "timeout", "interrupted"]
+SdkThreadStatus = Literal["idle", "busy", "interrupted", "error"]
+SdkRunStatus = Literal["pending", "running", "error", "success", "timeout", "interrupted"]
 Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
 NoMetadata = Annotated[dict[str, Any], msgspec.Meta(max_length=0)]
 
 
-class Checkpoint(Message, frozen=True):
+class SdkCheckpoint(Message, frozen=True):
     """The place of a checkpoint; those of subgraphs, which have a namespace, are not served."""
 
     thread_id: str | None = None
@@ -52,7 +52,7 @@ class Checkpoint(Message, frozen=True):
     checkpoint_map: dict[str, Any] | None = None
 
 
-class Command(Message, frozen=True):
+class SdkCommand(Message, frozen=True):
     """How a run that waits continues: with an answer, or not at all (``goto`` the end)."""
 
     resume: Any = msgspec.UNSET
@@ -65,8 +65,8 @@ class RunInput(Message, frozen=True):
 
     assistant_id: str
     input: dict[str, Any] | None = None
-    command: Command | None = None
-    checkpoint: Checkpoint | None = None
+    command: SdkCommand | None = None
+    checkpoint: SdkCheckpoint | None = None
     checkpoint_id: str | None = None
     stream_mode: str | tuple[str, ...] = "values"
     multitask_strategy: Strategy = "enqueue"
@@ -108,7 +108,7 @@ class SearchRequest(Message, frozen=True):
 
     metadata: ThreadMetadata | None = None
     ids: tuple[str, ...] | None = None
-    status: ThreadStatus | None = None
+    status: SdkThreadStatus | None = None
     limit: PageSize = 10
     offset: Offset = 0
     sort_by: Literal["updated_at"] | None = None
@@ -120,15 +120,15 @@ class HistoryRequest(Message, frozen=True):
     """Which checkpoints, newest first."""
 
     limit: PageSize = 10
-    before: str | Checkpoint | None = None
-    checkpoint: Checkpoint | None = None
+    before: str | SdkCheckpoint | None = None
+    checkpoint: SdkCheckpoint | None = None
     select: Any = None
 
 
 class CheckpointRequest(Message, frozen=True):
     """Which checkpoint."""
 
-    checkpoint: Checkpoint
+    checkpoint: SdkCheckpoint
     subgraphs: bool = False
     select: Any = None
 
@@ -137,7 +137,7 @@ class StateUpdate(Message, frozen=True):
     """The channels to change."""
 
     values: dict[str, Any] | None
-    checkpoint: Checkpoint | None = None
+    checkpoint: SdkCheckpoint | None = None
     checkpoint_id: str | None = None
 
 
@@ -172,7 +172,7 @@ class ListRunsQuery(Message, frozen=True):
 
     limit: PageSize = 10
     offset: Offset = 0
-    status: RunStatus | None = None
+    status: SdkRunStatus | None = None
     select: tuple[str, ...] = ()
 
 
@@ -190,7 +190,7 @@ class CancelRunQuery(Message, frozen=True):
     action: Literal["interrupt"] = "interrupt"
 
 
-class Interrupt(Message, frozen=True, omit_defaults=True):
+class SdkInterrupt(Message, frozen=True, omit_defaults=True):
     """An open question; ``response_schema`` is that of its answer, if it has one."""
 
     id: str
@@ -204,7 +204,7 @@ class ThreadTask(Message, frozen=True):
     id: str
     name: str
     error: str | None
-    interrupts: tuple[Interrupt, ...]
+    interrupts: tuple[SdkInterrupt, ...]
     checkpoint: None = None
     state: None = None
     result: None = None
@@ -215,27 +215,27 @@ class ThreadState(Message, frozen=True):
 
     values: dict[str, Any]
     next: tuple[str, ...]
-    checkpoint: Checkpoint
+    checkpoint: SdkCheckpoint
     metadata: dict[str, Any]
     created_at: str
-    parent_checkpoint: Checkpoint | None
+    parent_checkpoint: SdkCheckpoint | None
     tasks: tuple[ThreadTask, ...]
-    interrupts: tuple[Interrupt, ...]
+    interrupts: tuple[SdkInterrupt, ...]
 
 
-class Thread(Message, frozen=True):
+class SdkThread(Message, frozen=True):
     """A thread."""
 
     thread_id: str
     created_at: str
     updated_at: str
     metadata: dict[str, Any]
-    status: ThreadStatus
+    status: SdkThreadStatus
     values: dict[str, Any] | None
-    interrupts: dict[str, tuple[Interrupt, ...]]
+    interrupts: dict[str, tuple[SdkInterrupt, ...]]
 
 
-class Run(Message, frozen=True):
+class SdkRun(Message, frozen=True):
     """A run."""
 
     run_id: str
@@ -243,7 +243,7 @@ class Run(Message, frozen=True):
     assistant_id: str
     created_at: str
     updated_at: str
-    status: RunStatus
+    status: SdkRunStatus
     metadata: dict[str, Any]
     multitask_strategy: Strategy
 

@@ -31,8 +31,8 @@ from milecastle.server.chat.langgraph.describing import (
     run_of,
     values_of,
 )
-from milecastle.server.chat.langgraph.documents import JoinQuery, ListRunsQuery, Run, RunInput
-from milecastle.server.chat.langgraph.translating import MODES, Translation, known_modes
+from milecastle.server.chat.langgraph.documents import JoinQuery, ListRunsQuery, RunInput, SdkRun
+from milecastle.server.chat.langgraph.translating import MODES, SdkTranslation, known_modes
 from milecastle.server.chat.messages import MESSAGES, role_of
 from milecastle.server.documents import ForkRequest, RunOptions, RunRequest, StateEvent
 from milecastle.server.event_stream import EventStreamResponse
@@ -226,7 +226,7 @@ async def _streamed(
 ) -> Response:
     events = await follow_run(service, run.key, run.run_id, run.after)
     state = await service.off_loop(_state_before, service, run)
-    translation = Translation(run.key.thread, run.run_id, modes, state)
+    translation = SdkTranslation(run.key.thread, run.run_id, modes, state)
     query = urlencode([("stream_mode", mode) for mode in modes])
     headers = {
         "Content-Location": run.place(),
@@ -243,7 +243,7 @@ def _state_before(service: Service, run: StartedRun) -> Any:
 async def _texts(
     service: Service,
     run: StartedRun,
-    translation: Translation,
+    translation: SdkTranslation,
     events: AsyncGenerator[RunEvent, None],
     *,
     cancels: bool,
@@ -308,7 +308,7 @@ async def list_runs(exchange: Exchange) -> Response:
     return answered(found)
 
 
-def _runs(service: Service, key: ThreadKey, query: ListRunsQuery) -> list[Run]:
+def _runs(service: Service, key: ThreadKey, query: ListRunsQuery) -> list[SdkRun]:
     service.line(key)
     lines = (run_of(run_line(run, None)) for run in service.store.runs(key))
     fitting = (one for one in lines if query.status in (None, one.status))
@@ -321,7 +321,7 @@ async def get_run(exchange: Exchange) -> Response:
     return answered(await exchange.off_loop(_run, exchange.service, exchange.key, run_id))
 
 
-def _run(service: Service, key: ThreadKey, run_id: str) -> Run:
+def _run(service: Service, key: ThreadKey, run_id: str) -> SdkRun:
     run = service.store.run(key, run_id)
     if run is None:
         raise Refused(NOT_FOUND, 404, "there is no such run")

@@ -23,12 +23,12 @@ from milecastle.server.chat.langgraph.describing import (
     thread_status,
 )
 from milecastle.server.chat.langgraph.documents import (
-    Checkpoint,
     CheckpointRequest,
     HistoryRequest,
+    SdkCheckpoint,
+    SdkThread,
     SearchRequest,
     StateUpdate,
-    Thread,
     ThreadInput,
     ThreadMetadata,
     ThreadState,
@@ -66,14 +66,14 @@ async def create_thread(exchange: Exchange) -> Response:
     return answered(found)
 
 
-def _created(service: Service, key: ThreadKey, asked: ThreadInput) -> Thread:
+def _created(service: Service, key: ThreadKey, asked: ThreadInput) -> SdkThread:
     if service.store.thread(key) is not None:
         if asked.if_exists != "do_nothing":
             raise InvalidRequest(f"thread '{key.thread}' exists")
         return _thread(service, key)
     now = moment(datetime.now(UTC))
     graph = _graph(asked.metadata)
-    return Thread(
+    return SdkThread(
         thread_id=key.thread,
         created_at=now,
         updated_at=now,
@@ -93,7 +93,7 @@ async def get_thread(exchange: Exchange) -> Response:
     return answered(await exchange.off_loop(_thread, exchange.service, exchange.key))
 
 
-def _thread(service: Service, key: ThreadKey) -> Thread:
+def _thread(service: Service, key: ThreadKey) -> SdkThread:
     document = shown(service, key)
     first = next(iter(service.store.entries(key, limit=1)), None)
     created = document.checkpoint.timestamp if first is None else moment(first.created_at)
@@ -106,7 +106,7 @@ async def search_threads(exchange: Exchange) -> Response:
     return answered(found)
 
 
-def _search(service: Service, tenant: str, asked: SearchRequest) -> list[Thread]:
+def _search(service: Service, tenant: str, asked: SearchRequest) -> list[SdkThread]:
     infos = islice(_recent(service, tenant), _MOST)
     fitting = (info for info in infos if _fits(info, asked))
     page = islice(fitting, asked.offset, asked.offset + asked.limit)
@@ -142,7 +142,7 @@ async def copy_thread(exchange: Exchange) -> Response:
     return answered(await exchange.off_loop(_copied, exchange.service, exchange.key))
 
 
-def _copied(service: Service, key: ThreadKey) -> Thread:
+def _copied(service: Service, key: ThreadKey) -> SdkThread:
     head = service.chain(key, None).entries[-1].seq
     name = str(uuid4())
     fork_thread(service, key, ForkRequest(at=head, as_thread=name))
@@ -176,7 +176,7 @@ async def post_state(exchange: Exchange) -> Response:
     at = asked.checkpoint_id or (asked.checkpoint.checkpoint_id if asked.checkpoint else None)
     change = UpdateRequest(update=asked.values or {}, at=at)
     found = await exchange.off_loop(update_thread, exchange.service, exchange.key, change)
-    place = Checkpoint(thread_id=found.thread, checkpoint_id=found.checkpoint.id)
+    place = SdkCheckpoint(thread_id=found.thread, checkpoint_id=found.checkpoint.id)
     return answered({"checkpoint": msgspec.to_builtins(place)})
 
 
@@ -190,7 +190,7 @@ def _history(service: Service, key: ThreadKey, asked: HistoryRequest) -> list[Th
     if service.store.thread(key) is None:
         return []
     before: Any = asked.before
-    id: str | None = before.checkpoint_id if isinstance(before, Checkpoint) else before
+    id: str | None = before.checkpoint_id if isinstance(before, SdkCheckpoint) else before
     seq = None if id is None else service.chain(key, id).entries[-1].seq
     entries = service.store.history(key, limit=asked.limit, before=seq)
     return [state_of(shown(service, key, str(entry.seq))) for entry in entries]

@@ -30,7 +30,7 @@ from milecastle.server.event_stream import event_text
 from milecastle.views.documents import QuestionLine
 from milecastle.views.values import anything, as_json
 
-__all__ = ["MODES", "Translation", "known_modes"]
+__all__ = ["MODES", "SdkTranslation", "known_modes"]
 
 MODES: Final = ("values", "updates", "messages", "messages-tuple", "custom")
 
@@ -48,7 +48,7 @@ def known_modes(given: str | Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-class Translation:
+class SdkTranslation:
     """One run. ``state`` is that of the checkpoint before the first that is sent."""
 
     def __init__(self, thread: str, run_id: str, modes: Iterable[str], state: Any) -> None:
