@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, get_type_hints
 
@@ -51,8 +51,9 @@ def sdk(server: Server) -> Iterator[Any]:
 
 
 # pydantic does not know the protocols that a context may follow
-fields: Any = {name: (hint, ...) for name, hint in get_type_hints(Assistant).items()}
-Graph: Any = create_model("Graph", **{**fields, "context": (dict[str, Any], ...)})
+fields: dict[str, Any] = {name: (hint, ...) for name, hint in get_type_hints(Assistant).items()}
+made: Any = create_model
+Graph: Any = made("Graph", **(fields | {"context": (dict[str, Any], ...)}))
 
 
 def typed(shape: Any, found: Any) -> Any:
@@ -62,7 +63,7 @@ def typed(shape: Any, found: Any) -> Any:
 
 
 @contextmanager
-def refused(status: int) -> Iterator[None]:
+def refused(status: int) -> Generator[None, None, None]:
     """The SDK raises the one or the other, depending on the call."""
     with pytest.raises((APIStatusError, httpx.HTTPStatusError)) as raised:
         yield
@@ -269,7 +270,7 @@ def test_stateless_runs_have_threads_of_their_own(sdk: Any) -> None:
 
 
 @contextmanager
-def cutting(server: Server, needed: bytes) -> Iterator[str]:
+def cutting(server: Server, needed: bytes) -> Generator[str, None, None]:
     """A proxy that cuts its first connection after it has passed some bytes on."""
     listener = socket.create_server(("127.0.0.1", 0))
     cuts = [needed]
@@ -336,7 +337,8 @@ def test_run_is_joined_from_its_beginning_and_from_its_end(server: Server) -> No
     """Fails if ``-1`` does not replay the run, or replays another."""
 
     async def join() -> tuple[list[Any], list[Any], Any]:
-        async with get_client(url=base(server), api_key=token(server)) as client:
+        async with get_client(url=base(server), api_key=token(server)) as found:
+            client: Any = found
             await client.runs.wait("joins", "chat", input=human("one"))
             run = await client.runs.create("joins", "chat", input=human("two"))
             values = await client.runs.join("joins", run["run_id"])

@@ -77,8 +77,9 @@ class Replay:
 
     def is_endless(self, call: Any) -> bool:
         """Whether the front end left this stream before its end: the run waits for minutes."""
-        is_slow = (call["body"] or {}).get("input", {}).get("pause", 0) > 1
-        return bool(is_slow) or call["method"] == "GET"
+        body: dict[str, Any] = call["body"] or {}
+        given: dict[str, Any] = body.get("input") or {}
+        return given.get("pause", 0) > 1 or call["method"] == "GET"
 
     def named(self, text: str) -> str:
         return re.sub(r"\{(thread|run|head)\}", lambda found: self.known[found[1]], text)
@@ -115,7 +116,8 @@ def parts(response: httpx.Response) -> Iterator[tuple[str, Any]]:
     for chunk in response.iter_bytes():
         for line in lines.decode(chunk):
             if (part := events.decode(bytes(line))) is not None:
-                yield part.event, part.data
+                data: Any = part.data  # pyright: ignore[reportUnknownMemberType] - it is any dict
+                yield part.event, data
 
 
 def test_session_has_every_call_of_the_front_end() -> None:
