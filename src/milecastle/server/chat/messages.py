@@ -13,7 +13,16 @@ import msgspec
 
 from milecastle.views.values import anything
 
-__all__ = ["MESSAGES", "Chunk", "chunk_of", "messages_in", "role_of", "text_of", "with_type"]
+__all__ = [
+    "MESSAGES",
+    "Chunk",
+    "as_object",
+    "chunk_of",
+    "messages_in",
+    "role_of",
+    "text_of",
+    "with_type",
+]
 
 MESSAGES: Final = "messages"
 """The channel."""
@@ -27,6 +36,11 @@ class Chunk(msgspec.Struct, frozen=True):
 
     id: str
     delta: str
+
+
+def as_object(value: Any) -> dict[str, Any] | None:
+    """A JSON value, if it is an object."""
+    return anything(value) if isinstance(value, dict) else None
 
 
 def chunk_of(emitted: Any) -> Chunk | None:
@@ -44,7 +58,8 @@ def messages_in(state: Any) -> list[dict[str, Any]]:
     if not isinstance(found, list):
         return []
     items: list[Any] = anything(found)
-    return [one for one in items if isinstance(one, dict) and isinstance(one.get("id"), str)]
+    objects = [one for one in map(as_object, items) if one is not None]
+    return [one for one in objects if isinstance(one.get("id"), str)]
 
 
 def role_of(message: dict[str, Any]) -> str:

@@ -179,7 +179,7 @@ def test_answer_of_another_type_is_refused(server: Server) -> None:
     client = Client(server, "wrong")
     (interrupt,) = client.say("delete it")[-1].outcome.interrupts
     entry = {"interruptId": interrupt.id, "status": "resolved", "payload": 7}
-    body = {"threadId": "wrong", "runId": "x", "messages": [], "resume": [entry]}
+    body: Any = {"threadId": "wrong", "runId": "x", "messages": [], "resume": [entry]}
     refused = server.client.post("/agui", json=body)
     assert (refused.status_code, refused.json()["code"]) == (422, "MC303")
 
@@ -206,7 +206,7 @@ def test_same_run_sent_again_is_not_run_again(server: Server) -> None:
 
 
 def test_graph_that_is_not_served_is_refused(server: Server) -> None:
-    body = {"threadId": "t", "runId": "r", "messages": []}
+    body: Any = {"threadId": "t", "runId": "r", "messages": []}
     assert server.client.post("/agui/other", json=body).status_code == 404
 
 

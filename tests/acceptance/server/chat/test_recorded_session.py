@@ -115,9 +115,9 @@ def parts(response: httpx.Response) -> Iterator[tuple[str, Any]]:
     lines, events = BytesLineDecoder(), SSEDecoder()
     for chunk in response.iter_bytes():
         for line in lines.decode(chunk):
-            if (part := events.decode(bytes(line))) is not None:
-                data: Any = part.data  # pyright: ignore[reportUnknownMemberType] - it is any dict
-                yield part.event, data
+            part: Any = events.decode(bytes(line))
+            if part is not None:
+                yield part.event, part.data
 
 
 def test_session_has_every_call_of_the_front_end() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from milecastle.server.chat.messages import role_of, text_of
+from milecastle.server.chat.messages import as_object, role_of, text_of
 from milecastle.views.values import anything, as_json
 
 __all__ = ["conversation"]
@@ -33,7 +33,7 @@ def _message(given: dict[str, Any], role: str) -> dict[str, Any]:
 
 def _is_parts(content: Any) -> bool:
     parts: list[Any] = anything(content) if isinstance(content, list) else [None]
-    return all(isinstance(part, dict) and part.get("type") in _PARTS for part in parts)
+    return all((as_object(part) or {}).get("type") in _PARTS for part in parts)
 
 
 def _call(given: dict[str, Any]) -> dict[str, Any]:

@@ -20,8 +20,12 @@ def _operations(path: str, old: Any, new: Any) -> Iterator[dict[str, Any]]:
         yield from _of_objects(path, anything(old), anything(new))
     elif isinstance(old, list) and isinstance(new, list):
         yield from _of_arrays(path, anything(old), anything(new))
-    elif type(old) is not type(new) or old != new:  # True == 1
-        yield {"op": "replace", "path": path, "value": new}
+    elif not _is_same(old, new):
+        yield {"op": "replace", "path": path, "value": anything(new)}
+
+
+def _is_same(old: object, new: object) -> bool:
+    return type(old) is type(new) and old == new  # True == 1
 
 
 def _of_objects(path: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[dict[str, Any]]:

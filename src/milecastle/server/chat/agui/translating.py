@@ -35,7 +35,7 @@ from milecastle.server.chat.agui.documents import (
 )
 from milecastle.server.chat.agui.patches import json_patch
 from milecastle.server.chat.following import RunEvent, RunStopped
-from milecastle.server.chat.messages import Chunk, chunk_of, messages_in
+from milecastle.server.chat.messages import Chunk, as_object, chunk_of, messages_in
 from milecastle.server.documents import EmittedEvent, StateEvent
 from milecastle.views.documents import QuestionLine, ShowDocument
 from milecastle.views.values import as_json
@@ -159,12 +159,12 @@ def _outcome(event: RunStopped) -> AguiOutcome:
 
 
 def _interrupt(line: QuestionLine) -> InterruptLine:
-    asked, schema = line.question, line.answer
+    asked = line.question
     return InterruptLine(
         id=line.id,
         reason="question",
         message=asked if isinstance(asked, str) else as_json(asked),
-        response_schema=schema if isinstance(schema, dict) else None,
+        response_schema=as_object(line.answer),
         metadata={"node": line.node, "question": asked, "show": line.show},
     )
 

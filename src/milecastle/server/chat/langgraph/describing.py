@@ -18,7 +18,7 @@ from milecastle.server.chat.langgraph.documents import (
     ThreadState,
     ThreadTask,
 )
-from milecastle.server.chat.messages import MESSAGES, messages_in, with_type
+from milecastle.server.chat.messages import MESSAGES, as_object, messages_in, with_type
 from milecastle.views.documents import QuestionLine, RunLine, ShowDocument
 from milecastle.views.values import as_json
 
@@ -83,9 +83,8 @@ def values_of(state: Any) -> dict[str, Any]:
 def interrupt_of(line: QuestionLine) -> SdkInterrupt:
     """An open question."""
     shown = {"question": line.question, "show": line.show}
-    schema = line.answer if isinstance(line.answer, dict) else None
     value = line.question if line.show is None else shown
-    return SdkInterrupt(id=line.id, value=value, response_schema=schema)
+    return SdkInterrupt(id=line.id, value=value, response_schema=as_object(line.answer))
 
 
 def state_of(shown: ShowDocument) -> ThreadState:

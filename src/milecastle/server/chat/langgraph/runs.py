@@ -33,7 +33,7 @@ from milecastle.server.chat.langgraph.describing import (
 )
 from milecastle.server.chat.langgraph.documents import JoinQuery, ListRunsQuery, RunInput, SdkRun
 from milecastle.server.chat.langgraph.translating import MODES, SdkTranslation, known_modes
-from milecastle.server.chat.messages import MESSAGES, role_of
+from milecastle.server.chat.messages import MESSAGES, as_object, role_of
 from milecastle.server.documents import ForkRequest, RunOptions, RunRequest, StateEvent
 from milecastle.server.event_stream import EventStreamResponse
 from milecastle.server.exchange import Exchange
@@ -44,7 +44,7 @@ from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, fork_thread
 from milecastle.views.documents import QuestionLine
 from milecastle.views.lines import run_line
-from milecastle.views.values import as_json
+from milecastle.views.values import anything, as_json
 
 __all__ = [
     "cancel_run",
@@ -146,12 +146,13 @@ def _with_roles(given: dict[str, Any]) -> dict[str, Any]:
     messages: Any = given.get(MESSAGES)
     if not isinstance(messages, list):
         return given
-    items: list[Any] = messages
+    items: list[Any] = anything(messages)
     return {**given, MESSAGES: [_with_role(item) for item in items]}
 
 
 def _with_role(item: Any) -> Any:
-    return {"role": role_of(item), **item} if isinstance(item, dict) and "type" in item else item
+    found = as_object(item)
+    return item if found is None or "type" not in found else {"role": role_of(found), **found}
 
 
 async def _go_back(service: Service, key: ThreadKey, asked: RunInput) -> None:
@@ -183,8 +184,9 @@ async def _commanded(service: Service, key: ThreadKey, asked: RunInput) -> Start
 def _answers(service: Service, key: ThreadKey, given: Any) -> dict[str, Any]:
     """The answers by the ids of their questions; one that has no id is for the only question."""
     ids = [line.id for line in shown(service, key).questions]
-    if isinstance(given, dict) and given and set(given) <= set(ids):
-        return given
+    by_id = as_object(given)
+    if by_id and set(by_id) <= set(ids):
+        return by_id
     if len(ids) != 1:
         raise InvalidRequest(f"thread '{key.thread}' has {len(ids)} open questions: send their ids")
     return {ids[0]: given}

@@ -149,4 +149,4 @@ def _added(old: Any, new: Any) -> Any:
         after: list[Any] = anything(new)
         if after[: len(before)] == before:
             return after[len(before) :]
-    return new
+    return anything(new)
