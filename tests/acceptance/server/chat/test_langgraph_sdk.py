@@ -156,20 +156,20 @@ def test_history_and_state(sdk: Any) -> None:
 
 def test_question_is_an_interrupt_and_resumed(sdk: Any) -> None:
     """Fails if the question is missing from the values, the state or the thread."""
-    parts = [*sdk.runs.stream("asks", "chat", input=human("delete it"), stream_mode=CHAT)]
+    parts = [*sdk.runs.stream("sdk-asks", "chat", input=human("delete it"), stream_mode=CHAT)]
     (interrupt,) = [part.data for part in parts if part.event == "values"][-1]["__interrupt__"]
     assert interrupt["value"]["action_requests"][0]["name"] == "delete"
     assert interrupt["response_schema"]["$defs"]["Answer"]["required"] == ["decisions"]
-    state = typed(ThreadState, sdk.threads.get_state("asks"))
+    state = typed(ThreadState, sdk.threads.get_state("sdk-asks"))
     assert state["tasks"][-1]["interrupts"] == state["interrupts"] == [interrupt]
-    thread = typed(Thread, sdk.threads.get("asks"))
+    thread = typed(Thread, sdk.threads.get("sdk-asks"))
     assert (thread["status"], thread["interrupts"]) == ("interrupted", {"delete": [interrupt]})
-    assert typed(list[Run], sdk.runs.list("asks"))[0]["status"] == "interrupted"
+    assert typed(list[Run], sdk.runs.list("sdk-asks"))[0]["status"] == "interrupted"
     with refused(422):
-        sdk.runs.wait("asks", "chat", command={"resume": 7})
-    values = sdk.runs.wait("asks", "chat", command={"resume": {interrupt["id"]: APPROVE}})
+        sdk.runs.wait("sdk-asks", "chat", command={"resume": 7})
+    values = sdk.runs.wait("sdk-asks", "chat", command={"resume": {interrupt["id"]: APPROVE}})
     assert texts(values) == ["Deleted: approve"]
-    assert len(sdk.runs.list("asks")) == 1
+    assert len(sdk.runs.list("sdk-asks")) == 1
 
 
 def test_question_is_answered_without_its_id_or_abandoned(sdk: Any) -> None:
@@ -190,12 +190,12 @@ def test_question_is_answered_without_its_id_or_abandoned(sdk: Any) -> None:
 
 def test_run_that_fails(sdk: Any) -> None:
     with pytest.raises(Exception, match="RuntimeError: no ink"):
-        sdk.runs.wait("fails", "chat", input=human("fail now"))
-    parts = [*sdk.runs.stream("fails", "chat", input=human("fail later"))]
+        sdk.runs.wait("sdk-fails", "chat", input=human("fail now"))
+    parts = [*sdk.runs.stream("sdk-fails", "chat", input=human("fail later"))]
     assert parts[-1].event == "error"
     assert parts[-1].data == {"error": "RuntimeError", "message": "no ink"}
-    assert sdk.threads.get("fails")["status"] == "error"
-    state = typed(ThreadState, sdk.threads.get_state("fails"))
+    assert sdk.threads.get("sdk-fails")["status"] == "error"
+    state = typed(ThreadState, sdk.threads.get_state("sdk-fails"))
     assert state["tasks"][-1]["error"] == "no ink"
 
 

@@ -131,7 +131,7 @@ def test_session_has_every_call_of_the_front_end() -> None:
 
 
 def test_every_answer_is_of_the_type_that_the_sdk_declares(server: Server) -> None:
-    """Failed when a thread had no metadata, a state no tasks, and an interrupt a schema of null."""
+    """Failed when the states of a history had no tasks."""
     replay = Replay(server)
     asked: list[int] = []
     with replay.client:

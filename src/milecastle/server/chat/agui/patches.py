@@ -15,13 +15,13 @@ def json_patch(old: Any, new: Any) -> list[dict[str, Any]]:
     return list(_operations("", old, new))
 
 
-def _operations(path: str, old: Any, new: Any) -> Iterator[dict[str, Any]]:
+def _operations(path: str, old: object, new: object) -> Iterator[dict[str, Any]]:
     if isinstance(old, dict) and isinstance(new, dict):
         yield from _of_objects(path, anything(old), anything(new))
     elif isinstance(old, list) and isinstance(new, list):
         yield from _of_arrays(path, anything(old), anything(new))
     elif not _is_same(old, new):
-        yield {"op": "replace", "path": path, "value": anything(new)}
+        yield {"op": "replace", "path": path, "value": new}
 
 
 def _is_same(old: object, new: object) -> bool:
