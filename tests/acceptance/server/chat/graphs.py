@@ -65,3 +65,6 @@ def build() -> StateGraph[Chat]:
 
 
 graph = build()
+
+PAUSES = (0.2, 2.0, 10.0, 30.0)
+"""What a node emits before the stream has begun is not sent: on a busy machine it waits longer."""

@@ -24,6 +24,7 @@ from ag_ui.core import (
 )
 from pydantic import TypeAdapter
 
+from tests.acceptance.server.chat.graphs import PAUSES
 from tests.acceptance.server.processes import Server
 
 jsonpatch: Any = pytest.importorskip("jsonpatch")
@@ -113,13 +114,22 @@ def kinds_of(events: list[Any]) -> list[str]:
     return [event.type.value for event in events]
 
 
+def heard(server: Server) -> tuple[Client, list[Any]]:
+    """A client whose first run was heard from its beginning, with the events of that run."""
+    for pause in PAUSES:
+        client = Client(server, f"talk-{pause}")
+        events = client.say("hello", state={"pause": pause})
+        if "CUSTOM" in kinds_of(events):
+            return client, events
+    raise AssertionError("what nodes emit does not come")
+
+
 def test_conversation_is_streamed(server: Server) -> None:
     """Fails if a patch is wrong, a message comes twice, or a message that is known is stored again.
 
     The text of the answer is there before its checkpoint: it is not sent again.
     """
-    client = Client(server, "talk")
-    first = client.say("hello")
+    client, first = heard(server)
     assert first[0].protocol_version == PROTOCOL_VERSION
     assert first[-1].outcome.type == "success"
     assert {"STATE_SNAPSHOT", "STATE_DELTA", "TEXT_MESSAGE_CONTENT"} <= set(kinds_of(first))

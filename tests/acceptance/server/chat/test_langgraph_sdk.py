@@ -29,6 +29,7 @@ from langgraph_sdk.schema import (
 )
 from pydantic import TypeAdapter, create_model
 
+from tests.acceptance.server.chat.graphs import PAUSES
 from tests.acceptance.server.processes import LIMIT, Server
 
 APPROVE = {"decisions": [{"type": "approve"}]}
@@ -91,16 +92,21 @@ def test_graphs_are_assistants(sdk: Any) -> None:
         sdk.assistants.get("other")
 
 
+def heard(sdk: Any) -> tuple[str, list[Any], list[Any]]:
+    """A thread whose run was heard from its beginning, what was said of the run, and its parts."""
+    for pause in PAUSES:
+        thread = typed(Thread, sdk.threads.create(graph_id="chat"))["thread_id"]
+        created: list[Any] = []
+        how = {"stream_mode": [*CHAT, "updates"], "on_run_created": created.append}
+        parts = [*sdk.runs.stream(thread, "chat", input=human("hi", pause=pause), **how)]
+        if "custom" in {part.event for part in parts}:
+            return thread, created, parts
+    raise AssertionError("what nodes emit does not come")
+
+
 def test_run_is_streamed(sdk: Any) -> None:
     """Fails if a mode is missing, a message has no type, or the run is not named before it runs."""
-    thread = typed(Thread, sdk.threads.create(graph_id="chat"))["thread_id"]
-    created: list[Any] = []
-    modes = [*CHAT, "updates"]
-    parts = [
-        *sdk.runs.stream(
-            thread, "chat", input=human("hi"), stream_mode=modes, on_run_created=created.append
-        )
-    ]
+    thread, created, parts = heard(sdk)
     names = [part.event for part in parts]
     assert (names[0], names[-1]) == ("metadata", "end")
     assert parts[0].data["run_id"] == created[0]["run_id"]
