@@ -125,9 +125,10 @@ async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Han
     if asked.input is None:
         return await retry_thread(service, key, delay=asked.after_seconds)
     info = await service.off_loop(service.store.thread, key)
-    given, if_busy = _with_roles(asked.input), _BUSY[asked.multitask_strategy]
+    given = _with_roles(asked.input)
     is_free = info is None or info.status == "completed"
     is_busy = info is not None and is_unfinished(info.status)
+    if_busy = _BUSY[asked.multitask_strategy] if is_busy else "reject"
     if not is_free and (not is_busy or asked.multitask_strategy == "interrupt"):
         app, if_busy = service.named(asked.assistant_id), "cancel"
         given = await service.off_loop(with_kept_messages, service, key, app, given)
