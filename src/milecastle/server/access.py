@@ -4,6 +4,7 @@ Rules:
 
 - A token is compared in constant time, with each token that there is, by its hash.
 - A tenant is never named by a request: it is that of the token.
+- A token is sent as ``Authorization: Bearer``, or as ``X-Api-Key``, which only some clients can.
 - A scope is what it says and includes no other: ``admin`` does not include ``run``.
 - A browser exchanges a token for a session: that of the start URL, or one that a person pastes. It
   is a cookie that scripts cannot read and that other sites do not send. It is another secret: who
@@ -212,6 +213,8 @@ def credential(headers: Headers) -> Credential:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return Credential(token.strip(), is_token=True)
+    if (key := headers.get("x-api-key")) is not None:
+        return Credential(key, is_token=True)
     cookies = cookie_parser(headers.get("cookie", ""))
     return Credential(cookies.get(cookie_name(headers.get("host", "")), ""), is_token=False)
 

@@ -1,6 +1,7 @@
 """The ASGI application: checks a request, finds its line in a table, and answers.
 
-There are two tables: the endpoints of the API and the pages. Both are checked alike.
+There are three tables: the endpoints of the API, those of chat front ends, and the pages. All are
+checked alike.
 
 Rules:
 
@@ -25,18 +26,26 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from milecastle.server.access import Access, Identity, TokenScope, normal_name, refuse_foreign
+from milecastle.server.access import Access, Identity, credential, normal_name, refuse_foreign
+from milecastle.server.chat.table import CHAT
 from milecastle.server.documents import WaitQuery
 from milecastle.server.event_stream import EventStreamResponse
-from milecastle.server.exchange import Endpoint, Exchange, Reply, convert_query, decode_body
-from milecastle.server.limits import read_body, refuse_large_headers
+from milecastle.server.exchange import (
+    Endpoint,
+    Exchange,
+    Reply,
+    convert_query,
+    decode_body,
+    require_scope,
+)
+from milecastle.server.limits import JSON, read_body, refuse_large_headers
 from milecastle.server.mounting import mount_point, unmounted
 from milecastle.server.pages.forms import read_form
 from milecastle.server.pages.live import live_parts, wants_stream
 from milecastle.server.pages.rendering import Renderer, prefers_html
 from milecastle.server.pages.table import PAGES
 from milecastle.server.pages.view import PageView, WebPage
-from milecastle.server.problems import FORBIDDEN, NOT_FOUND, UNREADABLE, Refused, problem_response
+from milecastle.server.problems import NOT_FOUND, UNREADABLE, Refused, problem_response
 from milecastle.server.redaction import without_values
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
@@ -61,7 +70,7 @@ class Application:
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
         self._renderer = Renderer(PAGES, frozenset(service.apps))
         paths: defaultdict[str, dict[str, Endpoint | WebPage]] = defaultdict(dict)
-        lines: list[Endpoint | WebPage] = [*ENDPOINTS, *PAGES]
+        lines: list[Endpoint | WebPage] = [*ENDPOINTS, *CHAT, *PAGES]
         for line in lines:
             paths[line.path][line.method] = line
         self._router = Router(
@@ -124,10 +133,12 @@ class Application:
         identity = _NOBODY
         if endpoint.scope is not None:
             identity = self._access.identify(request.headers)
-            _require(identity, endpoint.scope)
+            require_scope(identity, endpoint.scope)
+            for scope in endpoint.also if isinstance(endpoint, Endpoint) else ():
+                require_scope(identity, scope)
         query = convert_query(endpoint.query, request.query_params.multi_items())
         if isinstance(query, WaitQuery) and query.wait:  # the answer has the state
-            _require(identity, "read")
+            require_scope(identity, "read")
         return Exchange(
             service=self.service,
             access=self._access,
@@ -142,13 +153,11 @@ class Application:
 async def _body(endpoint: Endpoint | WebPage, request: Request) -> Any:
     if isinstance(endpoint, WebPage):
         return None if endpoint.form is None else await read_form(request, endpoint.form)
-    body = endpoint.body
-    return None if body is None else decode_body(body, await read_body(request))
-
-
-def _require(identity: Identity, scope: TokenScope) -> None:
-    if scope not in identity.scopes:
-        raise Refused(FORBIDDEN, 403, f"this needs a token with the scope {scope}")
+    if endpoint.body is None:
+        return None
+    is_token = credential(request.headers).is_token  # pages of other sites can send plain text
+    kinds = endpoint.kinds if is_token else (JSON,)
+    return decode_body(endpoint.body, await read_body(request, *kinds))
 
 
 def _names(found: Mapping[str, str]) -> dict[str, str]:
@@ -186,7 +195,8 @@ def _with_headers(send: Send, mount: str) -> Send:
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
-            if mount and headers.get("location", "").startswith("/"):
+            is_redirect = 300 <= message["status"] < 400
+            if mount and is_redirect and headers.get("location", "").startswith("/"):
                 headers["location"] = mount + headers["location"]
         await send(message)
 

@@ -271,6 +271,7 @@ class InboxDocument(Message, frozen=True):
     next: str | None = None
 
 
+@prepared
 class StateEvent(Message, frozen=True):
     """``event: state``, with ``id: SEQ``: a checkpoint was committed."""
 
@@ -284,6 +285,7 @@ class StateEvent(Message, frozen=True):
     state: Any
 
 
+@prepared
 class EmittedEvent(Message, frozen=True):
     """``event: emit``: a node emitted a value. It is not replayed."""
 
@@ -296,6 +298,7 @@ class EmittedEvent(Message, frozen=True):
     value: Any
 
 
+@prepared
 class MissedEvent(Message, frozen=True):
     """``event: missed``: so many emitted values were lost on the way."""
 
@@ -303,6 +306,7 @@ class MissedEvent(Message, frozen=True):
     count: int
 
 
+@prepared
 class RestEvent(Message, frozen=True):
     """``event: rest``: the run has stopped. The stream stays open: it may be resumed."""
 

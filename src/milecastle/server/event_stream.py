@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -39,12 +39,22 @@ def event_text(name: str, data: str, id: int | None = None) -> bytes:
 
 
 class EventStreamResponse(Response):
-    """Sends texts as they come, until the reader leaves or is too slow, or ``closing`` is set."""
+    """Sends texts as they come, until the reader leaves or is too slow, or ``closing`` is set.
+
+    ``opening`` is sent at once, and ``silence`` for each empty text.
+    """
 
     media_type = "text/event-stream"
+    opening = b": milecastle\n\n"
+    silence = b": still here\n\n"
 
-    def __init__(self, closing: asyncio.Event, texts: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(headers={"X-Accel-Buffering": "no"})
+    def __init__(
+        self,
+        closing: asyncio.Event,
+        texts: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(headers={"X-Accel-Buffering": "no", **(headers or {})})
         del self.headers["content-length"]
         self._closing = closing
         self._texts = texts
@@ -75,9 +85,9 @@ class EventStreamResponse(Response):
         """Whether the reader was too slow."""
         try:
             await _send_soon(send, start)
-            await _send_soon(send, _part(b": milecastle\n\n"))
+            await _send_soon(send, _part(self.opening))
             async for text in self._texts:
-                await _send_soon(send, _part(text or b": still here\n\n"))
+                await _send_soon(send, _part(text or self.silence))
         except TimeoutError:
             return True
         except (MilecastleError, Refused):  # the store is away: the reader comes back

@@ -34,7 +34,7 @@ from milecastle.views.lines import moment
 from milecastle.views.listing import looked_at
 from milecastle.views.values import as_json, plain
 
-__all__ = ["events"]
+__all__ = ["events", "read_thread"]
 
 POLL: Final = 0.2
 """Seconds between two looks at the log."""
@@ -45,14 +45,19 @@ PAGE: Final = 16
 
 async def events(exchange: Exchange) -> Response:
     """What happens in a thread, as it happens."""
-    service, key, after = exchange.service, exchange.key, _last_seen(exchange)
+    service = exchange.service
+    texts = await read_thread(service, exchange.key, _last_seen(exchange))
+    return EventStreamResponse(service.closing, texts)
+
+
+async def read_thread(service: Service, key: ThreadKey, after: int) -> AsyncGenerator[bytes, None]:
+    """The events of a thread after a seq, as they are sent; empty texts while there are none."""
     broadcast = service.broadcasts.find(key)
     if broadcast is not None and after <= broadcast.seq:
         source, head = broadcast.source, broadcast.seq
     else:
-        source, head = await exchange.off_loop(_begin, service, key, after)
-    texts = service.broadcasts.read(key, source, after, head, HEARTBEAT)
-    return EventStreamResponse(service.closing, texts)
+        source, head = await service.off_loop(_begin, service, key, after)
+    return service.broadcasts.read(key, source, after, head, HEARTBEAT)
 
 
 def _last_seen(exchange: Exchange) -> int:

@@ -6,21 +6,24 @@ A handler gets an ``Exchange`` with everything read, checked and converted, and 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
+import msgspec.structs
 from starlette.requests import Request
 from starlette.responses import Response
 
 from milecastle.model.keys import ThreadKey
 from milecastle.server.access import Access, Identity, TokenScope
 from milecastle.server.documents import NoQuery
-from milecastle.server.problems import UNREADABLE, Refused
+from milecastle.server.limits import JSON
+from milecastle.server.problems import FORBIDDEN, UNREADABLE, Refused
 from milecastle.server.redaction import Redact, redacted
 from milecastle.server.service import Service
-from milecastle.views.values import as_json
+from milecastle.views.values import anything, as_json
 
-__all__ = ["Endpoint", "Exchange", "Reply", "convert_query", "decode_body"]
+__all__ = ["Endpoint", "Exchange", "Reply", "convert_query", "decode_body", "require_scope"]
 
 T = TypeVar("T")
 
@@ -52,6 +55,10 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         """The thread that the path names, in the tenant of the caller."""
         return self.service.key(self.tenant, self.path["thread"])
 
+    def require(self, scope: TokenScope) -> None:
+        """Refuse a caller whose token does not have a scope that this request needs as well."""
+        require_scope(self.identity, scope)
+
     async def off_loop(self, function: Callable[..., T], *args: Any) -> T:
         """Call something that waits for the store."""
         return await self.service.off_loop(function, *args)
@@ -77,7 +84,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     ``scope`` is what a token needs; ``None``: the handler itself decides, or nobody is asked.
     ``answers`` are the documents by status, a text for what is not JSON; ``problems`` the statuses
-    that only this endpoint has. ``stores`` says that it asks the store.
+    that only this endpoint has. ``stores`` says that it asks the store. ``also`` are more scopes
+    that a token needs. ``kinds`` are the media types of bodies, if the caller sends a token.
     """
 
     method: str
@@ -90,6 +98,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     body: type[msgspec.Struct] | None = None
     problems: tuple[int, ...] = ()
     stores: bool = True
+    also: tuple[TokenScope, ...] = ()
+    kinds: tuple[str, ...] = (JSON,)
 
     @property
     def name(self) -> str:
@@ -106,15 +116,34 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted(found))
 
 
+def require_scope(identity: Identity, scope: TokenScope) -> None:
+    """Refuse a caller whose token does not have a scope."""
+    if scope not in identity.scopes:
+        raise Refused(FORBIDDEN, 403, f"this needs a token with the scope {scope}")
+
+
 def convert_query(kind: type[T], given: list[tuple[str, str]]) -> T:
-    """The parameters of a query in their types."""
-    values = dict(given)
-    if len(values) < len(given):
-        raise Refused(UNREADABLE, 400, _TWICE)
+    """The parameters of a query in their types; one that is a tuple may be given repeatedly."""
+    values: dict[str, Any] = {}
+    several = _repeatable(anything(kind))
+    for name, text in given:
+        if name in several:
+            values.setdefault(name, []).append(text)
+        elif name in values:
+            raise Refused(UNREADABLE, 400, _TWICE)
+        else:
+            values[name] = text
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise Refused(UNREADABLE, 400, f"the query is not valid: {error}") from None
+
+
+@cache
+def _repeatable(kind: type[Any]) -> frozenset[str]:
+    """The parameters that may be given repeatedly: those whose default is a tuple."""
+    fields = msgspec.structs.fields(kind)
+    return frozenset(one.encode_name for one in fields if isinstance(one.default, tuple))
 
 
 def decode_body(kind: type[T], body: bytes) -> T:

@@ -14,7 +14,9 @@ from starlette.types import Scope
 
 from milecastle.server.problems import TOO_LARGE, UNREADABLE, Refused
 
-__all__ = ["MOST_BODY", "MOST_HEADERS", "SLOWEST_BODY", "read_body", "refuse_large_headers"]
+__all__ = ["JSON", "MOST_BODY", "MOST_HEADERS", "SLOWEST_BODY", "read_body", "refuse_large_headers"]
+
+JSON: Final = "application/json"
 
 MOST_HEADERS: Final = 8 * 1024
 """Bytes of path, query and headers."""
@@ -37,12 +39,12 @@ def refuse_large_headers(scope: Scope) -> None:
         raise Refused(TOO_LARGE, 431, f"path and headers may have at most {MOST_HEADERS} bytes")
 
 
-async def read_body(request: Request, kind: str = "application/json") -> bytes:
-    """The body of a request, which is of one kind; what is too large is not read."""
+async def read_body(request: Request, *kinds: str) -> bytes:
+    """The body of a request, which is of one of these kinds; what is too large is not read."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != kind:
-        what = "JSON" if kind == "application/json" else "a form"
-        raise Refused(UNREADABLE, 415, f"send {what}, with Content-Type: {kind}")
+    if given not in kinds:
+        what = "JSON" if kinds[0] == JSON else "a form"
+        raise Refused(UNREADABLE, 415, f"send {what}, with Content-Type: {kinds[0]}")
     declared = request.headers.get("content-length", "0")
     too_large = Refused(TOO_LARGE, 413, f"a body may have at most {MOST_BODY} bytes")
     if len(declared) > _LONGEST_LENGTH or (declared.isdecimal() and int(declared) > MOST_BODY):

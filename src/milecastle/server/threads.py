@@ -19,7 +19,6 @@ from milecastle.server.documents import (
     InboxDocument,
     InboxLine,
     InboxQuery,
-    ThreadQuery,
     ThreadsQuery,
     UpdateRequest,
 )
@@ -55,6 +54,7 @@ __all__ = [
     "list_questions",
     "list_threads",
     "show",
+    "show_thread",
     "update",
     "update_thread",
 ]
@@ -82,17 +82,20 @@ def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
 
 async def show(exchange: Exchange) -> Reply:
     """A thread at its head or at a checkpoint, with its state."""
-    return Reply(await exchange.off_loop(_show, exchange.service, exchange.key, exchange.query))
+    return Reply(
+        await exchange.off_loop(show_thread, exchange.service, exchange.key, exchange.query.at)
+    )
 
 
-def _show(service: Service, key: ThreadKey, query: ThreadQuery) -> ShowDocument:
+def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> ShowDocument:
+    """A thread at its head or at a checkpoint, with its state, if that can be decrypted."""
     info = service.line(key)
-    chain = service.chain(key, query.at)
+    chain = service.chain(key, at)
     try:
         decoded = service.decoded(key, chain)
     except EncryptionError as error:
         shown = show_document(service.store, key, chain, Decoded({}, {"$": error.message}))
-        status = info.status if query.at is None else shown.status
+        status = info.status if at is None else shown.status
         return msgspec.structs.replace(shown, state=None, status=status)
     return show_document(service.store, key, chain, decoded)
 

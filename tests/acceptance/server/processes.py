@@ -160,11 +160,13 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(store: str, *options: str, how: str = "honest") -> Generator[Server, None, None]:
+def serving(
+    store: str, *options: str, how: str = "honest", reference: str = REFERENCE
+) -> Generator[Server, None, None]:
     """A server on a store, on a free port of this machine."""
-    process = Process("serve", REFERENCE, "--store", store, "--port", "0", *options, how=how)
+    process = Process("serve", reference, "--store", store, "--port", "0", *options, how=how)
     try:
-        url = process.said(r"serving journey on (http://\S+)\n")
+        url = process.said(r"serving \w+ on (http://\S+)\n")
         found = re.search(r"token=(\S+)", process.log)
         headers = {"Authorization": f"Bearer {found[1]}"} if found else {}
         with httpx.Client(base_url=url.partition("?")[0], headers=headers, timeout=LIMIT) as client:

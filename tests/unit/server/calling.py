@@ -14,6 +14,7 @@ from milecastle import END, START, App, StateGraph, append, interrupt
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.server.access import ALL_SCOPES, Access, Identify, Identity, TokenScope
 from milecastle.server.application import Application
+from milecastle.server.chat.table import CHAT
 from milecastle.server.exchange import Endpoint
 from milecastle.server.problems import ProblemDocument
 from milecastle.server.redaction import Redact
@@ -180,7 +181,7 @@ class Api:
 def endpoint_of(method: str, path: str) -> Endpoint | None:
     """The line of the table of routes that a request meets."""
     parts = path.split("/")
-    for endpoint in ENDPOINTS:
+    for endpoint in (*ENDPOINTS, *CHAT):
         wanted = endpoint.path.split("/")
         fits = len(wanted) == len(parts) and all(
             one == other or one.startswith("{") for one, other in zip(wanted, parts, strict=True)

@@ -1,0 +1,152 @@
+"""What AG-UI requests contain, and the events that answer them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from milecastle.model.prepared import prepared
+
+__all__ = [
+    "AgentInput",
+    "AguiEvent",
+    "AguiOutcome",
+    "AguiRunError",
+    "Custom",
+    "InterruptLine",
+    "MessagesSnapshot",
+    "ResumeEntry",
+    "RunFinished",
+    "RunStarted",
+    "StateDelta",
+    "StateSnapshot",
+    "StepFinished",
+    "StepStarted",
+    "TextMessageContent",
+    "TextMessageEnd",
+    "TextMessageStart",
+]
+
+
+class ResumeEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The answer to an interrupt, or that there will be none."""
+
+    interrupt_id: str
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+
+
+@prepared
+class AgentInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``RunAgentInput``. Fields that are not listed are ignored, as the protocol says."""
+
+    thread_id: str
+    run_id: str
+    messages: list[dict[str, Any]]
+    state: dict[str, Any] | None = None
+    tools: list[Any] | None = None
+    context: list[Any] | None = None
+    forwarded_props: Any = None
+    resume: list[ResumeEntry] | None = None
+
+
+class AguiEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The base of all events; ``type`` is the tag."""
+
+
+class RunStarted(AguiEvent, frozen=True, tag="RUN_STARTED"):
+    """The first event."""
+
+    thread_id: str
+    run_id: str
+    protocol_version: str
+
+
+class StepStarted(AguiEvent, frozen=True, tag="STEP_STARTED"):
+    """A node runs."""
+
+    step_name: str
+
+
+class StepFinished(AguiEvent, frozen=True, tag="STEP_FINISHED"):
+    """A node has run."""
+
+    step_name: str
+
+
+class StateSnapshot(AguiEvent, frozen=True, tag="STATE_SNAPSHOT"):
+    """The whole state."""
+
+    snapshot: Any
+
+
+class StateDelta(AguiEvent, frozen=True, tag="STATE_DELTA"):
+    """What changed in the state, as JSON Patch (RFC 6902)."""
+
+    delta: list[dict[str, Any]]
+
+
+class TextMessageStart(AguiEvent, frozen=True, tag="TEXT_MESSAGE_START"):
+    """A message begins."""
+
+    message_id: str
+    role: str
+
+
+class TextMessageContent(AguiEvent, frozen=True, tag="TEXT_MESSAGE_CONTENT"):
+    """A part of a message."""
+
+    message_id: str
+    delta: str
+
+
+class TextMessageEnd(AguiEvent, frozen=True, tag="TEXT_MESSAGE_END"):
+    """A message is complete."""
+
+    message_id: str
+
+
+class MessagesSnapshot(AguiEvent, frozen=True, tag="MESSAGES_SNAPSHOT"):
+    """All messages."""
+
+    messages: list[dict[str, Any]]
+
+
+class Custom(AguiEvent, frozen=True, tag="CUSTOM"):
+    """A node emitted a value; ``name`` is the node."""
+
+    name: str
+    value: Any
+
+
+class InterruptLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An open question."""
+
+    id: str
+    reason: str
+    message: str
+    metadata: dict[str, Any]
+    response_schema: dict[str, Any] | None = None
+
+
+class AguiOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a run ended."""
+
+    type: Literal["success", "interrupt", "cancelled"]
+    interrupts: tuple[InterruptLine, ...] = ()
+
+
+class RunFinished(AguiEvent, frozen=True, tag="RUN_FINISHED"):
+    """The last event of a run that did not fail."""
+
+    thread_id: str
+    run_id: str
+    outcome: AguiOutcome
+
+
+class AguiRunError(AguiEvent, frozen=True, tag="RUN_ERROR"):
+    """The last event of a run that failed."""
+
+    message: str
+    code: str

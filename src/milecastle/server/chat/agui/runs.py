@@ -1,0 +1,125 @@
+"""What an AG-UI request does: it starts a run, or answers its questions, and follows it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.server.chat.abandoning import with_kept_messages
+from milecastle.server.chat.agui.documents import AgentInput, AguiEvent
+from milecastle.server.chat.agui.translating import BREAKPOINT, AguiTranslation
+from milecastle.server.chat.following import RunEvent, follow_run, seq_of, shown
+from milecastle.server.chat.messages import MESSAGES, messages_in
+from milecastle.server.documents import RunOptions, RunRequest
+from milecastle.server.event_stream import EventStreamResponse
+from milecastle.server.exchange import Exchange
+from milecastle.server.graphs import served
+from milecastle.server.runs import answer_thread, retry_thread, submit_run
+from milecastle.server.service import Service
+from milecastle.server.threads import cancel_thread
+from milecastle.views.values import as_json, plain
+
+__all__ = ["run_agent"]
+
+
+async def run_agent(exchange: Exchange) -> Response:
+    """Start a run, or continue one with answers, and send its events."""
+    asked: AgentInput = exchange.body
+    service, key = exchange.service, exchange.service.key(exchange.tenant, asked.thread_id)
+    graph = served(exchange).graph.name if "graph" in exchange.path else None
+    if asked.resume:
+        exchange.require("answer")
+        run_id, seq = await _resumed(service, key, asked)
+    else:
+        run_id, seq = await _submitted(service, key, graph, asked)
+    events = await follow_run(service, key, run_id, seq - 1)
+    translation = AguiTranslation(asked.thread_id, asked.run_id, asked.messages)
+    return EventStreamResponse(service.closing, _texts(translation, events))
+
+
+async def _submitted(
+    service: Service, key: ThreadKey, graph: str | None, asked: AgentInput
+) -> tuple[str, int]:
+    app = await service.off_loop(service.app_for, key, graph)
+    channels = frozenset(app.graph.schema.channels)
+    given = await service.off_loop(_input, service, key, channels, asked)
+    info = await service.off_loop(service.store.thread, key)
+    options = RunOptions()
+    if info is not None and info.status in ("failed", "cancelled"):
+        options = RunOptions(if_busy="cancel")
+        given = await service.off_loop(with_kept_messages, service, key, app, given)
+    request = RunRequest(input=given, graph=app.graph.name, key=asked.run_id, options=options)
+    handle = await submit_run(service, key, request)
+    return handle.run_id, await service.off_loop(seq_of, service, handle)
+
+
+def _input(
+    service: Service, key: ThreadKey, channels: frozenset[str], asked: AgentInput
+) -> dict[str, Any]:
+    """What is new in a request: the client sends all messages and the whole state each time."""
+    state, ids = _known(service, key)
+    given = {
+        name: value
+        for name, value in (asked.state or {}).items()
+        if name != MESSAGES and not (name in state and state[name] == value)
+    }
+    more = {
+        "tools": asked.tools,
+        "context": asked.context,
+        "forwarded_props": asked.forwarded_props,
+    }
+    given |= {name: value for name, value in more.items() if name in channels and value is not None}
+    messages = [one for one in asked.messages if one.get("id") not in ids]
+    if messages and MESSAGES not in channels:
+        raise InvalidRequest("the state of this graph has no messages: send state, and no messages")
+    return {**given, MESSAGES: messages} if messages else given
+
+
+def _known(service: Service, key: ThreadKey) -> tuple[dict[str, Any], set[str]]:
+    """The state as the client was sent it, and the ids of the messages that there are."""
+    if service.store.thread(key) is None:
+        return {}, set()
+    values = service.decoded(key, service.chain(key, None)).values
+    return shown(service, key).state or {}, {one["id"] for one in messages_in(plain(values))}
+
+
+async def _resumed(service: Service, key: ThreadKey, asked: AgentInput) -> tuple[str, int]:
+    entries = asked.resume or []
+    answers = {one.interrupt_id: one.payload for one in entries if one.status == "resolved"}
+    if not answers:
+        info = await service.off_loop(service.line, key)
+        await cancel_thread(service, key)
+        head = await service.off_loop(service.chain, key, None)
+        return info.run_id, head.entries[-1].seq
+    if len(answers) < len(entries):
+        raise InvalidRequest("some interrupts are resolved and others cancelled: send one kind")
+    if set(answers) == {BREAKPOINT}:
+        handle = await retry_thread(service, key)
+    else:
+        handle = await answer_thread(service, key, answers)
+    return handle.run_id, await service.off_loop(seq_of, service, handle)
+
+
+async def _texts(
+    translation: AguiTranslation, events: AsyncGenerator[RunEvent, None]
+) -> AsyncGenerator[bytes, None]:
+    yield _text(translation.begin())
+    async with aclosing(events) as found:
+        async for event in found:
+            if event is None:
+                yield b""
+            for made in translation.events(event):
+                yield _text(made)
+    if not translation.is_over:
+        for made in translation.failed("the thread was deleted", ""):
+            yield _text(made)
+
+
+def _text(event: AguiEvent) -> bytes:
+    return f"data: {as_json(msgspec.to_builtins(event))}\n\n".encode()

@@ -1,0 +1,180 @@
+"""A run as AG-UI events, in an order that its clients accept.
+
+Rules:
+
+- The first event of a run is its start, then comes a snapshot of the state; each later state is a
+  patch of the one before.
+- Steps and messages that have begun are ended before the run is.
+- Messages of assistants are sent as text, once: what was emitted of one is not sent again when it
+  is committed. If the client cannot have the messages of the state after that (others were added,
+  changed or removed), it is sent all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from milecastle.server.chat.agui.conversation import conversation
+from milecastle.server.chat.agui.documents import (
+    AguiEvent,
+    AguiOutcome,
+    AguiRunError,
+    Custom,
+    InterruptLine,
+    MessagesSnapshot,
+    RunFinished,
+    RunStarted,
+    StateDelta,
+    StateSnapshot,
+    StepFinished,
+    StepStarted,
+    TextMessageContent,
+    TextMessageEnd,
+    TextMessageStart,
+)
+from milecastle.server.chat.agui.patches import json_patch
+from milecastle.server.chat.following import RunEvent, RunStopped
+from milecastle.server.chat.messages import Chunk, as_object, chunk_of, messages_in
+from milecastle.server.documents import EmittedEvent, StateEvent
+from milecastle.views.documents import QuestionLine, ShowDocument
+from milecastle.views.values import as_json
+
+__all__ = ["BREAKPOINT", "AguiTranslation"]
+
+_PROTOCOL: Final = "1.0"
+_WAITING: Final = frozenset({"interrupt", "sleep"})
+
+BREAKPOINT: Final = "breakpoint"
+"""The id of an interrupt that asks nothing."""
+
+
+class AguiTranslation:
+    """One run; ``messages`` are those that the client has."""
+
+    def __init__(self, thread: str, run_id: str, messages: Sequence[dict[str, Any]]) -> None:
+        self._thread = thread
+        self._run_id = run_id
+        self._state: Any = None
+        self._steps: list[str] = []
+        self._texts: dict[str, str] = {}
+        self._client = conversation(messages)
+        self.is_over = False
+
+    def begin(self) -> AguiEvent:
+        """The first event."""
+        return RunStarted(thread_id=self._thread, run_id=self._run_id, protocol_version=_PROTOCOL)
+
+    def events(self, event: RunEvent) -> Iterator[AguiEvent]:
+        """What an event of a run is."""
+        if isinstance(event, StateEvent):
+            yield from self._committed(event)
+        elif isinstance(event, EmittedEvent):
+            chunk = chunk_of(event.value)
+            if chunk is None:
+                yield Custom(name=event.node or "", value=event.value)
+            else:
+                yield from self._streamed(chunk)
+        elif isinstance(event, RunStopped):
+            yield from self._stopped(event)
+
+    def failed(self, message: str, code: str) -> Iterator[AguiEvent]:
+        """The end of a run that failed."""
+        yield from self._end_steps()
+        yield from self._end_texts()
+        self.is_over = True
+        yield AguiRunError(message=message, code=code)
+
+    # ---- the parts of a run
+
+    def _committed(self, event: StateEvent) -> Iterator[AguiEvent]:
+        yield from self._written(event.state, is_news=self._state is not None)
+        if self._state is None:
+            yield StateSnapshot(snapshot=event.state)
+        elif patch := json_patch(self._state, event.state):
+            yield StateDelta(delta=patch)
+        self._state = event.state
+        yield from self._end_steps()
+        for name in () if event.source in _WAITING else dict.fromkeys(event.next):
+            self._steps.append(name)
+            yield StepStarted(step_name=name)
+
+    def _streamed(self, chunk: Chunk) -> Iterator[AguiEvent]:
+        if chunk.id not in self._texts:
+            self._texts[chunk.id] = ""
+            yield TextMessageStart(message_id=chunk.id, role="assistant")
+        self._texts[chunk.id] += chunk.delta
+        yield TextMessageContent(message_id=chunk.id, delta=chunk.delta)
+
+    def _written(self, state: Any, *, is_news: bool) -> Iterator[AguiEvent]:
+        """The messages of a state, so that the client has them; old ones without being spoken."""
+        wanted = conversation(messages_in(state))
+        had = {one["id"] for one in self._client}
+        for message in wanted if is_news else ():
+            if message["role"] == "assistant" and message["id"] not in had:
+                yield from self._spoken(message)
+        if wanted and self._client != wanted:
+            yield MessagesSnapshot(messages=wanted)
+            self._client = wanted
+
+    def _spoken(self, message: dict[str, Any]) -> Iterator[AguiEvent]:
+        id, text = message["id"], message["content"]
+        streamed = self._texts.get(id, "")
+        if text.startswith(streamed) and text != streamed:
+            yield from self._streamed(Chunk(id, text.removeprefix(streamed)))
+        spoken = self._texts.pop(id, None)
+        if spoken is not None:
+            yield TextMessageEnd(message_id=id)
+            self._client.append({"id": id, "role": "assistant", "content": spoken})
+
+    def _stopped(self, event: RunStopped) -> Iterator[AguiEvent]:
+        failure = event.run.failure
+        if event.run.status == "failed":
+            message = failure.message if failure else "the run failed"
+            yield from self.failed(message, failure.error_type if failure else "")
+            return
+        if self._state is None:
+            yield StateSnapshot(snapshot=event.shown.state)
+        yield from self._end_steps()
+        yield from self._end_texts()
+        self.is_over = True
+        yield RunFinished(thread_id=self._thread, run_id=self._run_id, outcome=_outcome(event))
+
+    def _end_steps(self) -> Iterator[AguiEvent]:
+        while self._steps:
+            yield StepFinished(step_name=self._steps.pop())
+
+    def _end_texts(self) -> Iterator[AguiEvent]:
+        while self._texts:
+            yield TextMessageEnd(message_id=self._texts.popitem()[0])
+
+
+def _outcome(event: RunStopped) -> AguiOutcome:
+    if event.run.status == "completed":
+        return AguiOutcome("success")
+    if event.run.status != "interrupted":
+        return AguiOutcome("cancelled")
+    found = tuple(map(_interrupt, event.shown.questions)) or (_breakpoint(event.shown),)
+    return AguiOutcome("interrupt", found)
+
+
+def _interrupt(line: QuestionLine) -> InterruptLine:
+    asked = line.question
+    return InterruptLine(
+        id=line.id,
+        reason="question",
+        message=asked if isinstance(asked, str) else as_json(asked),
+        response_schema=as_object(line.answer),
+        metadata={"node": line.node, "question": asked, "show": line.show},
+    )
+
+
+def _breakpoint(shown: ShowDocument) -> InterruptLine:
+    """A run that waits at a node and asks nothing; any answer continues it."""
+    nodes = ", ".join(shown.checkpoint.next)
+    return InterruptLine(
+        id=BREAKPOINT,
+        reason="breakpoint",
+        message=f"the run waits before {nodes}",
+        metadata={"nodes": list(shown.checkpoint.next)},
+    )

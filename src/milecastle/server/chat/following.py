@@ -1,0 +1,106 @@
+"""One run, from the events of its thread: what ``/v1`` sends, until the run has stopped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+import msgspec.json
+
+from milecastle.app.runtime.handing import Handle
+from milecastle.model.keys import ThreadKey
+from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
+from milecastle.server.events import read_thread
+from milecastle.server.redaction import redacted
+from milecastle.server.service import Service
+from milecastle.server.threads import show_thread
+from milecastle.views.documents import RunLine, ShowDocument
+from milecastle.views.lines import run_line
+
+__all__ = ["RunEvent", "RunStopped", "follow_run", "is_unfinished", "seq_of", "shown"]
+
+_UNFINISHED: Final = frozenset({"queued", "running", "sleeping"})
+_READERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    "state": msgspec.json.Decoder(StateEvent),
+    "emit": msgspec.json.Decoder(EmittedEvent),
+    "missed": msgspec.json.Decoder(MissedEvent),
+    "rest": msgspec.json.Decoder(RestEvent),
+}
+
+
+class RunStopped(msgspec.Struct, frozen=True):
+    """The run has stopped: its record, and the thread at its last checkpoint."""
+
+    run: RunLine
+    shown: ShowDocument
+
+
+ThreadEvent = StateEvent | EmittedEvent | MissedEvent | RestEvent
+RunEvent = StateEvent | EmittedEvent | MissedEvent | RunStopped | None
+"""``None``: nothing happened for a while."""
+
+
+def is_unfinished(status: str) -> bool:
+    """Whether a run with this status will go on without anybody's help."""
+    return status in _UNFINISHED
+
+
+async def follow_run(
+    service: Service, key: ThreadKey, run_id: str, after: int
+) -> AsyncGenerator[RunEvent, None]:
+    """The events of a run from above a seq; what other runs of the thread do is left out.
+
+    The last one is ``RunStopped``, unless the thread is deleted. A thread that does not exist or
+    cannot be read is refused before there are events.
+    """
+    return _events(service, key, run_id, await read_thread(service, key, after))
+
+
+async def _events(
+    service: Service, key: ThreadKey, run_id: str, source: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[RunEvent, None]:
+    seq = 0
+    async with aclosing(source) as texts:
+        async for text in texts:
+            event: ThreadEvent | None = _event(text)
+            is_ours = not isinstance(event, StateEvent) or event.run_id == run_id
+            if isinstance(event, RestEvent) or not is_ours:
+                stopped = await service.off_loop(_stopped, service, key, run_id, seq)
+                if stopped is not None:
+                    yield stopped
+                    return
+            elif not isinstance(event, EmittedEvent) or event.run_id == run_id:
+                seq = event.seq if isinstance(event, StateEvent) else seq
+                yield event
+
+
+def _event(text: bytes) -> Any:
+    """An event of ``/v1`` as it was sent; ``None`` if nothing was."""
+    if not text:
+        return None
+    fields = dict(line.split(b": ", 1) for line in text.splitlines() if line)
+    return _READERS[fields[b"event"].decode()].decode(fields[b"data"])
+
+
+def _stopped(service: Service, key: ThreadKey, run_id: str, seq: int) -> RunStopped | None:
+    run = service.store.run(key, run_id)
+    if run is None or is_unfinished(run.status):
+        return None
+    line = run_line(run, service.store.failure(key, run_id))
+    document = shown(service, key, str(seq) if seq else None)
+    return RunStopped(redacted(line, service.redact), document)
+
+
+def shown(service: Service, key: ThreadKey, at: str | None = None) -> ShowDocument:
+    """A thread at its head or at a checkpoint, as ``/v1`` shows it."""
+    return redacted(show_thread(service, key, at), service.redact)
+
+
+def seq_of(service: Service, handle: Handle[Any]) -> int:
+    """The checkpoint that handed a run over; the head, if none was written."""
+    if handle.seq is not None:
+        return handle.seq
+    head = service.store.head(handle.thread)
+    return 1 if head is None else head.seq

@@ -1,0 +1,87 @@
+"""Graphs as LangGraph's assistants, and what this server is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from milecastle.app.application import App
+from milecastle.model.manifest import END, START
+from milecastle.server.chat.langgraph.describing import answered
+from milecastle.server.chat.langgraph.documents import Assistant, AssistantsRequest
+from milecastle.server.exchange import Exchange
+from milecastle.server.graphs import served
+from milecastle.version import __version__
+from milecastle.views.graphs import input_schema
+
+__all__ = ["get_assistant", "get_graph", "get_schemas", "info", "search_assistants"]
+
+_ALWAYS: Final = "1970-01-01T00:00:00Z"
+"""Graphs are part of the code: nobody created them here."""
+
+
+async def info(exchange: Exchange) -> Response:
+    """What this server is."""
+    flags = {"assistants": True, "crons": False, "langsmith": False}
+    return answered({"version": __version__, "flags": flags})
+
+
+async def search_assistants(exchange: Exchange) -> Response:
+    """The graphs that this server runs."""
+    asked: AssistantsRequest = exchange.body
+    names = [
+        name
+        for name in exchange.service.apps
+        if asked.graph_id in (None, name) and (asked.name or "") in name
+    ]
+    page = names[asked.offset : asked.offset + asked.limit]
+    return answered([_assistant(name) for name in page])
+
+
+def _assistant(graph: str) -> Assistant:
+    return Assistant(
+        assistant_id=graph,
+        graph_id=graph,
+        name=graph,
+        created_at=_ALWAYS,
+        updated_at=_ALWAYS,
+        config={},
+        context={},
+        metadata={},
+        version=1,
+        description=None,
+    )
+
+
+async def get_assistant(exchange: Exchange) -> Response:
+    """A graph."""
+    return answered(_assistant(served(exchange).graph.name))
+
+
+async def get_schemas(exchange: Exchange) -> Response:
+    """The JSON schemas of a graph. Input, output and state have the same channels."""
+    app: App[Any] = served(exchange)
+    schema = input_schema(app.graph)
+    return answered(
+        {
+            "graph_id": app.graph.name,
+            "input_schema": schema,
+            "output_schema": schema,
+            "state_schema": schema,
+            "config_schema": None,
+            "context_schema": None,
+        }
+    )
+
+
+async def get_graph(exchange: Exchange) -> Response:
+    """The nodes and edges of a graph."""
+    manifest = served(exchange).graph.manifest
+    names = [START, *(node.name for node in manifest.nodes), END]
+    nodes = [{"id": name, "type": "runnable", "data": {"name": name}} for name in names]
+    edges = [
+        {"source": one.source, "target": one.target, "conditional": one.kind != "fixed"}
+        for one in manifest.edges
+    ]
+    return answered({"nodes": nodes, "edges": edges})

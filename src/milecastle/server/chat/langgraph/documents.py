@@ -1,0 +1,263 @@
+"""What requests of LangGraph's SDK contain, and what they are answered.
+
+Fields that Milecastle has no use for, and that change nothing, are listed and not looked at. A
+request with any other field is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from milecastle.model.prepared import prepared
+from milecastle.server.documents import Message, PageSize
+
+__all__ = [
+    "Assistant",
+    "AssistantsRequest",
+    "CancelRunQuery",
+    "CheckpointRequest",
+    "GraphQuery",
+    "HistoryRequest",
+    "JoinQuery",
+    "ListRunsQuery",
+    "RunInput",
+    "SdkCheckpoint",
+    "SdkCommand",
+    "SdkInterrupt",
+    "SdkRun",
+    "SdkThread",
+    "SearchRequest",
+    "StateQuery",
+    "StateUpdate",
+    "ThreadInput",
+    "ThreadState",
+    "ThreadTask",
+]
+
+Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
+SdkThreadStatus = Literal["idle", "busy", "interrupted", "error"]
+SdkRunStatus = Literal["pending", "running", "error", "success", "timeout", "interrupted"]
+Strategy = Literal["reject", "interrupt", "rollback", "enqueue"]
+NoMetadata = Annotated[dict[str, Any], msgspec.Meta(max_length=0)]
+
+
+class SdkCheckpoint(Message, frozen=True):
+    """The place of a checkpoint; those of subgraphs, which have a namespace, are not served."""
+
+    thread_id: str | None = None
+    checkpoint_ns: Literal[""] = ""
+    checkpoint_id: str | None = None
+    checkpoint_map: dict[str, Any] | None = None
+
+
+class SdkCommand(Message, frozen=True):
+    """How a run that waits continues: with an answer, or not at all (``goto`` the end)."""
+
+    resume: Any = msgspec.UNSET
+    goto: Literal["__end__"] | None = None
+
+
+@prepared
+class RunInput(Message, frozen=True):
+    """A run."""
+
+    assistant_id: str
+    input: dict[str, Any] | None = None
+    command: SdkCommand | None = None
+    checkpoint: SdkCheckpoint | None = None
+    checkpoint_id: str | None = None
+    stream_mode: str | tuple[str, ...] = "values"
+    multitask_strategy: Strategy = "enqueue"
+    if_not_exists: Literal["create", "reject"] = "create"
+    on_disconnect: Literal["cancel", "continue"] = "continue"
+    on_completion: Literal["keep"] = "keep"
+    after_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    config: NoMetadata | None = None
+    context: NoMetadata | None = None
+    metadata: NoMetadata | None = None
+    interrupt_before: Annotated[list[str], msgspec.Meta(max_length=0)] | None = None
+    interrupt_after: Annotated[list[str], msgspec.Meta(max_length=0)] | None = None
+    stream_subgraphs: bool = False
+    stream_resumable: bool = False
+    durability: str | None = None
+    checkpoint_during: bool | None = None
+    strict_resume: bool | None = None
+    feedback_keys: Any = None
+    langsmith_tracer: Any = None
+
+
+class ThreadMetadata(Message, frozen=True):
+    """Which graph a thread has; other metadata are not stored."""
+
+    graph_id: str | None = None
+    assistant_id: str | None = None
+
+
+class ThreadInput(Message, frozen=True):
+    """A thread that is to be. Nothing is stored before its first run."""
+
+    thread_id: str | None = None
+    metadata: ThreadMetadata | None = None
+    if_exists: Literal["raise", "do_nothing"] | None = None
+
+
+class SearchRequest(Message, frozen=True):
+    """Which threads, those that changed last first."""
+
+    metadata: ThreadMetadata | None = None
+    ids: tuple[str, ...] | None = None
+    status: SdkThreadStatus | None = None
+    limit: PageSize = 10
+    offset: Offset = 0
+    sort_by: Literal["updated_at"] | None = None
+    sort_order: Literal["desc"] | None = None
+    select: Any = None
+
+
+class HistoryRequest(Message, frozen=True):
+    """Which checkpoints, newest first."""
+
+    limit: PageSize = 10
+    before: str | SdkCheckpoint | None = None
+    checkpoint: SdkCheckpoint | None = None
+    select: Any = None
+
+
+class CheckpointRequest(Message, frozen=True):
+    """Which checkpoint."""
+
+    checkpoint: SdkCheckpoint
+    subgraphs: bool = False
+    select: Any = None
+
+
+class StateUpdate(Message, frozen=True):
+    """The channels to change."""
+
+    values: dict[str, Any] | None
+    checkpoint: SdkCheckpoint | None = None
+    checkpoint_id: str | None = None
+
+
+class AssistantsRequest(Message, frozen=True):
+    """Which assistants."""
+
+    graph_id: str | None = None
+    name: str | None = None
+    limit: PageSize = 10
+    offset: Offset = 0
+    metadata: NoMetadata | None = None
+    sort_by: Any = None
+    sort_order: Any = None
+    select: Any = None
+
+
+class StateQuery(Message, frozen=True):
+    """Subgraphs are not shown."""
+
+    subgraphs: bool = False
+    select: tuple[str, ...] = ()
+
+
+class GraphQuery(Message, frozen=True):
+    """Subgraphs are not drawn."""
+
+    xray: str | None = None
+
+
+class ListRunsQuery(Message, frozen=True):
+    """Which runs of a thread, newest first."""
+
+    limit: PageSize = 10
+    offset: Offset = 0
+    status: SdkRunStatus | None = None
+    select: tuple[str, ...] = ()
+
+
+class JoinQuery(Message, frozen=True):
+    """What is sent of a run: the modes, as a repeated parameter."""
+
+    stream_mode: tuple[str, ...] = ()
+    cancel_on_disconnect: bool = False
+
+
+class CancelRunQuery(Message, frozen=True):
+    """A cancelled run is kept."""
+
+    wait: bool = False
+    action: Literal["interrupt"] = "interrupt"
+
+
+class SdkInterrupt(Message, frozen=True, omit_defaults=True):
+    """An open question; ``response_schema`` is that of its answer, if it has one."""
+
+    id: str
+    value: Any
+    response_schema: dict[str, Any] | None = None
+
+
+class ThreadTask(Message, frozen=True):
+    """A node that runs next, or that waits."""
+
+    id: str
+    name: str
+    error: str | None
+    interrupts: tuple[SdkInterrupt, ...]
+    checkpoint: None = None
+    state: None = None
+    result: None = None
+
+
+class ThreadState(Message, frozen=True):
+    """A thread at a checkpoint."""
+
+    values: dict[str, Any]
+    next: tuple[str, ...]
+    checkpoint: SdkCheckpoint
+    metadata: dict[str, Any]
+    created_at: str
+    parent_checkpoint: SdkCheckpoint | None
+    tasks: tuple[ThreadTask, ...]
+    interrupts: tuple[SdkInterrupt, ...]
+
+
+class SdkThread(Message, frozen=True):
+    """A thread."""
+
+    thread_id: str
+    created_at: str
+    updated_at: str
+    metadata: dict[str, Any]
+    status: SdkThreadStatus
+    values: dict[str, Any] | None
+    interrupts: dict[str, tuple[SdkInterrupt, ...]]
+
+
+class SdkRun(Message, frozen=True):
+    """A run."""
+
+    run_id: str
+    thread_id: str
+    assistant_id: str
+    created_at: str
+    updated_at: str
+    status: SdkRunStatus
+    metadata: dict[str, Any]
+    multitask_strategy: Strategy
+
+
+class Assistant(Message, frozen=True):
+    """A graph. It has no history: its version is 1."""
+
+    assistant_id: str
+    graph_id: str
+    name: str
+    created_at: str
+    updated_at: str
+    config: dict[str, Any]
+    context: dict[str, Any]
+    metadata: dict[str, Any]
+    version: int
+    description: str | None

@@ -1,0 +1,345 @@
+"""Runs for LangGraph's SDK: started, followed, waited for, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from itertools import dropwhile, islice, takewhile
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlencode
+from uuid import uuid4
+
+import msgspec
+from starlette.responses import Response
+
+from milecastle.app.runtime.handing import Handle
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.server.chat.abandoning import with_kept_messages
+from milecastle.server.chat.following import (
+    RunEvent,
+    RunStopped,
+    follow_run,
+    is_unfinished,
+    seq_of,
+    shown,
+)
+from milecastle.server.chat.langgraph.describing import (
+    INTERRUPT,
+    answered,
+    interrupt_of,
+    run_of,
+    values_of,
+)
+from milecastle.server.chat.langgraph.documents import JoinQuery, ListRunsQuery, RunInput, SdkRun
+from milecastle.server.chat.langgraph.translating import MODES, SdkTranslation, known_modes
+from milecastle.server.chat.messages import MESSAGES, as_object, role_of
+from milecastle.server.documents import ForkRequest, RunOptions, RunRequest, StateEvent
+from milecastle.server.event_stream import EventStreamResponse
+from milecastle.server.exchange import Exchange
+from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.redaction import redacted
+from milecastle.server.runs import answer_thread, retry_thread, submit_run
+from milecastle.server.service import Service
+from milecastle.server.threads import cancel_thread, fork_thread
+from milecastle.views.documents import QuestionLine
+from milecastle.views.lines import run_line
+from milecastle.views.values import anything, as_json
+
+__all__ = [
+    "cancel_run",
+    "create_run",
+    "get_run",
+    "join_run",
+    "join_stream",
+    "list_runs",
+    "stream_run",
+    "wait_for_run",
+]
+
+_BUSY: Final[Mapping[str, Literal["reject", "queue", "cancel"]]] = {
+    "reject": "reject",
+    "interrupt": "cancel",  # and its messages are kept
+    "rollback": "cancel",
+    "enqueue": "queue",
+}
+
+
+class StartedRun(msgspec.Struct, frozen=True):
+    """A run that was handed over, and the checkpoint after which it begins."""
+
+    key: ThreadKey
+    run_id: str
+    after: int
+
+    def place(self, ending: str = "") -> str:
+        """Its path below the URL that the client was given."""
+        return f"/threads/{quote(self.key.thread, safe='')}/runs/{self.run_id}{ending}"
+
+
+# ---- starting
+
+
+async def create_run(exchange: Exchange) -> Response:
+    """Start a run, or continue one, and do not wait for it."""
+    run = await _start(exchange)
+    found = await exchange.off_loop(_run, exchange.service, run.key, run.run_id)
+    return answered(found, content_location=run.place())
+
+
+async def stream_run(exchange: Exchange) -> Response:
+    """Start a run, or continue one, and send its events."""
+    asked: RunInput = exchange.body
+    modes = known_modes(asked.stream_mode)
+    run = await _start(exchange)
+    cancels = asked.on_disconnect == "cancel" and not asked.stream_resumable
+    return await _streamed(exchange.service, run, modes, cancels=cancels)
+
+
+async def wait_for_run(exchange: Exchange) -> Response:
+    """Start a run, or continue one, and answer with the values when it stops."""
+    run = await _start(exchange)
+    return await _awaited(exchange.service, run)
+
+
+async def _start(exchange: Exchange) -> StartedRun:
+    asked: RunInput = exchange.body
+    service = exchange.service
+    name = exchange.path.get("thread") or str(uuid4())
+    key = service.key(exchange.tenant, name)
+    if asked.assistant_id not in service.apps:
+        raise Refused(NOT_FOUND, 404, "this server does not have the graph")
+    if asked.if_not_exists == "reject":
+        await exchange.off_loop(service.line, key)
+    await _go_back(service, key, asked)
+    if asked.command is not None:
+        exchange.require("answer" if asked.command.goto is None else "run")
+        return await _commanded(service, key, asked)
+    handle = await _handed_over(service, key, asked)
+    seq = await exchange.off_loop(seq_of, service, handle)
+    return StartedRun(key, handle.run_id, seq - 1)
+
+
+async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Handle[Any]:
+    """Start a run with an input; without one, continue the thread."""
+    if asked.input is None:
+        return await retry_thread(service, key, delay=asked.after_seconds)
+    info = await service.off_loop(service.store.thread, key)
+    given = _with_roles(asked.input)
+    is_free = info is None or info.status == "completed"
+    is_busy = info is not None and is_unfinished(info.status)
+    if_busy = _BUSY[asked.multitask_strategy] if is_busy else "reject"
+    if not is_free and (not is_busy or asked.multitask_strategy == "interrupt"):
+        app, if_busy = service.named(asked.assistant_id), "cancel"
+        given = await service.off_loop(with_kept_messages, service, key, app, given)
+    request = RunRequest(
+        input=given,
+        graph=asked.assistant_id,
+        key=str(uuid4()),  # the same input twice is two runs
+        delay=asked.after_seconds,
+        options=RunOptions(if_busy=if_busy),
+    )
+    return await submit_run(service, key, request)
+
+
+def _with_roles(given: dict[str, Any]) -> dict[str, Any]:
+    """An input whose messages have roles."""
+    messages: Any = given.get(MESSAGES)
+    if not isinstance(messages, list):
+        return given
+    items: list[Any] = anything(messages)
+    return {**given, MESSAGES: [_with_role(item) for item in items]}
+
+
+def _with_role(item: Any) -> Any:
+    found = as_object(item)
+    return item if found is None or "type" not in found else {"role": role_of(found), **found}
+
+
+async def _go_back(service: Service, key: ThreadKey, asked: RunInput) -> None:
+    """Go back to the checkpoint that a request names, unless it is the head."""
+    id = asked.checkpoint_id or (asked.checkpoint.checkpoint_id if asked.checkpoint else None)
+    if id:
+        head = await service.off_loop(service.store.head, key)
+        if head is None or head.id != id:
+            await service.off_loop(fork_thread, service, key, ForkRequest(at=id))
+
+
+async def _commanded(service: Service, key: ThreadKey, asked: RunInput) -> StartedRun:
+    """Continue a run that waits: with an answer, or by closing it."""
+    command = asked.command
+    if command is None or asked.input:
+        raise InvalidRequest("a run has an input or a command, not both")
+    if command.goto is not None:
+        info = await service.off_loop(service.line, key)
+        await cancel_thread(service, key)
+        head = await service.off_loop(service.chain, key, None)
+        return StartedRun(key, info.run_id, head.entries[-1].seq - 1)
+    if command.resume is msgspec.UNSET:
+        raise InvalidRequest("a command has resume, or goto the end")
+    answers = await service.off_loop(_answers, service, key, command.resume)
+    handle = await answer_thread(service, key, answers)
+    return StartedRun(key, handle.run_id, await service.off_loop(seq_of, service, handle) - 1)
+
+
+def _answers(service: Service, key: ThreadKey, given: Any) -> dict[str, Any]:
+    """The answers by the ids of their questions; one that has no id is for the only question."""
+    ids = [line.id for line in shown(service, key).questions]
+    by_id = as_object(given)
+    if by_id and set(by_id) <= set(ids):
+        return by_id
+    if len(ids) != 1:
+        raise InvalidRequest(f"thread '{key.thread}' has {len(ids)} open questions: send their ids")
+    return {ids[0]: given}
+
+
+# ---- following
+
+
+async def join_stream(exchange: Exchange) -> Response:
+    """Send the events of a run from a place on: that of ``Last-Event-ID``, or its head."""
+    query: JoinQuery = exchange.query
+    modes = known_modes(query.stream_mode) or MODES
+    run = await exchange.off_loop(_joined, exchange)
+    return await _streamed(exchange.service, run, modes, cancels=query.cancel_on_disconnect)
+
+
+def _joined(exchange: Exchange) -> StartedRun:
+    service, key, run_id = exchange.service, exchange.key, exchange.path["run"]
+    _run(service, key, run_id)
+    given = exchange.request.headers.get("last-event-id")
+    if given not in (None, "", "-1"):
+        if not (given.isascii() and given.isdecimal() and len(given) < 18):
+            raise InvalidRequest("Last-Event-ID is not an id of this stream")
+        return StartedRun(key, run_id, int(given))
+    later = dropwhile(lambda one: one.run_id != run_id, service.store.history(key))
+    found = takewhile(lambda one: one.run_id == run_id, later)
+    seqs = [one.seq for one in (found if given == "-1" else islice(found, 1))]
+    return StartedRun(key, run_id, seqs[-1] - 1 if seqs else 0)
+
+
+async def join_run(exchange: Exchange) -> Response:
+    """Wait for a run, and answer with its values."""
+    run = await exchange.off_loop(_joined, exchange)
+    return await _awaited(exchange.service, run)
+
+
+async def _streamed(
+    service: Service, run: StartedRun, modes: tuple[str, ...], *, cancels: bool
+) -> Response:
+    events = await follow_run(service, run.key, run.run_id, run.after)
+    state = await service.off_loop(_state_before, service, run)
+    translation = SdkTranslation(run.key.thread, run.run_id, modes, state)
+    query = urlencode([("stream_mode", mode) for mode in modes])
+    headers = {
+        "Content-Location": run.place(),
+        "Location": f"{run.place('/stream')}?{query}",
+    }
+    texts = _texts(service, run, translation, events, cancels=cancels)
+    return EventStreamResponse(service.closing, texts, headers)
+
+
+def _state_before(service: Service, run: StartedRun) -> Any:
+    return shown(service, run.key, str(run.after)).state if run.after else {}
+
+
+async def _texts(
+    service: Service,
+    run: StartedRun,
+    translation: SdkTranslation,
+    events: AsyncGenerator[RunEvent, None],
+    *,
+    cancels: bool,
+) -> AsyncGenerator[bytes, None]:
+    try:
+        yield translation.begin(run.after)
+        async with aclosing(events) as found:
+            async for event in found:
+                for text in translation.texts(event, await _asked(service, run.key, event)):
+                    yield text
+                cancels = cancels and not isinstance(event, RunStopped)
+    finally:
+        if cancels and not service.closing.is_set():
+            await _cancel(service, run.key, run.run_id)
+
+
+async def _asked(service: Service, key: ThreadKey, event: RunEvent) -> tuple[QuestionLine, ...]:
+    """The questions of an interrupt."""
+    if not isinstance(event, StateEvent) or event.source != "interrupt":
+        return ()
+    return (await service.off_loop(shown, service, key, str(event.seq))).questions
+
+
+class _Awaited(EventStreamResponse):
+    """A document that takes its time: blanks before it keep the connection alive."""
+
+    media_type = "application/json"
+    opening = silence = b" "
+
+
+async def _awaited(service: Service, run: StartedRun) -> Response:
+    events = await follow_run(service, run.key, run.run_id, run.after)
+    headers = {"Content-Location": run.place(), "Location": run.place("/join")}
+    return _Awaited(service.closing, _result(events), headers)
+
+
+async def _result(events: AsyncGenerator[RunEvent, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events) as found:
+        async for event in found:
+            if event is None:
+                yield b""
+            elif isinstance(event, RunStopped):
+                yield as_json(_ending(event)).encode()
+
+
+def _ending(event: RunStopped) -> dict[str, Any]:
+    failure = event.run.failure
+    if event.run.status == "failed":
+        kind = failure.error_type if failure else "RunFailed"
+        return {"__error__": {"error": kind, "message": failure.message if failure else ""}}
+    asked = [msgspec.to_builtins(interrupt_of(line)) for line in event.shown.questions]
+    values = values_of(event.shown.state)
+    return {**values, INTERRUPT: asked} if asked else values
+
+
+# ---- looking at runs, and cancelling
+
+
+async def list_runs(exchange: Exchange) -> Response:
+    """The runs of a thread, newest first."""
+    found = await exchange.off_loop(_runs, exchange.service, exchange.key, exchange.query)
+    return answered(found)
+
+
+def _runs(service: Service, key: ThreadKey, query: ListRunsQuery) -> list[SdkRun]:
+    service.line(key)
+    lines = (run_of(run_line(run, None)) for run in service.store.runs(key))
+    fitting = (one for one in lines if query.status in (None, one.status))
+    return [*islice(fitting, query.offset, query.offset + query.limit)]
+
+
+async def get_run(exchange: Exchange) -> Response:
+    """A run."""
+    run_id = exchange.path["run"]
+    return answered(await exchange.off_loop(_run, exchange.service, exchange.key, run_id))
+
+
+def _run(service: Service, key: ThreadKey, run_id: str) -> SdkRun:
+    run = service.store.run(key, run_id)
+    if run is None:
+        raise Refused(NOT_FOUND, 404, "there is no such run")
+    return run_of(redacted(run_line(run, None), service.redact))
+
+
+async def cancel_run(exchange: Exchange) -> Response:
+    """Close a run, unless it has ended."""
+    run_id = exchange.path["run"]
+    await exchange.off_loop(_run, exchange.service, exchange.key, run_id)
+    await _cancel(exchange.service, exchange.key, run_id)
+    return Response(status_code=204 if exchange.query.wait else 202)
+
+
+async def _cancel(service: Service, key: ThreadKey, run_id: str) -> None:
+    info = await service.off_loop(service.store.thread, key)
+    if info is not None and info.run_id == run_id:
+        await cancel_thread(service, key)

@@ -1,0 +1,22 @@
+"""The table of endpoints for chat front ends.
+
+They are not in the OpenAPI document: others define them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from milecastle.model.prepared import prepared
+from milecastle.server.chat.agui.table import AGUI
+from milecastle.server.chat.langgraph.table import LANGGRAPH
+from milecastle.server.exchange import Endpoint
+
+__all__ = ["CHAT"]
+
+CHAT: Final[tuple[Endpoint, ...]] = (*AGUI, *LANGGRAPH)
+
+for _endpoint in CHAT:  # requests are read into these by any thread
+    prepared(_endpoint.query)
+    if _endpoint.body is not None:
+        prepared(_endpoint.body)

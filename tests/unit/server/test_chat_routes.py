@@ -1,0 +1,227 @@
+"""What holds for every endpoint of chat front ends, read off their table: as in ``test_routes.py``.
+
+Each test asks all of them, on one store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from milecastle.server.access import ALL_SCOPES
+from milecastle.server.chat.table import CHAT
+from milecastle.server.exchange import Endpoint
+from milecastle.server.limits import MOST_BODY
+from milecastle.server.pages.table import PAGES
+from milecastle.server.routes import ENDPOINTS
+from tests.unit.server.browsing import Browser
+from tests.unit.server.calling import ADDRESS, OTHER, Api, token_of, trip
+
+RUN: dict[str, Any] = {"assistant_id": "trip", **trip()}
+BODIES: dict[str, Any] = {
+    "AgentInput": {"threadId": "t", "runId": "r", "messages": [], "state": trip()["input"]},
+    "AssistantsRequest": {},
+    "CheckpointRequest": {"checkpoint": {"checkpoint_id": "1"}},
+    "HistoryRequest": {},
+    "RunInput": RUN,
+    "SearchRequest": {},
+    "StateUpdate": {"values": {"n": 5}},
+    "ThreadInput": {},
+}
+STARTING = ("run_agent", "stream_run", "wait_for_run", "create_run", "create_thread")
+"""Handlers that begin a thread if there is none."""
+
+
+def request_of(endpoint: Endpoint) -> tuple[str, str, dict[str, Any]]:
+    """A request that the endpoint understands, about the thread ``t``."""
+    path = endpoint.path.format(thread="t", graph="trip", run="r", checkpoint="1")
+    body = BODIES[endpoint.body.__name__] if endpoint.body else None
+    return endpoint.method, path, {} if body is None else {"json": body}
+
+
+def test_each_has_a_scope_and_a_path_of_its_own() -> None:
+    """Fails if an endpoint is added without a scope, or hides a page or an endpoint of the API."""
+    assert all(one.scope in ALL_SCOPES for one in CHAT)
+    paths = {one.path for one in CHAT}
+    assert all(path.startswith(("/agui", "/langgraph/")) for path in paths)
+    assert not paths & {*(one.path for one in ENDPOINTS), *(one.path for one in PAGES)}
+    assert len({one.name for one in CHAT}) == len(CHAT)
+
+
+def test_what_changes_a_thread_needs_more_than_read() -> None:
+    """Fails if an endpoint that writes has only the scope ``read``."""
+    reading = {one.handler.__name__ for one in CHAT if one.scope == "read"}
+    assert not reading & {*STARTING, "drop_thread", "copy_thread", "post_state", "cancel_run"}
+    sending = [one for one in CHAT if one.handler.__name__ in STARTING]
+    assert all("read" in one.also for one in sending)
+
+
+def test_no_token_or_a_wrong_one_is_refused(api: Api) -> None:
+    """Fails if ``identify`` is not called, or an empty key is known."""
+    for endpoint in CHAT:
+        method, path, more = request_of(endpoint)
+        for headers in ({}, {"X-Api-Key": "wrong" * 10}, {"X-Api-Key": ""}):
+            response = api.ask(method, path, token=None, headers=headers, **more)
+            assert (response.status_code, response.json()["code"]) == (401, "MC601")
+
+
+def test_token_without_a_scope_is_refused_before_the_body_is_read(api: Api) -> None:
+    """Every other scope is there. Fails if one of several scopes is enough."""
+    for endpoint in CHAT:
+        for scope in (endpoint.scope, *endpoint.also):
+            assert scope is not None
+            token = token_of("default", *(ALL_SCOPES - {scope}))
+            method, path, _ = request_of(endpoint)
+            response = api.ask(method, path, token=token, content=b"{")
+            assert (response.status_code, response.json()["code"]) == (403, "MC602")
+
+
+def test_answers_need_their_scope(api: Api) -> None:
+    """Fails if a token that may run may also answer."""
+    api.run("t", 42)
+    (asked,) = api.app.state("t").interrupts
+    token = token_of("default", *(ALL_SCOPES - {"answer"}))
+    entry = {"interruptId": asked.id, "status": "resolved", "payload": True}
+    for path, body in (
+        ("/agui", {**BODIES["AgentInput"], "resume": [entry]}),
+        ("/langgraph/threads/t/runs", {"assistant_id": "trip", "command": {"resume": True}}),
+    ):
+        response = api.ask("POST", path, token=token, json=body)
+        assert (response.status_code, response.json()["code"]) == (403, "MC602")
+    assert api.app.state("t").interrupts == (asked,)
+
+
+def test_thread_of_another_tenant_does_not_exist(api: Api) -> None:
+    """Fails if a handler uses the tenant of the app instead of that of the token."""
+    api.run("t", 42)
+    before = api.app.state("t")
+    for endpoint in (one for one in CHAT if "{thread}" in one.path):
+        method, path, more = request_of(endpoint)
+        if endpoint.handler.__name__ in STARTING:
+            continue
+        response = api.ask(method, path, token=token_of(OTHER), **more)
+        if endpoint.handler.__name__ == "get_history":  # a thread that was not run has none
+            assert response.json() == []
+        else:
+            assert (response.status_code, response.json()["code"]) == (404, "MC604")
+    created = api.ask("POST", "/langgraph/threads/t/runs", token=token_of(OTHER), json=RUN)
+    assert created.status_code == 200
+    searched = api.ask("POST", "/langgraph/threads/search", token=token_of(OTHER), json={})
+    assert [one["values"]["n"] for one in searched.json()] == [1]
+    assert api.app.state("t").id == before.id
+
+
+def test_unknown_host_and_foreign_origin_are_refused(api: Api) -> None:
+    """A page of another site cannot use a chat endpoint. There is no CORS here, too."""
+    for endpoint in CHAT:
+        method, path, more = request_of(endpoint)
+        for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+            response = api.ask(method, path, headers=headers, **more)
+            assert (response.status_code, response.json()["code"]) == (403, "MC603")
+
+
+def test_large_requests_are_refused(api: Api) -> None:
+    kind = {"Content-Type": "application/json"}
+    for endpoint in CHAT:
+        method, path, more = request_of(endpoint)
+        assert api.ask(method, path, headers={"x": "v" * 10_240}, **more).status_code == 431
+        if endpoint.body is not None:
+            large = b" " * (MOST_BODY + 1)
+            assert api.ask(method, path, headers=kind, content=large).status_code == 413
+
+
+def test_unreadable_requests_are_refused(api: Api) -> None:
+    """Fails if a field or a parameter that has no effect here is accepted."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    kind = {"Content-Type": "application/json"}
+    for endpoint in CHAT:
+        method, path, more = request_of(endpoint)
+        assert api.ask(method, f"{path}?nothing=1", **more).status_code == 400
+        if endpoint.body is None:
+            continue
+        assert api.ask(method, path, headers=form, content=b"{}").status_code == 415
+        for content in (b"", b"{", b"[]", b'{"no": 1}', b"\xff", b"[" * 100_000):
+            assert api.ask(method, path, headers=kind, content=content).status_code == 400
+
+
+def test_text_is_read_as_json_only_with_a_token(api: Api, browser: Browser) -> None:
+    """The proxy of the front end sends it. Fails if a page can send it with a cookie, too."""
+    text = {"Content-Type": "text/plain;charset=UTF-8"}
+    path = "/langgraph/threads/search"
+    for headers in ({"X-Api-Key": token_of("default")}, {}):
+        token = None if headers else token_of("default")
+        found = api.ask("POST", path, token=token, headers={**headers, **text}, content=b"{}")
+        assert found.json() == []
+    assert api.ask("POST", "/agui", headers=text, content=b"{}").status_code == 415
+    assert browser.ask("POST", path, headers={**text}, content=b"{}").status_code == 415
+    kind = {"Content-Type": "application/json"}
+    assert browser.ask("POST", path, headers=kind, content=b"{}").json() == []
+
+
+def test_store_that_is_away_is_said(api: Api) -> None:
+    api.run("t")
+    api.app.close()
+    for endpoint in (one for one in CHAT if one.stores):
+        method, path, more = request_of(endpoint)
+        response = api.ask(method, path, **more)
+        assert (response.status_code, response.json()["code"]) == (503, "MC403"), endpoint.name
+
+
+def test_values_pass_the_hook_before_they_leave(api: Api) -> None:
+    """Fails if an endpoint shows what the hook hides, or hides it twice."""
+
+    def hide(place: str, value: Any) -> Any:
+        return "[hidden]" if place in ("$.n", "question") else value
+
+    api.ask("POST", "/v1/threads/t/runs", json={**trip(42), "key": "r"})
+    api.work()
+    run = api.app.state("t").run_id
+    api.serve(api.app, redact=hide)
+    body = {**BODIES["AgentInput"], "state": {"n": "[hidden]"}}
+    seen = [
+        api.ask("POST", "/agui", json=body).text,
+        api.ask("GET", "/langgraph/threads/t").text,
+        api.ask("GET", "/langgraph/threads/t/state").text,
+        api.ask("POST", "/langgraph/threads/t/history", json={}).text,
+        api.ask("POST", "/langgraph/threads/search", json={}).text,
+        api.ask("GET", f"/langgraph/threads/t/runs/{run}/join").text,
+        api.ask("GET", f"/langgraph/threads/t/runs/{run}/stream").text,
+    ]
+    for text in seen:
+        assert "[hidden]" in text
+        assert "43" not in text.replace(run, "").replace("T", " ").split('"n": ')[1][:12]
+        assert "sure?" not in text
+
+
+def test_location_is_below_the_url_of_the_client(api: Api) -> None:
+    """SDKs put it behind the URL that they were given.
+
+    Fails if the modes are not in it: SDKs forget them when they come back.
+    """
+    api.run("a%2Fb")
+    run = api.app.state("a/b").run_id
+    path = f"/langgraph/threads/a%2Fb/runs/{run}"
+    found = api.ask("GET", f"{path}/stream?stream_mode=values&stream_mode=custom")
+    place = f"/threads/a%2Fb/runs/{run}"
+    assert found.headers["content-location"] == place
+    assert found.headers["location"] == f"{place}/stream?stream_mode=values&stream_mode=custom"
+    assert api.ask("GET", f"{path}/stream?stream_mode=nothing").status_code == 400
+    for wrong in ("x", "-2", "99"):
+        headers = {"Last-Event-ID": wrong}
+        assert api.ask("GET", f"{path}/stream", headers=headers).status_code == 400
+
+
+def test_location_does_not_have_the_mount_point(api: Api) -> None:
+    """It is in the URL of the client. Fails if it is put before it, as before a redirect."""
+    api.app.invoke({"n": 1, "log": []}, "t")
+    path = f"/langgraph/threads/t/runs/{api.app.state('t').run_id}"
+    headers = {"X-Api-Key": token_of("default")}
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app=api.application, root_path="/mounted")
+        async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+            return await client.get(f"/mounted{path}/stream", headers=headers)
+
+    assert asyncio.run(ask()).headers["location"].startswith("/threads/t/runs/")
