@@ -241,5 +241,6 @@ def test_a_command_does_not_answer_questions() -> None:
 def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
     """Fails if each name is taken for one that moved: ``hasattr`` would raise."""
     assert not hasattr(milecastle.graph, "nothing_of_that_name")
-    with pytest.raises(ImportError, match="from milecastle import StateGraph"):
-        _ = milecastle.graph.StateGraph
+    moved = "StateGraph"
+    with pytest.raises(ImportError, match=f"from milecastle import {moved}"):
+        getattr(milecastle.graph, moved)

@@ -79,7 +79,7 @@ class Replay:
         """Whether the front end left this stream before its end: the run waits for minutes."""
         body: dict[str, Any] = call["body"] or {}
         given: dict[str, Any] = body.get("input") or {}
-        return given.get("pause", 0) > 1 or call["method"] == "GET"
+        return call["method"] == "GET" or int(given.get("pause", 0)) > 1
 
     def named(self, text: str) -> str:
         return re.sub(r"\{(thread|run|head)\}", lambda found: self.known[found[1]], text)

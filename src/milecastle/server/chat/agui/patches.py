@@ -20,7 +20,7 @@ def _operations(path: str, old: object, new: object) -> Iterator[dict[str, Any]]
         yield from _of_objects(path, anything(old), anything(new))
     elif isinstance(old, list) and isinstance(new, list):
         yield from _of_arrays(path, anything(old), anything(new))
-    elif not _is_same(old, new):
+    elif not _is_same(anything(old), anything(new)):
         yield {"op": "replace", "path": path, "value": new}
 
 
