@@ -16,6 +16,9 @@ import msgspec
 SET: Final = 0
 """The code of a plain overwrite in a log. The codes of ``BUILTIN`` are on disk: never renumber."""
 
+APPEND: Final = 1
+"""The code of an appended list in a log."""
+
 
 def last(old: Any, update: Any) -> Any:
     """Take the newest value. This is the default without a reducer."""
@@ -78,7 +81,7 @@ LAST: Final = Reducer("last", last)
 
 BUILTIN: Final = (
     LAST,
-    Reducer("append", append, 1, list),
+    Reducer("append", append, APPEND, list),
     Reducer("merge", merge, 2, dict),
     Reducer("add", add, 3),
     Reducer("maximum", maximum, 4),

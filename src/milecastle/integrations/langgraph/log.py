@@ -1,0 +1,291 @@
+"""A LangGraph thread as a log: one log for each thread and namespace, one entry for each call.
+
+- ``put`` appends the channels that changed, and in ``__checkpoint__`` what LangGraph stores besides.
+  The entry has the id of the checkpoint. One that continues another than the newest sets what
+  differs from the entry before it: a fork costs what it changes.
+- ``put_writes`` appends to ``__writes__``, which a new checkpoint empties. Its entries have the
+  note ``writes``.
+- Writes of a checkpoint that is not stored yet wait in ``__early__`` and move with its entry. Those
+  of a checkpoint that is no longer the newest are in ``__late__`` of their own entry, whose id
+  begins with that of the checkpoint; nothing later repeats them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+import msgspec.msgpack
+import msgspec.structs
+
+from milecastle.codec import envelope
+from milecastle.engine.hidden import HOSTED
+from milecastle.graph.reducers import APPEND, SET
+from milecastle.integrations.langgraph.packing import (
+    Form,
+    Operation,
+    Packed,
+    Parts,
+    apply,
+    fold,
+    packed_of,
+    set_to,
+    write_body,
+)
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, Source
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord
+
+CHECKPOINT, WRITES, EARLY, LATE = HOSTED
+
+NOTE: Final = "writes"
+"""The note of entries that are not checkpoints."""
+
+_SMALL: Final = 4096
+_MOST_EARLY: Final = 16
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """What LangGraph stores of a checkpoint besides its channels.
+
+    ``forms`` has the channels that have a value and are not plain data; ``absent`` those that
+    have none, though the log has an older value of theirs.
+    """
+
+    id: str
+    parent: str | None
+    forms: dict[str, Form]
+    absent: list[str]
+    checkpoint: tuple[str, bytes]
+    metadata: tuple[str, bytes]
+
+
+class Write(msgspec.Struct, frozen=True, array_like=True):
+    """One value that a task wrote. An ``upsert`` replaces the one before it at the same place."""
+
+    path: str
+    task: str
+    index: int
+    channel: str
+    form: str
+    body: bytes
+    upsert: bool
+
+
+_decode_record = msgspec.msgpack.Decoder(Record | None).decode
+_decode_writes = msgspec.msgpack.Decoder(list[Write]).decode
+_decode_early = msgspec.msgpack.Decoder(dict[str, list[Write]]).decode
+_decode_late = msgspec.msgpack.Decoder(tuple[str, list[Write]]).decode
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a log says at one of its entries; ``record`` is ``None`` where nothing is stored."""
+
+    record: Record | None = None
+    channels: dict[str, Packed] = {}
+    writes: tuple[Write, ...] = ()
+    early: dict[str, list[Write]] = {}
+
+    @classmethod
+    def of(cls, parts: Parts) -> State:
+        """The state that the parts of a log make."""
+        record = _decode_record(parts[CHECKPOINT][-1]) if CHECKPOINT in parts else None
+        early = _decode_early(parts[EARLY][-1]) if EARLY in parts else {}
+        writes = tuple(one for part in parts.get(WRITES, ()) for one in _decode_writes(part))
+        channels: dict[str, Packed] = {}
+        if record is not None:
+            absent = {*record.absent, *HOSTED}
+            channels = {
+                name: packed_of(found, record.forms.get(name, ""))
+                for name, found in parts.items()
+                if name not in absent
+            }
+        return cls(record, channels, writes, early)
+
+    def operations(self) -> list[Operation]:
+        """What sets all of it."""
+        found = [set_to(name, packed) for name, packed in self.channels.items()]
+        found.append((SET, WRITES, encode(self.writes)))
+        if self.early:
+            found.append((SET, EARLY, encode(self.early)))
+        record = self.record
+        if record is not None:
+            record = msgspec.structs.replace(record, absent=[])
+        found.append((SET, CHECKPOINT, encode(record)))
+        return found
+
+
+class Log(msgspec.Struct, frozen=True):
+    """The end of a log, as far as a writer has to know it. ``seq`` 0: there is none yet."""
+
+    key: ThreadKey
+    state: State = State()
+    seq: int = 0
+    id: str | None = None
+    base_seq: int = 0
+    roll_seq: int = 0
+    tail: tuple[bytes, ...] = ()
+    chain_bytes: int = 0
+    next_look: int = _SMALL
+    gone: frozenset[str] = frozenset()
+    nodes: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+    step: int = 0
+    run: RunRecord | None = None
+
+    @classmethod
+    def read(cls, key: ThreadKey, entries: Sequence[Entry], run: RunRecord | None = None) -> Log:
+        """The log whose chain this is."""
+        start = max(at for at, entry in enumerate(entries) if entry.kind == SNAPSHOT)
+        entries = entries[start:]
+        bodies = [envelope.unseal(entry.payload) for entry in entries]
+        parts: Parts = {}
+        for body in bodies:
+            apply(parts, body)
+        head = entries[-1]
+        state = State.of(parts)
+        behind = sum(entry.seq <= head.roll_seq for entry in entries)
+        size = sum(map(len, bodies))
+        return cls(
+            key=key,
+            state=state,
+            seq=head.seq,
+            id=head.id,
+            base_seq=entries[0].seq,
+            roll_seq=head.roll_seq,
+            tail=tuple(bodies[behind:]),
+            chain_bytes=size,
+            next_look=max(_SMALL, 2 * size),
+            gone=frozenset(parts) - set(state.channels) - set(HOSTED),
+            nodes=head.nodes,
+            next=head.next,
+            step=head.step,
+            run=run,
+        )
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How an entry is listed."""
+
+    id: str
+    parent: str | None
+    source: Source
+    nodes: tuple[str, ...]
+    next: tuple[str, ...]
+    step: int
+    run: RunRecord
+    now: int
+    note: str = ""
+
+
+def append(
+    log: Log,
+    place: Place,
+    operations: Iterable[Operation],
+    state: State,
+    *,
+    rollup_after: int | None,
+    snapshot: bool = False,
+) -> tuple[Entry, Log]:
+    """The entry with these operations, after which the log has this state, and the log with it."""
+    kind, body = _body(log, operations, state, rollup_after, place.note, snapshot)
+    seq = log.seq + 1
+    base = seq if kind == SNAPSHOT else log.base_seq
+    roll = log.roll_seq if kind == DELTA else seq
+    entry = Entry(
+        seq,
+        place.id,
+        place.parent,
+        place.step,
+        place.source,
+        place.nodes,
+        place.next,
+        place.run.run_id,
+        "",
+        place.now,
+        kind,
+        base,
+        roll,
+        envelope.seal(body),
+        (),
+        place.note,
+    )
+    size = len(body) if kind == SNAPSHOT else log.chain_bytes + len(body)
+    if kind == ROLLUP:
+        size -= sum(map(len, log.tail))
+    look = max(_SMALL, 2 * size) if kind == SNAPSHOT else log.next_look
+    gone = frozenset[str]() if kind == SNAPSHOT else log.gone | set(log.state.channels)
+    return entry, Log(
+        key=log.key,
+        state=state,
+        seq=seq,
+        id=place.id,
+        base_seq=base,
+        roll_seq=roll,
+        tail=(*log.tail, body) if kind == DELTA and rollup_after is not None else (),
+        chain_bytes=size,
+        next_look=look if size <= look else 2 * size,
+        gone=gone - set(state.channels),
+        nodes=place.nodes,
+        next=place.next,
+        step=place.step,
+        run=place.run,
+    )
+
+
+def _body(
+    log: Log,
+    operations: Iterable[Operation],
+    state: State,
+    rollup_after: int | None,
+    note: str,
+    snapshot: bool,
+) -> tuple[Kind, bytes]:
+    """The contents of the next entry, in the form that is cheapest to read."""
+    if snapshot or not log.seq:
+        return SNAPSHOT, write_body(state.operations())
+    delta = write_body(operations)
+    if note:  # never a cut: what it says of another checkpoint is not part of the state
+        return DELTA, delta
+    cost = log.chain_bytes + len(delta)
+    if cost > log.next_look:
+        whole = write_body(state.operations())
+        if cost > 2 * len(whole):
+            return SNAPSHOT, whole
+    if rollup_after is not None and len(log.tail) >= rollup_after:
+        return ROLLUP, fold([*log.tail, delta], LATE)
+    return DELTA, delta
+
+
+def resolve(writes: Iterable[Write]) -> list[Write]:
+    """The writes that count, in the order in which a step applies them."""
+    found: dict[tuple[str, int], Write] = {}
+    for write in writes:
+        place = write.task, write.index
+        if write.upsert or place not in found:
+            found[place] = write
+    return sorted(found.values(), key=lambda one: (one.path, one.task, one.index))
+
+
+def add_writes(log: Log, checkpoint: str, writes: list[Write], is_stored: bool) -> tuple[
+    list[Operation], State
+]:
+    """The operations that record writes of a checkpoint, and the state after them."""
+    state = log.state
+    if state.record is not None and state.record.id == checkpoint:
+        added = msgspec.structs.replace(state, writes=(*state.writes, *writes))
+        return [(APPEND, WRITES, encode(writes))], added
+    if is_stored:
+        return [(SET, LATE, encode((checkpoint, writes)))], state
+    early = {**state.early, checkpoint: [*state.early.get(checkpoint, ()), *writes]}
+    early = dict(list(early.items())[-_MOST_EARLY:])
+    return [(SET, EARLY, encode(early))], msgspec.structs.replace(state, early=early)
+
+
+def take_late(parts: Parts) -> tuple[str, list[Write]] | None:
+    """The late writes of an entry and their checkpoint, if it has any."""
+    found = parts.pop(LATE, None)
+    return _decode_late(found[-1]) if found else None

@@ -1,0 +1,166 @@
+"""Channel values as bytes, and the operations that lead from one value to the next.
+
+A value is packed in one of these forms:
+
+- ``""``: plain data, as msgpack; every tool of Milecastle can read it.
+- a number: a list with so many objects; the body is their encodings, one after the other.
+- a name: whatever else the serializer wrote, under the name that it gave.
+
+A list that grew is stored as what was appended: the encoding of a msgpack array is its header and
+then its items, so that the old body is the beginning of the new one. No object is compared.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import ormsgpack
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from milecastle.codec.deltas import join_lists, list_head
+from milecastle.errors import CodecError
+from milecastle.graph.reducers import APPEND, SET
+
+Form = str | int
+
+PLAIN: Final = ""
+
+_OPTIONS: Final = (
+    ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_bodies = msgspec.msgpack.Decoder(list[bytes]).decode
+_decode_body = msgspec.msgpack.Decoder(bytes).decode
+_decode_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+Operation = tuple[int, str, bytes]
+"""Code, channel, and the value as msgpack."""
+
+Parts = dict[str, tuple[bytes, ...]]
+"""For each channel what was set and then appended, as msgpack."""
+
+
+class Packed(NamedTuple):
+    """A value as bytes."""
+
+    form: Form
+    body: bytes
+
+
+def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) -> Packed:
+    """A value as bytes; ``before`` is what the channel had, which is likely of the same form."""
+    known = type(serde) is JsonPlusSerializer
+    if known and (before is None or before.form == PLAIN) and type(value) is not bytearray:
+        try:
+            return Packed(PLAIN, ormsgpack.packb(value, option=_OPTIONS))
+        except TypeError:
+            pass  # not plain: it has objects, or keys that are not text
+    form, body = serde.dumps_typed(value)
+    if known and form == "msgpack" and type(value) is list:
+        count, start = list_head(body)
+        return Packed(count, body[start:])
+    return Packed(form, bytes(body))
+
+
+def unpack(serde: SerializerProtocol, packed: Packed) -> Any:
+    """The value that was packed."""
+    form, body = packed
+    if isinstance(form, int):
+        return serde.loads_typed(("msgpack", _list_of(form, body)))
+    return serde.loads_typed((form or "msgpack", body))
+
+
+def change(channel: str, old: Packed | None, new: Packed) -> Operation | None:
+    """The operation that turns the old value into the new one; ``None`` if they are equal."""
+    if old == new:
+        return None
+    if old is not None and type(old.form) is type(new.form):
+        if isinstance(new.form, int):
+            if new.body.startswith(old.body):
+                return APPEND, channel, _encode([new.body[len(old.body) :]])
+        elif new.form == old.form == PLAIN and (tail := _appended(old.body, new.body)):
+            return APPEND, channel, tail
+    return set_to(channel, new)
+
+
+def set_to(channel: str, packed: Packed) -> Operation:
+    """The operation that sets a channel."""
+    if packed.form == PLAIN:
+        return SET, channel, packed.body
+    value = [packed.body] if isinstance(packed.form, int) else packed.body
+    return SET, channel, _encode(value)
+
+
+def packed_of(parts: Sequence[bytes], form: Form) -> Packed:
+    """The value that these parts of a log make."""
+    if form == PLAIN:
+        return Packed(form, join_lists(parts))
+    if isinstance(form, int):
+        return Packed(form, b"".join(body for part in parts for body in _decode_bodies(part)))
+    return Packed(form, _decode_body(parts[-1]))
+
+
+def write_body(operations: Iterable[Operation]) -> bytes:
+    """Operations as the body of an entry."""
+    flat: list[Any] = []
+    for code, channel, value in operations:
+        flat += (code, channel, msgspec.Raw(value))
+    return _encode(flat)
+
+
+def read_body(body: bytes) -> list[Operation]:
+    """The operations of a body."""
+    parts = _decode_parts(body)
+    codes = msgspec.msgpack.decode
+    return [
+        (codes(code, type=int), codes(name, type=str), bytes(value))
+        for code, name, value in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    ]
+
+
+def apply(parts: Parts, body: bytes) -> None:
+    """Apply the operations of a body."""
+    for code, channel, value in read_body(body):
+        before = parts.get(channel) if code == APPEND else None
+        parts[channel] = (*before, value) if before else (value,)
+
+
+def fold(bodies: Iterable[bytes], dropped: str) -> bytes:
+    """One body with the effect of these in turn, without one channel."""
+    found: dict[str, tuple[int, list[bytes]]] = {}
+    for body in bodies:
+        for code, channel, value in read_body(body):
+            if code == APPEND and channel in found:
+                found[channel][1].append(value)
+            else:
+                found[channel] = code, [value]
+    found.pop(dropped, None)
+    return write_body((code, name, join_lists(parts)) for name, (code, parts) in found.items())
+
+
+def whole(parts: Parts) -> bytes:
+    """A body that sets everything to what the parts make."""
+    return write_body((SET, name, join_lists(found)) for name, found in parts.items())
+
+
+def _appended(old: bytes, new: bytes) -> bytes:
+    """What was appended to a packed list, as a packed list; empty if it did not just grow."""
+    try:
+        (count, start), (total, place) = list_head(old), list_head(new)
+    except CodecError:
+        return b""
+    if total <= count or not new.startswith(old[start:], place):
+        return b""
+    return _list_of(total - count, new[place + len(old) - start :])
+
+
+def _list_of(count: int, items: bytes) -> bytes:
+    return struct.pack(">BI", 0xDD, count) + items

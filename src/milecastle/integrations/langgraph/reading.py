@@ -1,0 +1,203 @@
+"""Checkpoints of a log, as LangGraph wants them: the newest, one by its id, or all in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec.structs
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from milecastle.codec import envelope
+from milecastle.integrations.langgraph.log import (
+    NOTE,
+    WRITES,
+    Log,
+    State,
+    Write,
+    resolve,
+    take_late,
+)
+from milecastle.integrations.langgraph.naming import config_of
+from milecastle.integrations.langgraph.packing import Parts, apply, unpack
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+
+_PAGE: Final = 200
+_STRETCH: Final = 16
+
+
+def read_log(store: Store, key: ThreadKey) -> Log:
+    """The log as it is now; one of seq 0 if there is none."""
+    chain = store.read(key)
+    if chain is None:
+        return Log(key=key)
+    return Log.read(key, chain.entries, store.run(key, chain.entries[-1].run_id))
+
+
+def read_newest(store: Store, key: ThreadKey, known: Log | None) -> Log:
+    """The log as it is now; what is known of it is used if nothing was appended since."""
+    if known is not None:
+        head = store.head(key)
+        if head is not None and (head.seq, head.id) == (known.seq, known.id):
+            return known
+    return read_log(store, key)
+
+
+def read_checkpoint(store: Store, key: ThreadKey, checkpoint: str) -> State | None:
+    """The state at a checkpoint, with all its writes; ``None`` if it is not stored."""
+    seq = store.locate(key, checkpoint)
+    chain = None if seq is None else store.read(key, seq)
+    if seq is None or chain is None:
+        return None
+    state = Log.read(key, chain.entries).state
+    if state.record is None or state.record.id != checkpoint:
+        return None
+    writes = [*state.writes, *_writes_after(store, key, seq), *_late(store, key, checkpoint)]
+    return msgspec.structs.replace(state, writes=tuple(writes))
+
+
+def _writes_after(store: Store, key: ThreadKey, seq: int) -> Sequence[Write]:
+    """What was written between a checkpoint and the next one."""
+    parts: Parts = {}
+    while page := store.entries(key, after=seq, limit=_STRETCH):
+        for entry in page:
+            if entry.note != NOTE:
+                return _found(parts)
+            if entry.kind == DELTA:
+                apply(parts, envelope.unseal(entry.payload))
+        seq = page[-1].seq
+    return _found(parts)
+
+
+def _found(parts: Parts) -> Sequence[Write]:
+    return State.of({WRITES: parts.get(WRITES, ())}).writes
+
+
+def _late(store: Store, key: ThreadKey, checkpoint: str) -> Iterator[Write]:
+    """What was written after the next checkpoint."""
+    number = 1
+    while (seq := store.locate(key, late_id(checkpoint, number))) is not None:
+        for entry in store.entries(key, after=seq - 1, limit=1):
+            parts: Parts = {}
+            apply(parts, envelope.unseal(entry.payload))
+            strays = take_late(parts)
+            yield from strays[1] if strays else ()
+        number += 1
+
+
+def late_id(checkpoint: str, number: int) -> str:
+    """The id of the entry with the so-manieth late writes of a checkpoint."""
+    return f"{checkpoint}+{number}"
+
+
+def count_late(store: Store, key: ThreadKey, checkpoint: str) -> int:
+    """How many entries with late writes a checkpoint has."""
+    number = 0
+    while store.locate(key, late_id(checkpoint, number + 1)) is not None:
+        number += 1
+    return number
+
+
+def walk(store: Store, key: ThreadKey, before: int | None = None) -> Iterator[tuple[Entry, State]]:
+    """The checkpoints of a log, newest first, each with its writes; from below a seq if given."""
+    is_whole = before is None
+    late: dict[str, list[Write]] = {}
+    while page := _page(store, key, before):
+        for entry, state in reversed(_replayed(store, key, page, late)):
+            if state.record is None or state.record.id != entry.id:
+                continue
+            more = late.get(entry.id, []) if is_whole else _late(store, key, entry.id)
+            yield entry, msgspec.structs.replace(state, writes=(*state.writes, *more))
+        before = page[0].seq
+
+
+def _page(store: Store, key: ThreadKey, before: int | None) -> list[Entry]:
+    """Some entries, oldest first, that begin with a checkpoint unless they begin the log."""
+    found: list[Entry] = []
+    for entry in store.history(key, before=before):
+        found.append(entry)
+        if len(found) >= _PAGE and entry.note != NOTE:
+            break
+    return found[::-1]
+
+
+def _replayed(
+    store: Store, key: ThreadKey, page: list[Entry], late: dict[str, list[Write]]
+) -> list[tuple[Entry, State]]:
+    """The checkpoints of a page with their states, oldest first; late writes are collected."""
+    first = page[0]
+    chain = store.read(key, first.seq)
+    if chain is None:
+        return []
+    parts, cut = restored(chain.entries)
+    found: list[tuple[Entry, Parts]] = [] if first.note == NOTE else [(first, dict(parts))]
+    for entry in store.entries(key, after=first.seq, limit=len(page) - 1):
+        if entry.kind != DELTA:
+            parts = dict(cut) if entry.kind == ROLLUP else {}
+        apply(parts, envelope.unseal(entry.payload))
+        if entry.kind != DELTA:
+            cut = dict(parts)
+        if strays := take_late(parts):
+            late.setdefault(strays[0], []).extend(strays[1])
+        if entry.note != NOTE:
+            found.append((entry, dict(parts)))
+        elif found and entry.kind == DELTA:
+            found[-1][1][WRITES] = parts.get(WRITES, ())
+    return [(entry, State.of(at)) for entry, at in found]
+
+
+def restored(entries: Sequence[Entry]) -> tuple[Parts, Parts]:
+    """The parts at the end of a chain, and those at its last rollup or snapshot."""
+    parts: Parts = {}
+    cut: Parts = {}
+    for entry in entries:
+        if entry.kind == SNAPSHOT:
+            parts = {}
+        apply(parts, envelope.unseal(entry.payload))
+        if entry.kind != DELTA:
+            cut = dict(parts)
+    return parts, cut
+
+
+def metadata_of(serde: SerializerProtocol, state: State) -> dict[str, Any]:
+    """The metadata of a checkpoint."""
+    assert state.record is not None  # noqa: S101 - a checkpoint has one
+    found: dict[str, Any] = serde.loads_typed(state.record.metadata)
+    return found
+
+
+def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: State) -> CheckpointTuple | None:
+    """A state as LangGraph wants it."""
+    record = state.record
+    if record is None:
+        return None
+    checkpoint = serde.loads_typed(record.checkpoint)
+    checkpoint["channel_values"] = {
+        name: unpack(serde, packed) for name, packed in state.channels.items()
+    }
+    return CheckpointTuple(
+        config=config_of(key, record.id),
+        checkpoint=checkpoint,
+        metadata=serde.loads_typed(record.metadata),
+        parent_config=config_of(key, record.parent) if record.parent else None,
+        pending_writes=[
+            (one.task, one.channel, serde.loads_typed((one.form, one.body)))
+            for one in resolve(state.writes)
+        ],
+    )
+
+
+def matches(metadata: Any, wanted: Any) -> bool:
+    """Whether one JSON document contains another: objects by key, lists item by item."""
+    if isinstance(wanted, dict):
+        return isinstance(metadata, dict) and all(
+            name in metadata and matches(metadata[name], value) for name, value in wanted.items()
+        )
+    if isinstance(wanted, list | tuple):
+        return isinstance(metadata, list | tuple) and all(
+            any(matches(item, one) for item in metadata) for one in wanted
+        )
+    return type(metadata) is type(wanted) and bool(metadata == wanted)
