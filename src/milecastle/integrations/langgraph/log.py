@@ -1,19 +1,20 @@
 """A LangGraph thread as a log: one log for each thread and namespace, one entry for each call.
 
 - ``put`` appends the channels that changed, and in ``__checkpoint__`` what LangGraph stores besides.
-  The entry has the id of the checkpoint. One that continues another than the newest sets what
-  differs from the entry before it: a fork costs what it changes.
+  The entry has the id of the checkpoint. One that continues another than the newest is a fork: a
+  snapshot, whose parent is the checkpoint that it continues.
 - ``put_writes`` appends to ``__writes__``, which a new checkpoint empties. Its entries have the
   note ``writes``.
 - Writes of a checkpoint that is not stored yet wait in ``__early__`` and move with its entry. Those
-  of a checkpoint that is no longer the newest are in ``__late__`` of their own entry, whose id
-  begins with that of the checkpoint; nothing later repeats them.
+  of a checkpoint that is no longer the newest are in ``__stray__`` of their own entry, and nothing
+  later repeats them; ``__late__`` lists those entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final
+from uuid import UUID
 
 import msgspec
 import msgspec.msgpack
@@ -37,7 +38,7 @@ from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, So
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
 
-CHECKPOINT, WRITES, EARLY, LATE = HOSTED
+CHECKPOINT, WRITES, EARLY, LATE, STRAY = HOSTED
 
 NOTE: Final = "writes"
 """The note of entries that are not checkpoints."""
@@ -78,16 +79,21 @@ class Write(msgspec.Struct, frozen=True, array_like=True):
 _decode_record = msgspec.msgpack.Decoder(Record | None).decode
 _decode_writes = msgspec.msgpack.Decoder(list[Write]).decode
 _decode_early = msgspec.msgpack.Decoder(dict[str, list[Write]]).decode
-_decode_late = msgspec.msgpack.Decoder(tuple[str, list[Write]]).decode
+_decode_late = msgspec.msgpack.Decoder(list[tuple[str, str]]).decode
+_decode_stray = msgspec.msgpack.Decoder(tuple[str, list[Write]]).decode
 
 
 class State(msgspec.Struct, frozen=True):
-    """What a log says at one of its entries; ``record`` is ``None`` where nothing is stored."""
+    """What a log says at one of its entries; ``record`` is ``None`` where nothing is stored.
+
+    ``late`` are pairs of a checkpoint and the entry that has writes of it.
+    """
 
     record: Record | None = None
     channels: dict[str, Packed] = {}
     writes: tuple[Write, ...] = ()
     early: dict[str, list[Write]] = {}
+    late: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, parts: Parts) -> State:
@@ -95,6 +101,7 @@ class State(msgspec.Struct, frozen=True):
         record = _decode_record(parts[CHECKPOINT][-1]) if CHECKPOINT in parts else None
         early = _decode_early(parts[EARLY][-1]) if EARLY in parts else {}
         writes = tuple(one for part in parts.get(WRITES, ()) for one in _decode_writes(part))
+        late = tuple(one for part in parts.get(LATE, ()) for one in _decode_late(part))
         channels: dict[str, Packed] = {}
         if record is not None:
             absent = {*record.absent, *HOSTED}
@@ -103,7 +110,7 @@ class State(msgspec.Struct, frozen=True):
                 for name, found in parts.items()
                 if name not in absent
             }
-        return cls(record, channels, writes, early)
+        return cls(record, channels, writes, early, late)
 
     def operations(self) -> list[Operation]:
         """What sets all of it."""
@@ -111,6 +118,8 @@ class State(msgspec.Struct, frozen=True):
         found.append((SET, WRITES, encode(self.writes)))
         if self.early:
             found.append((SET, EARLY, encode(self.early)))
+        if self.late:
+            found.append((SET, LATE, encode(self.late)))
         record = self.record
         if record is not None:
             record = msgspec.structs.replace(record, absent=[])
@@ -256,7 +265,7 @@ def _body(
         if cost > 2 * len(whole):
             return SNAPSHOT, whole
     if rollup_after is not None and len(log.tail) >= rollup_after:
-        return ROLLUP, fold([*log.tail, delta], LATE)
+        return ROLLUP, fold([*log.tail, delta], STRAY)
     return DELTA, delta
 
 
@@ -270,22 +279,37 @@ def resolve(writes: Iterable[Write]) -> list[Write]:
     return sorted(found.values(), key=lambda one: (one.path, one.task, one.index))
 
 
-def add_writes(log: Log, checkpoint: str, writes: list[Write], is_stored: bool) -> tuple[
-    list[Operation], State
-]:
-    """The operations that record writes of a checkpoint, and the state after them."""
+def add_writes(
+    log: Log, checkpoint: str, writes: list[Write], id: str, is_stored: bool
+) -> tuple[list[Operation], State]:
+    """The operations of an entry that records writes of a checkpoint, and the state after it."""
     state = log.state
     if state.record is not None and state.record.id == checkpoint:
         added = msgspec.structs.replace(state, writes=(*state.writes, *writes))
         return [(APPEND, WRITES, encode(writes))], added
     if is_stored:
-        return [(SET, LATE, encode((checkpoint, writes)))], state
+        late = (checkpoint, id)
+        stray = (SET, STRAY, encode((checkpoint, writes)))
+        added = msgspec.structs.replace(state, late=(*state.late, late))
+        return [(APPEND, LATE, encode([late])), stray], added
     early = {**state.early, checkpoint: [*state.early.get(checkpoint, ()), *writes]}
     early = dict(list(early.items())[-_MOST_EARLY:])
     return [(SET, EARLY, encode(early))], msgspec.structs.replace(state, early=early)
 
 
-def take_late(parts: Parts) -> tuple[str, list[Write]] | None:
+def take_stray(parts: Parts) -> tuple[str, list[Write]] | None:
     """The late writes of an entry and their checkpoint, if it has any."""
-    found = parts.pop(LATE, None)
-    return _decode_late(found[-1]) if found else None
+    found = parts.pop(STRAY, None)
+    return _decode_stray(found[-1]) if found else None
+
+
+def note_id(log: Log, checkpoint: str) -> str:
+    """The id of an entry that is not a checkpoint: just above that of the newest checkpoint.
+
+    Stores find ids faster that are in the order of the log.
+    """
+    newest = log.state.record.id if log.state.record else checkpoint
+    try:
+        return str(UUID(int=UUID(newest).int + log.seq + 1))
+    except ValueError:
+        return f"{newest}.{log.seq + 1}"

@@ -17,7 +17,7 @@ from milecastle.integrations.langgraph.log import (
     State,
     Write,
     resolve,
-    take_late,
+    take_stray,
 )
 from milecastle.integrations.langgraph.naming import config_of
 from milecastle.integrations.langgraph.packing import Parts, apply, unpack
@@ -46,7 +46,9 @@ def read_newest(store: Store, key: ThreadKey, known: Log | None) -> Log:
     return read_log(store, key)
 
 
-def read_checkpoint(store: Store, key: ThreadKey, checkpoint: str) -> State | None:
+def read_checkpoint(
+    store: Store, key: ThreadKey, checkpoint: str, known: Log | None = None
+) -> State | None:
     """The state at a checkpoint, with all its writes; ``None`` if it is not stored."""
     seq = store.locate(key, checkpoint)
     chain = None if seq is None else store.read(key, seq)
@@ -55,7 +57,9 @@ def read_checkpoint(store: Store, key: ThreadKey, checkpoint: str) -> State | No
     state = Log.read(key, chain.entries).state
     if state.record is None or state.record.id != checkpoint:
         return None
-    writes = [*state.writes, *_writes_after(store, key, seq), *_late(store, key, checkpoint)]
+    late = read_newest(store, key, known).state.late
+    writes = [*state.writes, *_writes_after(store, key, seq)]
+    writes += _late(store, key, [id for target, id in late if target == checkpoint])
     return msgspec.structs.replace(state, writes=tuple(writes))
 
 
@@ -76,40 +80,36 @@ def _found(parts: Parts) -> Sequence[Write]:
     return State.of({WRITES: parts.get(WRITES, ())}).writes
 
 
-def _late(store: Store, key: ThreadKey, checkpoint: str) -> Iterator[Write]:
-    """What was written after the next checkpoint."""
-    number = 1
-    while (seq := store.locate(key, late_id(checkpoint, number))) is not None:
-        for entry in store.entries(key, after=seq - 1, limit=1):
+def _late(store: Store, key: ThreadKey, ids: Sequence[str]) -> Iterator[Write]:
+    """The late writes in these entries."""
+    for id in ids:
+        seq = store.locate(key, id)
+        for entry in () if seq is None else store.entries(key, after=seq - 1, limit=1):
             parts: Parts = {}
             apply(parts, envelope.unseal(entry.payload))
-            strays = take_late(parts)
-            yield from strays[1] if strays else ()
-        number += 1
+            stray = take_stray(parts)
+            yield from stray[1] if stray else ()
 
 
-def late_id(checkpoint: str, number: int) -> str:
-    """The id of the entry with the so-manieth late writes of a checkpoint."""
-    return f"{checkpoint}+{number}"
-
-
-def count_late(store: Store, key: ThreadKey, checkpoint: str) -> int:
-    """How many entries with late writes a checkpoint has."""
-    number = 0
-    while store.locate(key, late_id(checkpoint, number + 1)) is not None:
-        number += 1
-    return number
+def stray_of(entry: Entry) -> str | None:
+    """The checkpoint whose late writes an entry has, if it has any."""
+    parts: Parts = {}
+    apply(parts, envelope.unseal(entry.payload))
+    stray = take_stray(parts)
+    return stray[0] if stray else None
 
 
 def walk(store: Store, key: ThreadKey, before: int | None = None) -> Iterator[tuple[Entry, State]]:
     """The checkpoints of a log, newest first, each with its writes; from below a seq if given."""
-    is_whole = before is None
     late: dict[str, list[Write]] = {}
+    listed = read_log(store, key).state.late if before is not None else ()
     while page := _page(store, key, before):
         for entry, state in reversed(_replayed(store, key, page, late)):
             if state.record is None or state.record.id != entry.id:
                 continue
-            more = late.get(entry.id, []) if is_whole else _late(store, key, entry.id)
+            more = late.get(entry.id, [])
+            if listed:
+                more = [*_late(store, key, [id for target, id in listed if target == entry.id])]
             yield entry, msgspec.structs.replace(state, writes=(*state.writes, *more))
         before = page[0].seq
 
@@ -140,8 +140,8 @@ def _replayed(
         apply(parts, envelope.unseal(entry.payload))
         if entry.kind != DELTA:
             cut = dict(parts)
-        if strays := take_late(parts):
-            late.setdefault(strays[0], []).extend(strays[1])
+        if stray := take_stray(parts):
+            late.setdefault(stray[0], []).extend(stray[1])
         if entry.note != NOTE:
             found.append((entry, dict(parts)))
         elif found and entry.kind == DELTA:

@@ -40,8 +40,6 @@ from milecastle.integrations.langgraph.log import Log, State
 from milecastle.integrations.langgraph.naming import config_of, configurable, key_of, namespace_of
 from milecastle.integrations.langgraph.reading import (
     as_tuple,
-    count_late,
-    late_id,
     matches,
     metadata_of,
     read_checkpoint,
@@ -129,7 +127,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             slot.log = log
             if wanted is None or (log.state.record and log.state.record.id == wanted):
                 return as_tuple(self.serde, key, log.state)
-        state: State | None = yield partial(read_checkpoint, self._store, key, wanted)
+        state: State | None = yield partial(read_checkpoint, self._store, key, wanted, slot.log)
         return as_tuple(self.serde, key, state) if state else None
 
     def list(
@@ -263,7 +261,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             return State()
         if log.state.record is not None and log.state.record.id == parent:
             return log.state
-        found: State | None = yield partial(read_checkpoint, self._store, log.key, parent)
+        found: State | None = yield partial(read_checkpoint, self._store, log.key, parent, log)
         if found is None and metadata.get("source") == "loop":
             raise _conflict(log)
         return found or State()
@@ -299,10 +297,12 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         after = self._store.rollup_after
 
         def work(log: Log) -> Work[tuple[Batch, Log]]:
-            id: str | None = None
-            if log.seq and (log.state.record is None or log.state.record.id != checkpoint):
-                id = yield partial(_late_place, self._store, key, checkpoint)
-            return append_writes(log, self.serde, checkpoint, writes, task, id, after)
+            is_newest = log.state.record is not None and log.state.record.id == checkpoint
+            found: int | None = None
+            if log.seq and not is_newest:
+                found = yield partial(self._store.locate, key, checkpoint)
+            is_stored = found is not None
+            return append_writes(log, self.serde, checkpoint, writes, task, is_stored, after)
 
         if writes:
             yield from self._append(key, work)
@@ -413,13 +413,6 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         given = configurable(config)
         key = key_of(self._tenant, given["thread_id"], given.get("checkpoint_ns") or "")
         return key, given.get("checkpoint_id")
-
-
-def _late_place(store: Store, key: ThreadKey, checkpoint: str) -> str | None:
-    """The id for late writes of a checkpoint; ``None`` if it is not stored."""
-    if store.locate(key, checkpoint) is None:
-        return None
-    return late_id(checkpoint, count_late(store, key, checkpoint) + 1)
 
 
 def _conflict(log: Log) -> Conflict:

@@ -13,7 +13,13 @@ from milecastle.errors import Conflict, InvalidRequest
 from milecastle.graph.reducers import SET
 from milecastle.integrations.langgraph.log import CHECKPOINT, NOTE, State, encode
 from milecastle.integrations.langgraph.packing import whole, write_body
-from milecastle.integrations.langgraph.reading import metadata_of, read_log, restored, walk
+from milecastle.integrations.langgraph.reading import (
+    metadata_of,
+    read_log,
+    restored,
+    stray_of,
+    walk,
+)
 from milecastle.integrations.langgraph.writing import rekeyed, snapshot
 from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
@@ -129,10 +135,11 @@ def _emptied(
     store: Store, key: ThreadKey, entries: Sequence[Entry], doomed: set[str]
 ) -> Iterator[Entry]:
     """The doomed entries without contents; what follows each of them stored whole."""
+    owner = ""
     was_doomed = False
     for at, entry in enumerate(entries):
-        owner = entry.parent_id if entry.note == NOTE else entry.id
-        if owner in doomed:
+        owner = entry.id if entry.note != NOTE else owner
+        if (stray_of(entry) or owner) in doomed:
             was_doomed = True
             yield _snapshot_of(entry, write_body([(SET, CHECKPOINT, encode(None))]), NOTE)
         elif was_doomed:
@@ -140,16 +147,13 @@ def _emptied(
             if entry.kind != SNAPSHOT:
                 yield _as_snapshot(store, key, entry)
             if entry.kind not in (SNAPSHOT, ROLLUP):
-                yield from _next_rollup(store, key, entries[at + 1 :], doomed)
+                yield from _next_rollup(store, key, entries[at + 1 :])
 
 
-def _next_rollup(
-    store: Store, key: ThreadKey, entries: Sequence[Entry], doomed: set[str] | None = None
-) -> Iterator[Entry]:
+def _next_rollup(store: Store, key: ThreadKey, entries: Sequence[Entry]) -> Iterator[Entry]:
     """The next rollup, stored whole: it reaches below what is stored whole before it."""
     for entry in entries:
-        owner = entry.parent_id if entry.note == NOTE else entry.id
-        if entry.kind == SNAPSHOT or owner in (doomed or ()):
+        if entry.kind == SNAPSHOT:
             return
         if entry.kind == ROLLUP:
             yield _as_snapshot(store, key, entry)

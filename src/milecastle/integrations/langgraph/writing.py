@@ -29,6 +29,7 @@ from milecastle.integrations.langgraph.log import (
     add_writes,
     append,
     encode,
+    note_id,
 )
 from milecastle.integrations.langgraph.packing import Operation, Packed, change, pack
 from milecastle.model.checkpoint import Source
@@ -73,15 +74,16 @@ def append_checkpoint(
         metadata=serde.dumps_typed(dict(metadata)),
     )
     early = dict(log.state.early)
-    state = State(record, channels, tuple(early.pop(record.id, ())), early)
+    state = State(record, channels, tuple(early.pop(record.id, ())), early, log.state.late)
     operations = _changes(log, state)
     operations.append((SET, CHECKPOINT, encode(record)))
     next = next_nodes(checkpoint["channel_values"])
+    is_fork = base is not log.state
     again = log.state.record is not None and log.state.record.id == record.id
     now = _clock.now()
     place = Place(
-        id=f"{record.id}.{log.seq + 1}" if again else record.id,
-        parent=parent,
+        id=note_id(log, record.id) if again else record.id,
+        parent=parent if is_fork else log.id,
         source=_SOURCES.get(metadata.get("source", ""), "step"),
         nodes=log.nodes if log.state.writes else (),
         next=next,
@@ -90,7 +92,7 @@ def append_checkpoint(
         now=now,
         note=NOTE if again else "",
     )
-    return _batch(log, place, operations, state, rollup_after)
+    return _batch(log, place, operations, state, rollup_after, is_fork=is_fork)
 
 
 def append_writes(
@@ -99,10 +101,10 @@ def append_writes(
     checkpoint: str,
     writes: Sequence[tuple[str, Any]],
     task: tuple[str, str],
-    id: str | None,
+    is_stored: bool,
     rollup_after: int | None,
 ) -> tuple[Batch, Log]:
-    """The batch that stores what a task (id and path) wrote. ``id``: the checkpoint is older."""
+    """The batch that stores what a task (id and path) wrote at a checkpoint."""
     upsert = all(channel in WRITES_IDX_MAP for channel, _ in writes)
     task_id, path = task
     packed = [
@@ -116,7 +118,8 @@ def append_writes(
         )
         for number, (channel, value) in enumerate(writes)
     ]
-    operations, state = add_writes(log, checkpoint, packed, id is not None)
+    id = note_id(log, checkpoint)
+    operations, state = add_writes(log, checkpoint, packed, id, is_stored)
     special = {channel for channel, _ in writes}
     node = node_of(path)
     now = _clock.now()
@@ -124,8 +127,8 @@ def append_writes(
     run = _run_after(log, special if is_newest else set(), checkpoint, now)
     nodes = log.nodes if log.state.writes else ()
     place = Place(
-        id=id or f"{checkpoint}.{log.seq + 1}",
-        parent=checkpoint,
+        id=id,
+        parent=log.id,
         source="interrupt" if INTERRUPT in special else "answer" if RESUME in special else "step",
         nodes=tuple(dict.fromkeys((*nodes, node))) if node and is_newest else nodes,
         next=log.next,
@@ -138,7 +141,7 @@ def append_writes(
     failure = None
     if run.status == "failed" and run is not log.run:
         failure = _failure(run.run_id, failed, node, now)
-    return _batch(log, place, operations, state, rollup_after, failure)
+    return _batch(log, place, operations, state, rollup_after, failure=failure)
 
 
 def snapshot(log: Log, state: State, next: tuple[str, ...]) -> tuple[Batch, Log]:
@@ -146,8 +149,8 @@ def snapshot(log: Log, state: State, next: tuple[str, ...]) -> tuple[Batch, Log]
     if log.run is None or state.record is None:
         raise InvalidRequest(f"thread '{log.key.thread}' has no checkpoint")
     place = Place(
-        id=f"{state.record.id}.{log.seq + 1}",
-        parent=state.record.id,
+        id=note_id(log, state.record.id),
+        parent=log.id,
         source="update",
         nodes=(),
         next=next,
@@ -292,9 +295,13 @@ def _batch(
     operations: Sequence[Operation],
     state: State,
     rollup_after: int | None,
+    *,
     failure: Failure | None = None,
+    is_fork: bool = False,
 ) -> tuple[Batch, Log]:
-    entry, after = append(log, place, operations, state, rollup_after=rollup_after)
+    entry, after = append(
+        log, place, operations, state, rollup_after=rollup_after, snapshot=is_fork
+    )
     run = place.run
     turns = run is not log.run or bool(place.next) != bool(log.next)
     batch = Batch(
