@@ -54,6 +54,7 @@ from milecastle.ports.store import Batch, Store
 _Found = tuple[ThreadKey, str, State]
 
 _CHUNK: Final = 50
+_ATTEMPTS: Final = 1000
 
 
 class MilecastleSaver(BaseCheckpointSaver[Any]):
@@ -312,7 +313,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     ) -> Work[None]:
         """Append to a log what the work makes of its end, after whatever others append."""
         slot = self._desk.slot(key)
-        while True:
+        for left in reversed(range(_ATTEMPTS)):
             known = slot.log
             log: Log = known or (yield partial(read_log, self._store, key))
             batch, after = yield from work(log)
@@ -320,7 +321,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             try:
                 yield batch
             except Conflict as conflict:
-                if conflict.head < log.seq:  # it was deleted
+                if conflict.head < log.seq or not left:  # it was deleted, or nothing succeeds
                     raise
                 continue
             slot.log = after

@@ -81,6 +81,7 @@ def append_checkpoint(
     is_fork = base is not log.state
     again = log.state.record is not None and log.state.record.id == record.id
     now = _clock.now()
+    run = _run_of(log, record.id, metadata, now)
     place = Place(
         id=note_id(log, record.id) if again else record.id,
         parent=parent if is_fork else log.id,
@@ -88,7 +89,7 @@ def append_checkpoint(
         nodes=log.nodes if log.state.writes else (),
         next=next,
         step=max(0, int(metadata.get("step", 0)) + 1),
-        run=_run_of(log, record.id, metadata, "running" if next else "completed", now),
+        run=_turned(run, _status(next, {one.channel for one in state.writes}), now),
         now=now,
         note=NOTE if again else "",
     )
@@ -120,16 +121,18 @@ def append_writes(
     ]
     id = note_id(log, checkpoint)
     operations, state = add_writes(log, checkpoint, packed, id, is_stored)
-    special = {channel for channel, _ in writes}
+    written = {channel for channel, _ in writes}
     node = node_of(path)
     now = _clock.now()
     is_newest = state.record is not None and state.record.id == checkpoint
-    run = _run_after(log, special if is_newest else set(), checkpoint, now)
+    run = log.run or _new_run(log, checkpoint, {}, now)
+    if is_newest and written & {ERROR, INTERRUPT, RESUME}:
+        run = _turned(run, _status(log.next, written), now)
     nodes = log.nodes if log.state.writes else ()
     place = Place(
         id=id,
         parent=log.id,
-        source="interrupt" if INTERRUPT in special else "answer" if RESUME in special else "step",
+        source="interrupt" if INTERRUPT in written else "answer" if RESUME in written else "step",
         nodes=tuple(dict.fromkeys((*nodes, node))) if node and is_newest else nodes,
         next=log.next,
         step=log.step,
@@ -137,11 +140,7 @@ def append_writes(
         now=now,
         note=NOTE,
     )
-    failed = next((value for channel, value in writes if channel == ERROR), None)
-    failure = None
-    if run.status == "failed" and run is not log.run:
-        failure = _failure(run.run_id, failed, node, now)
-    return _batch(log, place, operations, state, rollup_after, failure=failure)
+    return _batch(log, place, operations, state, rollup_after)
 
 
 def snapshot(log: Log, state: State, next: tuple[str, ...]) -> tuple[Batch, Log]:
@@ -220,35 +219,28 @@ def _changes(log: Log, state: State) -> list[Operation]:
     return [operation for operation in found if operation is not None]
 
 
-def _run_of(
-    log: Log, checkpoint: str, metadata: Mapping[str, Any], status: RunStatus, now: int
-) -> RunRecord:
+def _status(next: tuple[str, ...], written: set[str]) -> RunStatus:
+    """The status of a run at a checkpoint at which these channels were written."""
+    if not next:
+        return "completed"
+    if ERROR in written:
+        return "failed"
+    return "interrupted" if INTERRUPT in written and RESUME not in written else "running"
+
+
+def _run_of(log: Log, checkpoint: str, metadata: Mapping[str, Any], now: int) -> RunRecord:
     """The run of a checkpoint: the one that the caller names, or one that each input begins."""
     named = metadata.get("run_id")
     run = log.run
     if isinstance(named, str) and named:
         if run is None or run.run_id != named:
-            return _new_run(log, named, metadata, status, now)
+            return _new_run(log, named, metadata, now)
     elif run is None or metadata.get("source") == "input" or run.status in _ENDED:
-        return _new_run(log, checkpoint, metadata, status, now)
-    return _turned(run, status, now)
-
-
-def _run_after(log: Log, special: set[str], checkpoint: str, now: int) -> RunRecord:
-    """The run after these writes."""
-    run = log.run or _new_run(log, checkpoint, {}, "running", now)
-    if ERROR in special:
-        return _turned(run, "failed", now)
-    if INTERRUPT in special:
-        return _turned(run, "interrupted", now)
-    if RESUME in special:
-        return _turned(run, "running", now)
+        return _new_run(log, checkpoint, metadata, now)
     return run
 
 
-def _new_run(
-    log: Log, id: str, metadata: Mapping[str, Any], status: RunStatus, now: int
-) -> RunRecord:
+def _new_run(log: Log, id: str, metadata: Mapping[str, Any], now: int) -> RunRecord:
     graph = metadata.get("graph_id")
     return RunRecord(
         run_id=id,
@@ -256,11 +248,10 @@ def _new_run(
         graph=graph if isinstance(graph, str) and graph else "langgraph",
         fingerprint="",
         mode="clean",
-        status=status,
+        status="running",
         retry_count=0,
         previous_run_id=log.run.run_id if log.run else None,
         started_at=now,
-        ended_at=now if status in _ENDED else None,
         owner=current_owner(),
     )
 
@@ -273,14 +264,14 @@ def _turned(run: RunRecord, status: RunStatus, now: int) -> RunRecord:
     return msgspec.structs.replace(run, status=status, ended_at=ended)
 
 
-def _failure(run: str, error: object, node: str, now: int) -> Failure:
+def _failure(run: str, node: str, now: int) -> Failure:
     """The failure of a run. What the error says may contain values, and is in the writes."""
     return Failure(
         run_id=run,
         failure_class="execution",
         resumable=True,
-        error_type=type(error).__name__,
-        message="the error is among the writes of the checkpoint",
+        error_type="",
+        message="a node raised; the error is among the writes of the checkpoint",
         traceback=(),
         causes=(),
         attempt=1,
@@ -296,13 +287,13 @@ def _batch(
     state: State,
     rollup_after: int | None,
     *,
-    failure: Failure | None = None,
     is_fork: bool = False,
 ) -> tuple[Batch, Log]:
     entry, after = append(
         log, place, operations, state, rollup_after=rollup_after, snapshot=is_fork
     )
     run = place.run
+    fails = run is not log.run and run.status == "failed"
     turns = run is not log.run or bool(place.next) != bool(log.next)
     batch = Batch(
         key=log.key,
@@ -310,7 +301,7 @@ def _batch(
         head_id=log.id,
         entries=(entry,),
         runs=(run,) if run is not log.run else (),
-        failure=failure,
+        failure=_failure(run.run_id, " ".join(place.next), place.now) if fails else None,
         thread=thread_info(entry, run, NOTHING) if turns else None,
     )
     return batch, after
