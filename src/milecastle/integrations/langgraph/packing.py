@@ -13,7 +13,8 @@ then its items, so that the old body is the beginning of the new one. No object 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -116,21 +117,25 @@ def write_body(operations: Iterable[Operation]) -> bytes:
     return _encode(flat)
 
 
-def read_body(body: bytes) -> list[Operation]:
+def read_body(body: bytes) -> Iterator[Operation]:
     """The operations of a body."""
-    parts = _decode_parts(body)
-    codes = msgspec.msgpack.decode
-    return [
-        (codes(code, type=int), codes(name, type=str), bytes(value))
-        for code, name, value in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    ]
+    parts = map(bytes, _decode_parts(body))
+    for code, name, value in zip(parts, parts, parts, strict=True):
+        yield code[0], _name(name), value
+
+
+@lru_cache(maxsize=1024)
+def _name(packed: bytes) -> str:
+    return msgspec.msgpack.decode(packed, type=str)
 
 
 def apply(parts: Parts, body: bytes) -> None:
     """Apply the operations of a body."""
     for code, channel, value in read_body(body):
-        before = parts.get(channel) if code == APPEND else None
-        parts[channel] = (*before, value) if before else (value,)
+        if code == APPEND and channel in parts:
+            parts[channel] += (value,)
+        else:
+            parts[channel] = (value,)
 
 
 def fold(bodies: Iterable[bytes], dropped: str) -> bytes:
