@@ -114,9 +114,7 @@ def _page(peer: Any, store: Store, size: Size) -> tuple[float, float]:
         if len(list(saver.list(config(size.steps), limit=limit))) != limit:
             raise AssertionError("a page was not full")
 
-    return _both(
-        min(2, size.rounds), lambda: page(peer), lambda: page(_saver(store))
-    )
+    return _both(min(2, size.rounds), lambda: page(peer), lambda: page(_saver(store)))
 
 
 def _chat(peer: Any, store: Store, size: Size) -> Found:
@@ -142,8 +140,6 @@ def _get(saver: Any, size: Size) -> None:
     found = saver.get_tuple(config(size.turns, "chat"))
     if len(found.checkpoint["channel_values"]["messages"]) != 2 * size.turns:
         raise AssertionError("messages are missing")
-
-
 
 
 def chat(saver: Any, turns: int) -> None:

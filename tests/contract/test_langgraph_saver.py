@@ -107,7 +107,9 @@ def test_lists_of_objects_grow_by_what_was_appended(saver: MilecastleSaver, stor
 def test_lists_that_shrink_or_change_are_read_back(saver: MilecastleSaver, store: Store) -> None:
     config = place()
     seen: list[tuple[Any, Any]] = []
-    for step, items in enumerate([[], [1], [1, 2], [2], [2, {"a": (3,)}], None, [b"x"], "text", []]):
+    for step, items in enumerate(
+        [[], [1], [1, 2], [2], [2, {"a": (3,)}], None, [b"x"], "text", []]
+    ):
         config = put(saver, config, {"items": items}, step)
         seen.append((config, items))
     for config, items in seen:
@@ -165,7 +167,11 @@ def test_special_writes_are_replaced_and_others_are_not(saver: MilecastleSaver) 
     saver.put_writes(config, [(INTERRUPT, "third"), ("x", 3)], "task")
     found = saver.get_tuple(place())
     assert found is not None
-    assert found.pending_writes == [("task", INTERRUPT, "second"), ("task", "x", 1), ("task", "x", 3)]
+    assert found.pending_writes == [
+        ("task", INTERRUPT, "second"),
+        ("task", "x", 1),
+        ("task", "x", 3),
+    ]
 
 
 def test_writes_that_come_before_their_checkpoint_are_found(saver: MilecastleSaver) -> None:
@@ -263,7 +269,7 @@ def test_late_writers_do_not_bring_a_deleted_thread_back(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["') OR 1=1 --", "a.b", "a\"b", "$.x", "%s", "", "\u2028", "source') = 'x' OR ('1"]
+    "key", ["') OR 1=1 --", "a.b", 'a"b', "$.x", "%s", "", "\u2028", "source') = 'x' OR ('1"]
 )
 def test_hostile_metadata_keys_are_only_text(saver: MilecastleSaver, key: str) -> None:
     """Fails if a key of a filter is ever part of a statement."""

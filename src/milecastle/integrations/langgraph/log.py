@@ -128,7 +128,10 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """The end of a log, as far as a writer has to know it. ``seq`` 0: there is none yet."""
+    """The end of a log, as far as a writer has to know it. ``seq`` 0: there is none yet.
+
+    ``run`` is the record of the run that wrote it; only a writer reads it.
+    """
 
     key: ThreadKey
     state: State = State()
@@ -143,10 +146,11 @@ class Log(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
     step: int = 0
+    run_id: str = ""
     run: RunRecord | None = None
 
     @classmethod
-    def read(cls, key: ThreadKey, entries: Sequence[Entry], run: RunRecord | None = None) -> Log:
+    def read(cls, key: ThreadKey, entries: Sequence[Entry]) -> Log:
         """The log whose chain this is."""
         start = max(at for at, entry in enumerate(entries) if entry.kind == SNAPSHOT)
         entries = entries[start:]
@@ -172,7 +176,7 @@ class Log(msgspec.Struct, frozen=True):
             nodes=head.nodes,
             next=head.next,
             step=head.step,
-            run=run,
+            run_id=head.run_id,
         )
 
 
@@ -241,6 +245,7 @@ def append(
         nodes=place.nodes,
         next=place.next,
         step=place.step,
+        run_id=place.run.run_id,
         run=place.run,
     )
 

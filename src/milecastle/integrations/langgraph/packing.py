@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from milecastle.codec.deltas import join_lists, list_head
 from milecastle.errors import CodecError
 from milecastle.graph.reducers import APPEND, SET
+from milecastle.integrations.langgraph.serde import is_msgpack
 
 Form = str | int
 
@@ -58,7 +58,7 @@ class Packed(NamedTuple):
 
 def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) -> Packed:
     """A value as bytes; ``before`` is what the channel had, which is likely of the same form."""
-    known = type(serde) is JsonPlusSerializer
+    known = is_msgpack(serde)
     if known and (before is None or before.form == PLAIN) and type(value) is not bytearray:
         try:
             return Packed(PLAIN, ormsgpack.packb(value, option=_OPTIONS))

@@ -34,7 +34,14 @@ def read_log(store: Store, key: ThreadKey) -> Log:
     chain = store.read(key)
     if chain is None:
         return Log(key=key)
-    return Log.read(key, chain.entries, store.run(key, chain.entries[-1].run_id))
+    return Log.read(key, chain.entries)
+
+
+def with_run(store: Store, log: Log) -> Log:
+    """The log with the record of the run that wrote its head."""
+    if not log.seq or log.run is not None:
+        return log
+    return msgspec.structs.replace(log, run=store.run(log.key, log.run_id))
 
 
 def read_newest(store: Store, key: ThreadKey, known: Log | None) -> Log:

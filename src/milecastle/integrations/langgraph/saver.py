@@ -29,7 +29,6 @@ from langgraph.checkpoint.base import (
     get_serializable_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from milecastle.app.opening import find_store, require_store
 from milecastle.app.runtime.children import children_of, delete_with_children, every_thread
@@ -46,7 +45,9 @@ from milecastle.integrations.langgraph.reading import (
     read_log,
     read_newest,
     walk,
+    with_run,
 )
+from milecastle.integrations.langgraph.serde import StrictSerializer
 from milecastle.integrations.langgraph.writing import append_checkpoint, append_writes
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
@@ -75,8 +76,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         allow: Sequence[type] = (),
         exclusive: bool = False,
     ) -> None:
-        strict = JsonPlusSerializer(allowed_msgpack_modules=list(allow) or None)
-        super().__init__(serde=serde or strict)
+        super().__init__(serde=serde or StrictSerializer(allow))
         if not isinstance(store, str):
             require_store(store)
         self._owns = isinstance(store, str)
@@ -308,14 +308,14 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         if writes:
             yield from self._append(key, work)
 
-    def _append(
-        self, key: ThreadKey, work: Callable[[Log], Work[tuple[Batch, Log]]]
-    ) -> Work[None]:
+    def _append(self, key: ThreadKey, work: Callable[[Log], Work[tuple[Batch, Log]]]) -> Work[None]:
         """Append to a log what the work makes of its end, after whatever others append."""
         slot = self._desk.slot(key)
         for left in reversed(range(_ATTEMPTS)):
             known = slot.log
-            log: Log = known or (yield partial(read_log, self._store, key))
+            if known is None or (known.run is None and known.seq):
+                known = yield partial(self._writable, key, known)
+            log: Log = known
             batch, after = yield from work(log)
             slot.log = None  # until the outcome is known
             try:
@@ -326,6 +326,9 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
                 continue
             slot.log = after
             return
+
+    def _writable(self, key: ThreadKey, known: Log | None) -> Log:
+        return with_run(self._store, known or read_log(self._store, key))
 
     # removing and copying
 

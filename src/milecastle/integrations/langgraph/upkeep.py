@@ -19,6 +19,7 @@ from milecastle.integrations.langgraph.reading import (
     restored,
     stray_of,
     walk,
+    with_run,
 )
 from milecastle.integrations.langgraph.writing import rekeyed, snapshot
 from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
@@ -68,7 +69,7 @@ def keep_latest(store: Store, serde: SerializerProtocol, key: ThreadKey) -> None
 
 
 def _keep_latest(store: Store, serde: SerializerProtocol, key: ThreadKey) -> None:
-    log = read_log(store, key)
+    log = with_run(store, read_log(store, key))
     cut = _oldest_needed(store, serde, key, log.state)
     if cut is None or not any(True for _ in store.history(key, before=cut, limit=1)):
         return
@@ -114,7 +115,7 @@ def _delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
 
     An interrupted call can be repeated.
     """
-    log = read_log(store, key)
+    log = with_run(store, read_log(store, key))
     found = list(walk(store, key))
     doomed = {entry.id for entry, _ in found if entry.run_id in runs}
     if not doomed:
