@@ -5,9 +5,9 @@ is better:
 
 - ``bytes_ratio``: bytes on disk after a loop of 1,000 steps, each of which appends 400 bytes to a
   list; a graph of LangGraph writes them.
-- ``put_ratio``: the time of a chat of 500 turns: ``put`` and ``put_writes`` of each, called directly.
-- ``get_ratio``: the time of ``get_tuple`` at the end of that chat, by a saver that was just made and
-  so remembers nothing.
+- ``put_ratio``: the time of a chat of 500 turns: ``put`` and ``put_writes``, called directly.
+- ``get_ratio``: the time of ``get_tuple`` at the end of that chat, by a saver that was just made
+  and so remembers nothing.
 - ``page_ratio``: the time of a page of 100 checkpoints of the loop.
 - ``concurrent_ratio``: the time of 50 chats at once through one pool, on PostgreSQL.
 
@@ -192,7 +192,11 @@ def course(saver: Any, turns: int) -> Iterator[tuple[Any, ...]]:
                 "channel_versions": versions,
                 "versions_seen": {"bot": {"branch:to:bot": versions.get("branch:to:bot", 0)}},
             }
-            metadata = {"source": source, "step": 3 * number + place - 1, "parents": {}}
+            metadata: dict[str, Any] = {
+                "source": source,
+                "step": 3 * number + place - 1,
+                "parents": {},
+            }
             yield checkpoint, metadata, new, [("messages", [written])] if written else []
 
 

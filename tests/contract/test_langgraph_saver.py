@@ -6,7 +6,7 @@ import asyncio
 import operator
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -14,8 +14,9 @@ import pytest
 
 pytest.importorskip("langgraph.checkpoint.base")
 
-from langgraph.checkpoint.base import ERROR, INTERRUPT, empty_checkpoint
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import MilecastleSaver
@@ -57,7 +58,7 @@ def put(saver: Any, config: Any, values: dict[str, Any], step: int = 0, **metada
         "channel_values": values,
         "channel_versions": versions,
     }
-    said = {"source": "loop", "step": step, "parents": {}, **metadata}
+    said: dict[str, Any] = {"source": "loop", "step": step, "parents": {}, **metadata}
     return saver.put(config, checkpoint, said, versions)
 
 
@@ -107,22 +108,15 @@ def test_lists_of_objects_grow_by_what_was_appended(saver: MilecastleSaver, stor
 def test_lists_that_shrink_or_change_are_read_back(saver: MilecastleSaver, store: Store) -> None:
     config = place()
     seen: list[tuple[Any, Any]] = []
-    for step, items in enumerate(
-        [[], [1], [1, 2], [2], [2, {"a": (3,)}], None, [b"x"], "text", []]
-    ):
+    for step, items in enumerate([[], [1], [1, 2], [2], [2, {"a": [3]}], None, [b"x"], "text", []]):
         config = put(saver, config, {"items": items}, step)
         seen.append((config, items))
     for config, items in seen:
-        expected = [2, {"a": [3]}] if step_is_tuple(items) else items
-        assert values_at(MilecastleSaver(store), config) == {"items": expected}
-
-
-def step_is_tuple(items: Any) -> bool:
-    return items == [2, {"a": (3,)}]
+        assert values_at(MilecastleSaver(store), config) == {"items": items}
 
 
 def test_every_checkpoint_of_a_long_thread_is_listed_as_it_was(saver: MilecastleSaver) -> None:
-    """Over several pages, rollups and snapshots. Fails if a rollup is applied to a delta's state."""
+    """Over several pages and rollups. Fails if a rollup is applied to the state before it."""
     config = place()
     items: list[int] = []
     for step in range(450):
@@ -131,9 +125,9 @@ def test_every_checkpoint_of_a_long_thread_is_listed_as_it_was(saver: Milecastle
         if step % 3 == 0:
             saver.put_writes(config, [("n", step)], f"task-{step}")
     found = list(saver.list(place()))
-    assert [one.metadata["step"] for one in found] == list(reversed(range(450)))
+    assert [one.metadata.get("step", -9) for one in found] == list(reversed(range(450)))
     for one in found:
-        step = one.metadata["step"]
+        step = one.metadata.get("step", -9)
         assert one.checkpoint["channel_values"] == {"items": list(range(step + 1)), "n": step}
         assert one.pending_writes == ([(f"task-{step}", "n", step)] if step % 3 == 0 else [])
     middle = found[200].config
@@ -177,11 +171,11 @@ def test_special_writes_are_replaced_and_others_are_not(saver: MilecastleSaver) 
 def test_writes_that_come_before_their_checkpoint_are_found(saver: MilecastleSaver) -> None:
     """Fails if ``__early__`` is not moved with the checkpoint."""
     first = put(saver, place(), {"a": 1})
-    checkpoint = {**empty_checkpoint(), "id": str(uuid6(clock_seq=1))}
+    checkpoint: Any = {**empty_checkpoint(), "id": str(uuid6(clock_seq=1))}
     early = place(checkpoint=checkpoint["id"])
     saver.put_writes(early, [("x", 1)], "task")
     assert values_at(saver, place()) == {"a": 1}
-    saver.put(first, checkpoint, {"source": "loop", "step": 1}, {})  # type: ignore[arg-type]
+    saver.put(first, checkpoint, {"source": "loop", "step": 1}, {})
     found = saver.get_tuple(place())
     assert found is not None
     assert found.pending_writes == [("task", "x", 1)]
@@ -207,7 +201,7 @@ def test_writes_that_come_after_the_next_checkpoint_are_found(saver: MilecastleS
 
 
 def test_two_writers_on_one_thread_lose_nothing(store: Store) -> None:
-    """Two savers, as two processes would have. Fails if a writer overwrites what it did not read."""
+    """Two savers, as two processes have. Fails if one overwrites what it did not read."""
     savers = [MilecastleSaver(store), MilecastleSaver(store)]
     root = put(savers[0], place(), {"who": "root"})
     gate = threading.Barrier(2)
@@ -273,10 +267,11 @@ def test_late_writers_do_not_bring_a_deleted_thread_back(store: Store) -> None:
 )
 def test_hostile_metadata_keys_are_only_text(saver: MilecastleSaver, key: str) -> None:
     """Fails if a key of a filter is ever part of a statement."""
-    put(saver, place("a"), {"a": 1}, **{key: "wanted"})
+    hostile: dict[str, Any] = {key: "wanted"}
+    put(saver, place("a"), {"a": 1}, **hostile)
     put(saver, place("b"), {"a": 1})
     found = list(saver.list(None, filter={key: "wanted"}))
-    assert [one.config["configurable"]["thread_id"] for one in found] == ["a"]
+    assert [one.config.get("configurable", {})["thread_id"] for one in found] == ["a"]
     assert list(saver.list(None, filter={key: "other"})) == []
 
 
@@ -326,29 +321,30 @@ def test_threads_of_other_savers_can_be_copied_in(saver: MilecastleSaver, tmp_pa
             map(str, one.pending_writes or ())
         )
     connection.close()
-    assert run_loop(saver, more=True)["items"] == list(range(6)) + [6]
+    assert run_loop(saver)["items"] == list(range(7))
 
 
 class Items(TypedDict):
     items: Annotated[list[int], operator.add]
 
 
-def run_loop(saver: Any, *, more: bool = False) -> Any:
+def run_loop(saver: Any) -> Any:
     """A graph that appends until there are six, then one more for each input."""
     graphs: Any = pytest.importorskip("langgraph.graph")
 
     def add(state: Items) -> Items:
         return {"items": [len(state["items"])]}
 
+    def route(state: Items) -> Any:
+        return "add" if len(state["items"]) < 6 else graphs.END
+
     graph = graphs.StateGraph(Items)
     graph.add_node("add", add)
     graph.add_edge(graphs.START, "add")
-    graph.add_conditional_edges(
-        "add", lambda state: "add" if len(state["items"]) < 6 else graphs.END, ["add", graphs.END]
-    )
+    graph.add_conditional_edges("add", route, ["add", graphs.END])
     app = graph.compile(checkpointer=saver)
     config = {"configurable": {"thread_id": "loop"}}
-    return app.invoke({"items": [] if more else []}, config)
+    return app.invoke({"items": []}, config)
 
 
 def test_forks_keep_both_branches(saver: MilecastleSaver) -> None:
@@ -410,22 +406,22 @@ def test_pruning_keeps_what_delta_channels_are_rebuilt_from(saver: MilecastleSav
     config = place()
     for step in range(6):
         values: dict[str, Any] = {"n": step} | ({"log": ["seed"]} if step == 2 else {})
-        versions = {"n": step + 1, "log": step + 1}
-        checkpoint = {
+        versions: Any = {"n": step + 1, "log": step + 1}
+        checkpoint: Any = {
             **empty_checkpoint(),
             "id": str(uuid6(clock_seq=step)),
             "channel_values": values,
             "channel_versions": versions,
         }
         said: Any = {"source": "loop", "step": step, **counters}
-        config = saver.put(config, checkpoint, said, versions)  # type: ignore[arg-type]
+        config = saver.put(config, checkpoint, said, versions)
         saver.put_writes(config, [("log", step)], f"task-{step}")
     before = saver.get_delta_channel_history(config=config, channels=["log"])
-    assert before["log"]["seed"] == ["seed"]
+    assert before["log"].get("seed") == ["seed"]
     assert [value for _, _, value in before["log"]["writes"]] == [2, 3, 4]
     saver.prune(["t"])
     assert saver.get_delta_channel_history(config=config, channels=["log"]) == before
-    assert [one.metadata["step"] for one in saver.list(place())] == [5, 4, 3, 2]
+    assert [one.metadata.get("step", -9) for one in saver.list(place())] == [5, 4, 3, 2]
 
 
 def test_sync_and_async_methods_agree(saver: MilecastleSaver) -> None:
@@ -446,6 +442,3 @@ def test_sync_and_async_methods_agree(saver: MilecastleSaver) -> None:
     assert saver.get_tuple(place()) is None
     assert values_at(saver, place("copy")) == {"a": 2}
     assert saver.get(place("copy")) == found[0].checkpoint
-
-
-Change = Callable[[MilecastleSaver], None]

@@ -1,8 +1,8 @@
 """A LangGraph thread as a log: one log for each thread and namespace, one entry for each call.
 
-- ``put`` appends the channels that changed, and in ``__checkpoint__`` what LangGraph stores besides.
-  The entry has the id of the checkpoint. One that continues another than the newest is a fork: a
-  snapshot, whose parent is the checkpoint that it continues.
+- ``put`` appends the channels that changed, and in ``__checkpoint__`` what LangGraph stores
+  besides. The entry has the id of the checkpoint. One that continues another than the newest is a
+  fork: a snapshot, whose parent is the checkpoint that it continues.
 - ``put_writes`` appends to ``__writes__``, which a new checkpoint empties. Its entries have the
   note ``writes``.
 - Writes of a checkpoint that is not stored yet wait in ``__early__`` and move with its entry. Those

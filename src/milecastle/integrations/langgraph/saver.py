@@ -395,10 +395,10 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         return sum(self._copied(one) for one in found)
 
     def _copied(self, found: CheckpointTuple) -> bool:
-        key, id = self._address(found.config)
+        key, _ = self._address(found.config)
         if self._store.locate(key, found.checkpoint["id"]) is not None:
             return False
-        given = found.config["configurable"]
+        given = configurable(found.config)
         parent = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
         place = {"thread_id": given["thread_id"], "checkpoint_ns": given.get("checkpoint_ns", "")}
         if parent is not None and self._store.locate(key, parent) is not None:

@@ -54,7 +54,7 @@ def _remembering(hook: Hook) -> Hook:
             found = known.get((module, name))
             if found is not None:
                 return found(**fields)
-        except Exception:  # noqa: BLE001 - LangGraph says what becomes of it
+        except Exception:  # LangGraph says what becomes of it
             return hook(code, data)
         made = hook(code, data)
         if (type(made).__module__, type(made).__qualname__) == (module, name):
