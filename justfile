@@ -66,6 +66,7 @@ proof-loss:
     MILECASTLE_KILLS=20000 {{ long }} tests/process/test_kills.py -k jsonl
     MILECASTLE_KILLS=5000 {{ long }} tests/process/test_kills.py -k sqlite
     MILECASTLE_KILLS=2000 {{ long }} tests/process/test_kills.py -k postgres
+    MILECASTLE_SAVER_KILLS=200 {{ long }} tests/process/test_langgraph_kills.py
     MILECASTLE_KILLS=2000 {{ long }} tests/process/test_postgres_outcomes.py -k ended_backends
     MILECASTLE_BACKEND_KILLS=2000 {{ long }} tests/process/test_postgres_crashes.py
     MILECASTLE_RACES=10000 {{ long }} tests/process/test_linearizability.py

@@ -39,6 +39,7 @@ PUBLIC = (
     "milecastle.stores",
     "milecastle.testing",
     "milecastle.builds",
+    "milecastle.integrations.langgraph",
     "milecastle.server",
 )
 NOT_FOR_USERS = {"Keyring.sealer": "what the codec asks a keyring for"}

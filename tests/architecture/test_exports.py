@@ -12,6 +12,7 @@ import pytest
 
 import milecastle
 import milecastle.builds
+import milecastle.integrations.langgraph
 import milecastle.server
 import milecastle.stores
 import milecastle.testing
@@ -210,6 +211,7 @@ EXPORTED: dict[str, list[str]] = {
         "let_runs_go",
         "root",
     ],
+    "milecastle.integrations.langgraph": ["MilecastleSaver"],
     "milecastle.server": ["Identity", "Mountable", "asgi"],
 }
 
@@ -218,6 +220,7 @@ PUBLIC: list[ModuleType] = [
     milecastle.stores,
     milecastle.testing,
     milecastle.builds,
+    milecastle.integrations.langgraph,
     milecastle.server,
 ]
 

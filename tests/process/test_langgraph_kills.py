@@ -16,7 +16,7 @@ pytest.importorskip("langgraph.checkpoint.base")
 from milecastle.integrations.langgraph import MilecastleSaver
 from tests.every_store import POSTGRES, Stores
 
-KILLS = int(os.environ.get("MILECASTLE_SAVER_KILLS", "4"))
+KILLS = int(os.environ.get("MILECASTLE_SAVER_KILLS", "2"))
 
 WRITER = """
 import sys
