@@ -208,24 +208,7 @@ def append(
     seq = log.seq + 1
     base = seq if kind == SNAPSHOT else log.base_seq
     roll = log.roll_seq if kind == DELTA else seq
-    entry = Entry(
-        seq,
-        place.id,
-        place.parent,
-        place.step,
-        place.source,
-        place.nodes,
-        place.next,
-        place.run.run_id,
-        "",
-        place.now,
-        kind,
-        base,
-        roll,
-        envelope.seal(body),
-        (),
-        place.note,
-    )
+    entry = _entry(place, seq, kind, (base, roll), body)
     size = len(body) if kind == SNAPSHOT else log.chain_bytes + len(body)
     if kind == ROLLUP:
         size -= sum(map(len, log.tail))
@@ -247,6 +230,26 @@ def append(
         step=place.step,
         run_id=place.run.run_id,
         run=place.run,
+    )
+
+
+def _entry(place: Place, seq: int, kind: Kind, pointers: tuple[int, int], body: bytes) -> Entry:
+    return Entry(
+        seq,
+        place.id,
+        place.parent,
+        place.step,
+        place.source,
+        place.nodes,
+        place.next,
+        place.run.run_id,
+        "",
+        place.now,
+        kind,
+        *pointers,
+        envelope.seal(body),
+        (),
+        place.note,
     )
 
 
