@@ -82,7 +82,7 @@ def test_conformance_suite_passes_completely(store: Store, stores: Stores) -> No
 
 
 def test_growing_list_is_stored_as_what_was_appended(saver: MilecastleSaver, store: Store) -> None:
-    """Fails if a list is written again: with `_appended` returning nothing, bytes were 20 times."""
+    """Fails if a list is written again. Not yet broken on purpose."""
     config = place()
     items: list[str] = []
     for step in range(300):
