@@ -55,6 +55,7 @@ proof: proof-loss proof-fleet proof-server
     {{ python }} -m benchmarks fanout --json
     {{ python }} -m benchmarks memory --json
     {{ python }} -m benchmarks server --json
+    {{ python }} -m benchmarks telemetry --json
     {{ python }} -m benchmarks saver --json
 
 # nothing acknowledged is ever lost, at the sizes of docs/evidence/stores-loss.md; cuts need root

@@ -17,6 +17,7 @@ from benchmarks import (
     server,
     steps,
     stores,
+    telemetry,
 )
 from benchmarks.alternating import PeerMissing
 from benchmarks.report import Report
@@ -30,6 +31,7 @@ VERBS = {
     "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),
     "fleet": (fleet.measure, "fairness of workers, and what many waiting threads cost them"),
     "server": (server.measure, "readers of events while their server is killed; growth of pages"),
+    "telemetry": (telemetry.measure, "what the OpenTelemetry observer adds to a step"),
     "saver": (saver.measure, "the LangGraph saver beside LangGraph's own"),
     "memory": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Annotated, TypedDict
 
 from benchmarks.loop import text, verify
-from milecastle import END, START, App, ExecutionOptions, StateGraph, append
+from milecastle import END, START, App, ExecutionOptions, Observer, StateGraph, append
 
 THREAD = "loop"
 
@@ -30,7 +31,13 @@ async def advance_async(state: LoopState) -> LoopState:
     return advance(state)
 
 
-def compile_loop(steps: int, *, store: str | None = None, is_async: bool = False) -> App[LoopState]:
+def compile_loop(
+    steps: int,
+    *,
+    store: str | None = None,
+    is_async: bool = False,
+    observers: Sequence[Observer] = (),
+) -> App[LoopState]:
     """Return the loop, ready to run."""
 
     def route(state: LoopState) -> str:
@@ -40,7 +47,7 @@ def compile_loop(steps: int, *, store: str | None = None, is_async: bool = False
     graph.add_node("advance", advance_async if is_async else advance)
     graph.add_edge(START, "advance")
     graph.add_conditional_edges("advance", route, ["advance", END])
-    return graph.compile(store=store)
+    return graph.compile(store=store, observers=observers)
 
 
 def no_store(steps: int) -> float:

@@ -41,6 +41,7 @@ PUBLIC = (
     "milecastle.builds",
     "milecastle.integrations.langgraph",
     "milecastle.server",
+    "milecastle.integrations.opentelemetry",
 )
 NOT_FOR_USERS = {"Keyring.sealer": "what the codec asks a keyring for"}
 """Methods of public classes that other parts of the package call, and why they are there."""

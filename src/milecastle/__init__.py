@@ -56,7 +56,8 @@ from milecastle.errors import (
     UnserializableState,
     UntrustedFile,
 )
-from milecastle.graph.reducers import add, append, last, maximum, merge, minimum, union
+from milecastle.graph.messages import REMOVE_ALL, MessagesState, Remove, messages, upsert
+from milecastle.graph.reducers import add, append, initial, last, maximum, merge, minimum, union
 from milecastle.graph.sending import Command, Send
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata
@@ -72,15 +73,16 @@ from milecastle.model.policies import (
     Retry,
     Timeout,
 )
-from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
+from milecastle.model.run import Failure, Owner, RunRecord, Segment, ThreadInfo
 from milecastle.model.task import Origin
 from milecastle.observers.registry import register_observer
-from milecastle.ports.observer import Observer, TaskObserver
+from milecastle.ports.observer import Observer, TaskObserver, TracingObserver
 from milecastle.ports.store import Store
 from milecastle.version import __version__
 
 __all__ = [
     "END",
+    "REMOVE_ALL",
     "START",
     "App",
     "AttemptsExhausted",
@@ -119,6 +121,7 @@ __all__ = [
     "Keyring",
     "Manifest",
     "MaxStepsExceeded",
+    "MessagesState",
     "MilecastleError",
     "NoKeyring",
     "NodeTimeout",
@@ -130,6 +133,7 @@ __all__ = [
     "PlaintextRefused",
     "Problem",
     "RecoveryError",
+    "Remove",
     "Result",
     "ResumeRefused",
     "Retention",
@@ -144,6 +148,7 @@ __all__ = [
     "RunTimeout",
     "RunTrace",
     "Schedules",
+    "Segment",
     "Send",
     "Snapshot",
     "StateGraph",
@@ -154,6 +159,7 @@ __all__ = [
     "ThreadKey",
     "Timeout",
     "Trace",
+    "TracingObserver",
     "Unavailable",
     "UnserializableState",
     "UntrustedFile",
@@ -165,10 +171,12 @@ __all__ = [
     "copy_threads",
     "current",
     "draw_trace",
+    "initial",
     "interrupt",
     "last",
     "maximum",
     "merge",
+    "messages",
     "minimum",
     "open_store",
     "read_trace",
@@ -176,6 +184,7 @@ __all__ = [
     "register_store",
     "register_type",
     "union",
+    "upsert",
 ]
 
 if TYPE_CHECKING:

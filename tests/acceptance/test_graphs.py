@@ -780,7 +780,7 @@ def test_async_branches_run_at_the_same_time(run: Runner) -> None:
     async def wait(state: Fan, name: str) -> None:
         meeting.setdefault(name, asyncio.Event()).set()
         other = meeting.setdefault("b" if name == "a" else "a", asyncio.Event())
-        await asyncio.wait_for(other.wait(), 5)
+        await asyncio.wait_for(other.wait(), 60)
 
     graph: StateGraph[Fan] = StateGraph(Fan)
     for name in ("a", "b"):

@@ -695,7 +695,7 @@ def test_a_cancelled_task_ends_the_run_where_it_is(
             graph.add_edge(name, END)
         app = graph.compile(store=store)
         task = asyncio.create_task(app.ainvoke({"n": 0}, "t"))
-        await asyncio.wait_for(inside.wait(), 5)
+        await asyncio.wait_for(inside.wait(), 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -13,6 +13,7 @@ import pytest
 import milecastle
 import milecastle.builds
 import milecastle.integrations.langgraph
+import milecastle.integrations.opentelemetry
 import milecastle.server
 import milecastle.stores
 import milecastle.testing
@@ -57,6 +58,7 @@ EXPORTED: dict[str, list[str]] = {
         "Keyring",
         "Manifest",
         "MaxStepsExceeded",
+        "MessagesState",
         "MilecastleError",
         "NoKeyring",
         "NodeTimeout",
@@ -67,7 +69,9 @@ EXPORTED: dict[str, list[str]] = {
         "Place",
         "PlaintextRefused",
         "Problem",
+        "REMOVE_ALL",
         "RecoveryError",
+        "Remove",
         "Result",
         "ResumeRefused",
         "Retention",
@@ -83,6 +87,7 @@ EXPORTED: dict[str, list[str]] = {
         "RunTrace",
         "START",
         "Schedules",
+        "Segment",
         "Send",
         "Snapshot",
         "StateGraph",
@@ -93,6 +98,7 @@ EXPORTED: dict[str, list[str]] = {
         "ThreadKey",
         "Timeout",
         "Trace",
+        "TracingObserver",
         "Unavailable",
         "UnserializableState",
         "UntrustedFile",
@@ -104,10 +110,12 @@ EXPORTED: dict[str, list[str]] = {
         "copy_threads",
         "current",
         "draw_trace",
+        "initial",
         "interrupt",
         "last",
         "maximum",
         "merge",
+        "messages",
         "minimum",
         "open_store",
         "read_trace",
@@ -115,6 +123,7 @@ EXPORTED: dict[str, list[str]] = {
         "register_store",
         "register_type",
         "union",
+        "upsert",
     ],
     "milecastle.stores": [
         "Batch",
@@ -213,6 +222,7 @@ EXPORTED: dict[str, list[str]] = {
     ],
     "milecastle.integrations.langgraph": ["MilecastleSaver"],
     "milecastle.server": ["Identity", "Mountable", "asgi"],
+    "milecastle.integrations.opentelemetry": ["OpenTelemetryObserver"],
 }
 
 PUBLIC: list[ModuleType] = [
@@ -222,6 +232,7 @@ PUBLIC: list[ModuleType] = [
     milecastle.builds,
     milecastle.integrations.langgraph,
     milecastle.server,
+    milecastle.integrations.opentelemetry,
 ]
 
 

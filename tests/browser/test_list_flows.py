@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.browser.browsing import Visit, expect
+
+pytestmark = pytest.mark.no_cover
 
 
 def test_a_run_is_started_by_the_form_of_its_graph(visit: Visit) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.browser.browsing import Visit, expect
+
+pytestmark = pytest.mark.no_cover
 
 
 def test_the_list_shows_that_a_run_has_ended_without_being_loaded_again(visit: Visit) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.browser.browsing import SCHEMES, SEEN, Visit, expect, violations
 
+pytestmark = pytest.mark.no_cover
+
 
 @pytest.mark.parametrize("path", SEEN)
 def test_a_page_keeps_nobody_out(visit: Visit, path: str) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.browser.browsing import Visit, expect
+
+pytestmark = pytest.mark.no_cover
 
 
 def test_a_run_is_watched_until_it_asks_and_is_answered(visit: Visit) -> None:

@@ -142,8 +142,10 @@ def test_a_stale_reference_is_reported(tmp_path: Path, capsys: pytest.CaptureFix
     module.parent.mkdir(parents=True)
     package = module.parent / "__init__.py"
     package.write_text('from milecastle.app import go\n__all__ = ["go"]\n', encoding="utf-8")
-    for name in ("stores", "testing", "builds", "server"):
-        (module.parent / f"{name}.py").write_text("__all__ = []\n", encoding="utf-8")
+    for name in api_reference.PUBLIC[1:]:
+        other = (tmp_path / "src").joinpath(*name.split(".")).with_suffix(".py")
+        other.parent.mkdir(exist_ok=True)
+        other.write_text("__all__ = []\n", encoding="utf-8")
     module.write_text('def go(x: int = 1) -> None:\n    """Go on."""\n', encoding="utf-8")
     root = ["--root", str(tmp_path)]
     assert api_reference.main(["--check", *root]) == 1

@@ -39,6 +39,7 @@ from milecastle.app.runtime.streams import EventStream, StreamMode, resting_even
 from milecastle.app.runtime.threads import Migration, Threads
 from milecastle.app.upkeep.removing import remove_thread
 from milecastle.drivers.local import LocalExecutors
+from milecastle.drivers.observing import Observers, switched_on
 from milecastle.engine.assignment import NOW, Assignment
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import fresh_position
@@ -225,9 +226,11 @@ class Runner(Generic[S]):
         """``asubmit_many``, on a loop of its own."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
+        from contextvars import copy_context
 
         with ThreadPoolExecutor(1) as pool:  # the caller may be on a loop
-            return pool.submit(asyncio.run, self.asubmit_many(calls, delay, priority)).result()
+            submitting = self.asubmit_many(calls, delay, priority)
+            return pool.submit(copy_context().run, asyncio.run, submitting).result()
 
     async def asubmit_many(
         self, calls: Sequence[Call], delay: float, priority: int
@@ -260,7 +263,8 @@ class Runner(Generic[S]):
             return None
         store, key = require_shared(self.settings.store), self.key(call.thread)
         update = self.graph.schema.read_input(call.input)
-        found = enqueue(self.threads, store, key, update, call.terms)
+        observers = Observers(switched_on(self.settings.observers))
+        found = enqueue(self.threads, store, key, update, call.terms, observers)
         if found is None:
             return None
         record, reused = found

@@ -20,7 +20,7 @@ from milecastle.codec.envelope import UNBOUND, PayloadPlace, Sealer, Sealers
 from milecastle.codec.plain import kind_of
 from milecastle.codec.values import ValueCodec
 from milecastle.errors import CodecError, UnserializableState
-from milecastle.graph.reducers import BUILTIN, SET
+from milecastle.graph.reducers import APPEND, BUILTIN, EDIT, SET, join_edits
 from milecastle.model.checkpoint import DELTA, ROLLUP, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 
@@ -220,7 +220,9 @@ def _triples(operations: Operations) -> Iterator[tuple[int, str, Any]]:
 def replay(values: dict[str, Any], operations: Operations) -> dict[str, Any]:
     """Apply operations to ``values`` in place. The values must not be shared."""
     for code, channel, value in _triples(operations):
-        if code == SET or channel not in values:
+        if code == EDIT.code:
+            values[channel] = _reduce(code, values.get(channel, []), value)
+        elif code == SET or channel not in values:
             values[channel] = value
         else:
             values[channel] = _reduce(code, values[channel], value)
@@ -232,7 +234,7 @@ def _reduce(code: int, old: Any, update: Any) -> Any:
     if extend is None:
         try:
             return _REDUCERS[code].function(old, update)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise CodecError(
                 f"a stored update does not match the value before it: {error}"
             ) from error
@@ -255,6 +257,23 @@ def fold(operations: Operations) -> Operations:
         before = kept.setdefault(channel, [])
         if before and code in _EXTEND and before[-3] in (code, SET):
             _reduce(code, before[-1], value)
+        elif before and (code == EDIT.code or before[-3] == EDIT.code):
+            before[-3], before[-1] = _edited(before[-3], before[-1], code, value)
         else:
             before += (code, channel, value)
     return [part for channel in kept.values() for part in channel]
+
+
+def _edited(first: int, old: Any, second: int, update: Any) -> tuple[int, Any]:
+    """One operation with the effect of two on a list, one of which is an edit."""
+    try:
+        if second == APPEND.code:
+            length, changes, tail = old
+            return EDIT.code, [length, changes, APPEND.function(tail, update)]
+        if first == SET:
+            return SET, EDIT.function(old, update)
+        length, _, _ = update
+        edits: Any = old if first == EDIT.code else [length - len(old), [], old]
+        return EDIT.code, join_edits(edits, update)
+    except (TypeError, ValueError) as error:
+        raise CodecError(f"a stored update does not match the one before it: {error}") from error

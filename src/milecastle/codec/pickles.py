@@ -24,6 +24,7 @@ from msgspec.msgpack import Decoder, Encoder, Ext
 
 from milecastle.codec import arrays, codes, scalars
 from milecastle.codec.bounds import MAX_BYTES, MAX_DEPTH
+from milecastle.codec.langchain import message_shape
 from milecastle.codec.objects import RecordShape, Shape, is_storable, shape_for
 from milecastle.codec.plain import SCALARS, kind_of
 from milecastle.codec.registry import TypeRegistry
@@ -52,7 +53,9 @@ _count: Final = struct.Struct("<I")
 
 def rebuild(cls: type, name: str, *parts: Any) -> object:
     """The object of a declared type, for ``pickle.load``; its plain form if the type is unknown."""
-    shape: Shape | None = shape_for(cls, name) if is_storable(cls) else TypeRegistry().find(name)
+    shape: Shape | None = message_shape(cls)
+    if shape is None or shape.name != name:
+        shape = shape_for(cls, name) if is_storable(cls) else TypeRegistry().find(name)
     if isinstance(shape, RecordShape):
         return shape.build(list(parts))
     return parts[0] if shape is None else shape.build(parts[0])

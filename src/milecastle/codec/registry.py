@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final, cast, is_typeddict
 
+from milecastle.codec.langchain import message_named, message_shape
 from milecastle.codec.objects import AdaptedShape, Shape, is_storable, shape_for
 from milecastle.codec.refusal import type_name
 from milecastle.codec.scalars import WRITERS
 from milecastle.errors import InvalidRequest
+from milecastle.graph.messages import Remove
 from milecastle.graph.state_types import classes_in, hints_of
 
 
@@ -39,7 +41,9 @@ def _hints_inside(cls: Any) -> list[object]:
 
 
 _NATIVE: Final = frozenset({*WRITERS, list, dict, tuple, set, frozenset})
-_registered: Final[dict[str, Shape]] = {}
+_registered: Final[dict[str, Shape]] = {
+    "milecastle.Remove": shape_for(Remove, "milecastle.Remove"),
+}
 
 
 def register_type(
@@ -89,6 +93,7 @@ class TypeRegistry:
         for cls in types:
             if cls not in self._by_type:
                 self._add(shape_for(cls, cls.__qualname__))
+                self._by_type[cls] = message_shape(cls) or self._by_type[cls]
 
     @classmethod
     def for_annotations(cls, annotations: Iterable[object]) -> TypeRegistry:
@@ -112,7 +117,7 @@ class TypeRegistry:
         Raises:
             LookupError: the name of the subclass would not identify it.
         """
-        shape = self._by_type.get(cls)
+        shape = self._by_type.get(cls) or message_shape(cls)
         if shape is not None or not self._is_below(cls):
             return shape
         name = cls.__qualname__
@@ -133,7 +138,7 @@ class TypeRegistry:
         """
         found = self._by_name.get(name) or self._subclasses.get(name)
         if found is None:
-            found = self._search(name)
+            found = message_named(name) or self._search(name)
             if found is not None:
                 self._subclasses[name] = found
         return found

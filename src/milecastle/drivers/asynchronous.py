@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
 from time import monotonic
@@ -16,6 +16,7 @@ from typing import Any
 
 from milecastle.drivers.host import (
     BeginRun,
+    CommitBatch,
     Host,
     HostServices,
     advance,
@@ -42,8 +43,6 @@ from milecastle.model.event import Event
 from milecastle.model.task import Finished, RunTask
 from milecastle.ports.executor import LoopExecutor
 from milecastle.ports.store import Batch
-
-CommitBatch = Callable[[Batch], Coroutine[Any, Any, None]]
 
 _TURNS = 64
 """After this many effects without a real wait, other tasks of the loop get their turn."""
@@ -161,7 +160,7 @@ class Drive:
         """The executor for the loop that runs this; note the task that it is a part of."""
         host = self._host
         if host.committer is not None:
-            self._commit = commits_of(host.committer).commit
+            self._commit = host.seen(commits_of(host.committer).commit)
         self._outside = running_task()
         tell = None if host.is_read else host.tell
         return host.executors.on_loop(host.ports, host.max_parallel, tell)

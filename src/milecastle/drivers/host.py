@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from time import monotonic
 from typing import Any
 
@@ -22,6 +22,7 @@ from milecastle.errors import (
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import CancelEvent
+from milecastle.model.run import Segment
 from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
 from milecastle.ports.observer import Observer
@@ -31,6 +32,9 @@ from milecastle.ports.task import TaskPort
 
 BeginRun = Callable[[Services], Generator[Effect, Any, Ending]]
 """Starts the run that a driver performs, with the services of that driver."""
+
+CommitBatch = Callable[[Batch], Coroutine[Any, Any, None]]
+"""Commits a batch on an event loop."""
 
 LastEffects = Generator[Commit | Emit, Exception | None, None]
 
@@ -71,8 +75,26 @@ class Host:
         self.pulse = 0
         self.publish = publish
         self._begin = begin
-        self._observers = Observers(observers)
+        self.observers = Observers(observers)
         self._wanted = wanted
+        if self.observers.sees_commits:
+            self.commit = self._commit_seen
+
+    def _commit_seen(self, batch: Batch) -> None:
+        commit = _commit_of(self.store, self.committer)
+        with self.observers.around_commit(batch.key, batch):
+            commit(batch)
+
+    def seen(self, commit: CommitBatch) -> CommitBatch:
+        """The commit of an event loop, wrapped if observers want to see it."""
+        if not self.observers.sees_commits:
+            return commit
+
+        async def commit_seen(batch: Batch) -> None:
+            with self.observers.around_commit(batch.key, batch):
+                await commit(batch)
+
+        return commit_seen
 
     def begin(self, effect: Begin) -> RunPlan:
         """The plan of the run of a subgraph."""
@@ -91,7 +113,7 @@ class Host:
         An ``update`` is for the reader: observers have had ``node_complete``.
         """
         if event.type != "update":
-            self._observers.tell(event)
+            self.observers.tell(event)
         return self._wanted(event) if self._wanted else None
 
     def perform_last(self, effect: Commit | Emit) -> Exception | None:
@@ -136,6 +158,14 @@ class HostServices:
         """A run starts: its tasks use this port."""
         self.host.ports[run_id] = port
 
+    def begin_segment(self, segment: Segment) -> Mapping[str, str]:
+        """A segment starts."""
+        return self.host.observers.begin_segment(segment)
+
+    def end_segment(self, run_id: str) -> None:
+        """A segment is over."""
+        self.host.observers.end_segment(run_id)
+
     def commit(self, batch: Batch) -> None:
         """Write a batch."""
         self.host.commit(batch)
@@ -150,7 +180,8 @@ class HostServices:
             raise InvalidRequest(
                 "ctx.transaction() needs a store with transactions: postgresql://..."
             )
-        self.host.store.transact(key, work)
+        with self.host.observers.around_commit(key):
+            self.host.store.transact(key, work)
 
     def heartbeat(self) -> None:
         """A node is still at work."""

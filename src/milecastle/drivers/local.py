@@ -26,6 +26,10 @@ class LocalExecutors:
         self._graphs = graphs
         self._wrapping = [found for found in observers if isinstance(found, TaskObserver)]
 
+    def seen_by(self, observers: Sequence[Observer]) -> LocalExecutors:
+        """The same, for a run that only these observe."""
+        return LocalExecutors(self._graphs, observers)
+
     def on_thread(self, ports: Mapping[str, TaskPort], most: int) -> Executor:
         """Single tasks on the calling thread, several in threads."""
         return _Threads(Calls(self._graphs, ports, perform, around=self._around()), most)

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
+from typing import TypeGuard
 
 from milecastle.engine.asking import Paused
 from milecastle.model.event import Event
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import Segment
 from milecastle.model.task import RunTask
-from milecastle.ports.observer import Observer, TaskObserver
+from milecastle.ports.observer import Observer, TaskObserver, TracingObserver
+from milecastle.ports.store import Batch
+
+Wrap = Callable[[], AbstractContextManager[object]]
+
+
+@cache
+def _traces(kind: type) -> bool:
+    """Whether observers of a class are tracing ones; finding out takes longer than a step."""
+    return issubclass(kind, TracingObserver)
+
+
+def _is_tracing(observer: Observer) -> TypeGuard[TracingObserver]:
+    return _traces(type(observer))
+
+
+def switched_on(observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    """The observers that want to see a run that starts now."""
+    return tuple(one for one in observers if not _is_tracing(one) or one.is_on())
 
 
 class Observers:
@@ -16,6 +38,7 @@ class Observers:
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = list(observers)
+        self._tracing = list(filter(_is_tracing, observers))
 
     def tell(self, event: Event) -> None:
         """Hand an event to each of them."""
@@ -25,8 +48,30 @@ class Observers:
             except Exception as error:
                 self._drop(observer, error)
 
-    @contextmanager
-    def around(self, task: RunTask) -> Generator[None, None, None]:
+    @property
+    def sees_commits(self) -> bool:
+        """Whether commits are to be wrapped."""
+        return bool(self._tracing)
+
+    def begin_segment(self, segment: Segment) -> dict[str, str]:
+        """A segment starts; what they store with the run."""
+        stored: dict[str, str] = {}
+        for observer in tuple(self._tracing):
+            try:
+                stored |= observer.begin_segment(segment)
+            except Exception as error:
+                self._drop(observer, error)
+        return stored
+
+    def end_segment(self, run_id: str) -> None:
+        """A segment is over."""
+        for observer in tuple(self._tracing):
+            try:
+                observer.end_segment(run_id)
+            except Exception as error:
+                self._drop(observer, error)
+
+    def around(self, task: RunTask) -> AbstractContextManager[None]:
         """What to call the node of a task in."""
         event = Event(
             type="node_start",
@@ -37,7 +82,30 @@ class Observers:
             task=task.id,
             attempt=task.attempt,
         )
-        entered = self._enter(event)
+        found = [one for one in self._observers if isinstance(one, TaskObserver)]
+        return self._inside([(one, partial(one.wrap_task, event)) for one in found])
+
+    def around_commit(
+        self, key: ThreadKey, batch: Batch | None = None
+    ) -> AbstractContextManager[None]:
+        """What to commit in; the batch of a transaction is not known before."""
+        entry = batch.entries[-1] if batch and batch.entries else None
+        event = Event(
+            type="checkpoint_save",
+            run_id=entry.run_id if entry else "",
+            key=key,
+            step=entry.step if entry else 0,
+            seq=entry.seq if entry else None,
+            data={
+                "source": entry.source if entry else None,
+                "superseded": sum(run.status == "superseded" for run in batch.runs) if batch else 0,
+            },
+        )
+        return self._inside([(one, partial(one.wrap_commit, event)) for one in self._tracing])
+
+    @contextmanager
+    def _inside(self, wraps: Sequence[tuple[Observer, Wrap]]) -> Generator[None, None, None]:
+        entered = self._enter(wraps)
         raised: BaseException | None = None
         try:
             yield
@@ -51,13 +119,13 @@ class Observers:
                 except Exception as error:
                     self._drop(observer, error)
 
-    def _enter(self, event: Event) -> list[tuple[Observer, AbstractContextManager[object]]]:
+    def _enter(
+        self, wraps: Sequence[tuple[Observer, Wrap]]
+    ) -> list[tuple[Observer, AbstractContextManager[object]]]:
         entered: list[tuple[Observer, AbstractContextManager[object]]] = []
-        for observer in tuple(self._observers):
-            if not isinstance(observer, TaskObserver):
-                continue
+        for observer, wrap in wraps:
             try:
-                manager = observer.wrap_task(event)
+                manager = wrap()
                 manager.__enter__()
             except Exception as error:
                 self._drop(observer, error)
@@ -71,6 +139,7 @@ class Observers:
         if observer not in self._observers:
             return  # another thread was first
         self._observers.remove(observer)
+        self._tracing = [one for one in self._tracing if one is not observer]
         logging.getLogger("milecastle").warning(
             "observer %s raised %s and is not called again in this run",
             type(observer).__qualname__,

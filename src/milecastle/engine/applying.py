@@ -19,7 +19,8 @@ from milecastle.codec.plain import kind_of
 from milecastle.engine.routing import refuse_undeclared
 from milecastle.engine.tasks import refuse_unfit
 from milecastle.errors import InvalidRequest, InvalidUpdate
-from milecastle.graph.reducers import LAST, append
+from milecastle.graph.messages import Upsert
+from milecastle.graph.reducers import LAST, Reducer, append
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.graph.sending import Command, Send
 from milecastle.graph.structure import CompiledGraph
@@ -143,6 +144,22 @@ def _targets(graph: CompiledGraph, node: str, goto: Collection[Any]) -> tuple[st
     return named
 
 
+def prepared(schema: StateSchema, returned: Any) -> Any:
+    """What a node returned, its update completed by the reducers that do so (with ids)."""
+    if not schema.prepares:
+        return returned
+    if kind_of(returned) is Command:
+        return msgspec.structs.replace(returned, update=prepared(schema, returned.update))
+    if not isinstance(returned, Mapping):
+        return returned
+    ready = {**cast("Mapping[str, Any]", returned)}
+    for name in schema.prepares:
+        prepare = schema.channels[name].reducer.prepare
+        if name in ready and prepare is not None:
+            ready[name] = prepare(ready[name])
+    return ready
+
+
 def read_update(
     schema: StateSchema, node: str, returned: Any, values: Mapping[str, Any]
 ) -> Mapping[str, Any]:
@@ -203,13 +220,13 @@ def apply_updates(
 def _joined(
     schema: StateSchema, updates: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """The same updates with consecutive appends merged: a list is then copied only once."""
+    """The same updates with consecutive lists merged: a channel is then copied only once."""
     rest: list[tuple[str, Mapping[str, Any]]] = []
     gathered: dict[str, list[Any]] = {}
     plain = {
         name
         for name, channel in schema.channels.items()
-        if channel.reducer.function is append
+        if (channel.reducer.function is append or isinstance(channel.reducer.function, Upsert))
         and all(kind_of(update.get(name, [])) is list for _, update in updates)
     }
     for node, update in updates:
@@ -247,12 +264,15 @@ def apply_update(
         else:
             if old is _MISSING and reducer.empty is not None:
                 old = reducer.empty()
+            given = value
             try:
-                new = value if old is _MISSING else reducer.function(old, value)
+                if reducer.delta is not None and old is not _MISSING:
+                    reducer, given = reducer.delta(old, value)
+                new = given if old is _MISSING else reducer.function(old, given)
             except Exception as error:
                 raise _not_taken(node, channel, value, error) from error
-            exact = reducer.empty is not None and kind_of(value) is reducer.empty
-            stored = value if exact else _as_stored(channel, value, new)
+            exact = reducer.empty is not None and kind_of(given) is reducer.empty
+            stored = given if exact else _as_stored(reducer, given, new)
         values[name] = new
         if not changed:
             changed = _may_differ(old, new)
@@ -299,10 +319,10 @@ def _refuse_unmade_by_any(
     refuse_unmade(schema, values, updates[-1][0])
 
 
-def _as_stored(channel: Channel, update: Any, new: Any) -> Any:
+def _as_stored(reducer: Reducer, update: Any, new: Any) -> Any:
     """What a log stores: the update of a built-in reducer, the result of a custom one."""
-    empty = channel.reducer.empty
-    if not channel.reducer.code:
+    empty = reducer.empty
+    if not reducer.code:
         return new
     return update if empty is None or type(update) is empty else cast("Any", empty)(update)
 

@@ -36,6 +36,7 @@ from milecastle.model.checkpoint import (
 )
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import (
+    CARRIED,
     TRANSITIONS,
     Failure,
     RunRecord,
@@ -138,7 +139,7 @@ class Journal:
         self._tail = list(position.tail)
         self._chain_bytes = position.chain_bytes
         self._next_look = max(_SMALL, 2 * position.snapshot_bytes)
-        self._pending: Operations = []
+        self._pending: Operations = list(position.supplied)
         self.assignment = assignment
         self._retry_at: int | None = None
         self.dequeues: str | None = None
@@ -166,6 +167,14 @@ class Journal:
     def note(self, operations: Operations) -> None:
         """Hold the operations of a step until the next entry is written."""
         self._pending = self._pending + operations if self._pending else operations
+
+    def carry(self, stored: Mapping[str, str]) -> None:
+        """Store what observers give with the record of the run, with the next entry."""
+        if not stored or self.record not in self._unwritten:
+            return
+        metadata = self.record.metadata | {CARRIED + name: stored[name] for name in stored}
+        old, self.record = self.record, msgspec.structs.replace(self.record, metadata=metadata)
+        self._unwritten = tuple(self.record if run is old else run for run in self._unwritten)
 
     def restart(self) -> None:
         """Write the next entry as a snapshot: it does not build on the previous state."""

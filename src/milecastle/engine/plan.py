@@ -35,8 +35,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     their states no longer match their graphs. ``ended`` is how a run of a subgraph stopped that
     need not be run again. ``leave`` saves a portable file where the run stops, if files are wanted.
     ``root`` is the fingerprint of the graph that was called, if that is another, and ``path`` are
-    the nodes that lead from it to this subgraph. ``queues`` commits the opening and leaves the
-    rest to a worker.
+    the nodes that lead from it to this subgraph. ``parent`` is the run and the task that a subgraph
+    runs in. ``queues`` commits the opening and leaves the rest to a worker.
     """
 
     graph: CompiledGraph
@@ -62,6 +62,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     leave: Callable[[Ending, Mapping[str, Mapping[str, Any]]], None] | None = None
     root: str = ""
     path: tuple[str, ...] = ()
+    parent: tuple[str, str] | None = None
     queues: bool = False
 
 

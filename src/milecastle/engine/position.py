@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from milecastle.codec.deltas import LogCodec
+from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.engine.hidden import Hidden, split
 from milecastle.errors import Corrupted
+from milecastle.graph.reducers import LAST, SET
 from milecastle.graph.schema import StateSchema
 from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry
 from milecastle.ports.store import Chain
@@ -23,6 +24,7 @@ class Position(msgspec.Struct, kw_only=True):
     rows of the step's tasks when the run was interrupted. ``settled`` and ``settled_id`` are seq
     and id of the entry that began the step, ``reruns`` how often it was resumed since. ``tail``
     holds the bodies since the last rollup; with the sizes it determines when to shorten the chain.
+    ``supplied`` are start values that the log lacks: updates of a reducer build on them.
     """
 
     values: dict[str, Any]
@@ -36,6 +38,7 @@ class Position(msgspec.Struct, kw_only=True):
     tail: list[bytes] = []
     snapshot_bytes: int = 0
     chain_bytes: int = 0
+    supplied: Operations = []
 
     @property
     def seq(self) -> int:
@@ -79,11 +82,12 @@ def restore(chain: Chain, codec: LogCodec, schema: StateSchema | None = None) ->
     entries = _since_snapshot(chain)
     behind = _check_whole(entries)
     bodies = codec.unseal_chain(entries)
-    values = codec.rebuild(bodies)
-    hidden = split(values)
+    stored = codec.rebuild(bodies)
+    hidden = split(stored)
     began, reruns = _began(entries)
+    values = schema.complete(stored) if schema else stored
     return Position(
-        values=schema.complete(values) if schema else values,
+        values=values,
         entry=head,
         was_seen=_was_seen(entries),
         results={
@@ -96,7 +100,20 @@ def restore(chain: Chain, codec: LogCodec, schema: StateSchema | None = None) ->
         tail=bodies[behind:],
         snapshot_bytes=len(bodies[0]),
         chain_bytes=sum(map(len, bodies)),
+        supplied=_supplied(schema, stored, values) if schema and values is not stored else [],
     )
+
+
+def _supplied(
+    schema: StateSchema, stored: Mapping[str, Any], values: Mapping[str, Any]
+) -> Operations:
+    """Operations that set the start values which updates in the log would not build on."""
+    operations: Operations = []
+    for name in [name for name in values if name not in stored]:
+        reducer = schema.channels[name].reducer
+        if reducer is not LAST and (reducer.empty is None or values[name] != reducer.empty()):
+            operations += (SET, name, values[name])
+    return operations
 
 
 def place_of(chain: Chain) -> str:

@@ -25,6 +25,7 @@ from milecastle.engine.applying import (
     apply_update,
     apply_updates,
     as_request,
+    prepared,
     read_outcome,
     refuse_unmade,
 )
@@ -54,6 +55,7 @@ from milecastle.graph.structure import Node
 from milecastle.model.checkpoint import HOLDING, Source
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.manifest import START
+from milecastle.model.run import Segment
 from milecastle.model.task import RunTask
 from milecastle.ports.services import Services
 
@@ -85,6 +87,7 @@ class Run:
 
     def effects(self) -> Generator[Effect, Any, Ending]:
         """The run. Drivers perform what it yields; its return value is how it stopped."""
+        self._begin_segment()
         try:
             yield from self._open()
             return (yield from self._go_on())
@@ -95,6 +98,26 @@ class Run:
                 raise  # the reader of the stream stopped after the end: the run stays as it is
             raised = yield from self._fail(error)
             raise raised from raised.__cause__
+        finally:
+            if self._teller and self._services:
+                self._services.end_segment(self._plan.run_id)
+
+    def _begin_segment(self) -> None:
+        """Tell observers that the run starts, or continues, here."""
+        if not (self._teller and self._services):
+            return
+        plan, journal = self._plan, self._journal
+        segment = Segment(
+            run_id=plan.run_id,
+            graph=plan.graph.name,
+            key=journal.key if journal else None,
+            carried=journal.record.carried if journal else {},
+            parent=plan.parent,
+            queues=plan.queues,
+        )
+        stored = self._services.begin_segment(segment)
+        if journal is not None:
+            journal.carry(stored)
 
     def _open(self) -> Generator[Effect, Any, None]:
         """Apply the input, or take the thread, and determine what runs first."""
@@ -188,7 +211,7 @@ class Run:
                 if teller:
                     yield from teller.node_start(name, name)
                 try:
-                    returned = yield task
+                    returned = prepared(schema, (yield task))
                 except BaseException as error:
                     return (yield from self._not_returned(task, error))
                 if teller:

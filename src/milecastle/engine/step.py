@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
-from milecastle.engine.applying import Outcome, pack, read_outcome, unpack
+from milecastle.engine.applying import Outcome, pack, prepared, read_outcome, unpack
 from milecastle.engine.asking import Paused
 from milecastle.engine.children import BeginChild, Child, Children
 from milecastle.engine.effects import (
@@ -239,7 +239,12 @@ class Step:
             self._mark_pause(task, attempt)
             return
         if error is None:
-            error = self._take(task, returned)
+            try:
+                returned = prepared(parts.schema, returned)
+            except Exception as raised:
+                error = raised
+            else:
+                error = self._take(task, returned)
         if error is not None and self._cancelled and not isinstance(error, Exception):
             return  # it was asked to stop
         if parts.teller is not None:

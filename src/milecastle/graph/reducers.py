@@ -1,7 +1,8 @@
 """Reducers: how an update is merged into the current value of a channel.
 
 The built-in ones are pure and replayable, so a log stores their update; the result of a custom
-reducer is stored as it is and never computed again.
+reducer is stored as it is and never computed again. One that has a ``delta`` says instead which
+built-in reducer to apply, with which update: that is applied and stored, and it is not called.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ import msgspec
 
 SET: Final = 0
 """The code of a plain overwrite in a log. The codes of ``BUILTIN`` are on disk: never renumber."""
-
-APPEND: Final = 1
-"""The code of an appended list in a log."""
 
 
 def last(old: Any, update: Any) -> Any:
@@ -64,29 +62,76 @@ def union(old: set[Any], update: Any) -> set[Any]:
     return {*old, *update}
 
 
+def edit(old: list[Any], update: list[Any]) -> list[Any]:
+    """Replace and remove items of a list by position, then append others.
+
+    ``update`` is ``[length, changes, tail]``: the length of the list that it is made for; for each
+    changed position, in order, ``[position, item]`` or ``[position]``; the items to append.
+    """
+    length, _, tail = update
+    if len(old) != length:
+        raise TypeError("an edit was made for another list")
+    changed = _changes(update)
+    return append([item for at, one in enumerate(old) for item in changed.get(at, (one,))], tail)
+
+
+def _changes(update: list[Any]) -> dict[int, list[Any]]:
+    """The changes of an edit by position: the new item, or none."""
+    length, changes, _ = update
+    changed = [(position, item) for position, *item in changes]
+    places = [-1, *(position for position, _ in changed), length]
+    if any(map(operator.ge, places, places[1:])) or any(len(item) > 1 for _, item in changed):
+        raise TypeError("an edit changes positions that are not in the list")
+    return dict(changed)
+
+
+def join_edits(first: list[Any], second: list[Any]) -> list[Any]:
+    """One edit with the effect of both in turn."""
+    length, _, tail = first
+    changed = _changes(first)
+    places = [at for at in range(length) if at not in changed or changed[at]]
+    if second[0] != len(places) + len(tail):
+        raise TypeError("an edit was made for another list")
+    added: list[list[Any]] = []
+    for position, item in _changes(second).items():
+        if position < len(places):
+            changed[places[position]] = item
+        else:
+            added.append([position - len(places), *item])
+    changes = [[position, *item] for position, item in sorted(changed.items())]
+    return [length, changes, edit(tail, [len(tail), added, second[2]])]
+
+
 class Reducer(msgspec.Struct, frozen=True):
     """A reducer of a channel: its name in the manifest, its function, its code in a log.
 
     ``empty`` makes the value that the channel has before anything was written; without it the
-    first update is the value.
+    first update is the value. ``delta`` gives, for the old value and an update, the built-in
+    reducer and its update that are applied instead. ``prepare`` completes an update before it is
+    stored or compared; what it completed, it leaves as it is.
     """
 
     name: str
     function: Callable[[Any, Any], Any]
     code: int = SET
     empty: Callable[[], Any] | None = None
+    delta: Callable[[Any, Any], tuple[Reducer, Any]] | None = None
+    prepare: Callable[[Any], Any] | None = None
 
 
 LAST: Final = Reducer("last", last)
+APPEND: Final = Reducer("append", append, 1, list)
+EDIT: Final = Reducer("edit", edit, 7, list)
 
 BUILTIN: Final = (
     LAST,
-    Reducer("append", append, APPEND, list),
+    APPEND,
     Reducer("merge", merge, 2, dict),
     Reducer("add", add, 3),
     Reducer("maximum", maximum, 4),
     Reducer("minimum", minimum, 5),
     Reducer("union", union, 6, set),
+    EDIT,
 )
 
 _SPELLINGS: Final = {operator.add: add, max: maximum, min: minimum}
@@ -111,4 +156,39 @@ def reducer_of(function: Callable[[Any, Any], Any]) -> Reducer:
         named = named.func
     name = str(getattr(named, "__qualname__", type(named).__qualname__))
     taken = any(reducer.name == name for reducer in BUILTIN)
-    return Reducer(f"own {name}" if taken else name, function)
+    return Reducer(f"own {name}" if taken else name, function, delta=_delta_of(function))
+
+
+def _delta_of(function: Any) -> Callable[[Any, Any], tuple[Reducer, Any]] | None:
+    """The ``delta`` of a user's reducer, checked: what it says must be replayable as it is."""
+    own: Any = getattr(function, "delta", None)
+    if own is None:
+        return None
+
+    def delta(old: Any, update: Any) -> tuple[Reducer, Any]:
+        using, given = own(old, update)
+        reducer = builtin_reducer(using)
+        if reducer is None:
+            raise TypeError("delta returns a pair: a built-in reducer and its update")
+        if reducer.empty is not None and type(old) is not reducer.empty:
+            raise TypeError(f"delta names '{reducer.name}', but the value is {type(old).__name__}")
+        return reducer, given
+
+    return delta
+
+
+class Initial(msgspec.Struct, frozen=True):
+    """The start value of a channel, in its annotation. See ``initial``."""
+
+    factory: Callable[[], Any]
+
+
+def initial(factory: Callable[[], Any]) -> object:
+    """Give a key of a TypedDict a start value.
+
+    With ``Annotated[int, add, initial(int)]`` the reducer also sees the first update. The fields
+    of other kinds of states have defaults instead.
+    """
+    if not callable(factory):
+        raise TypeError(f"initial takes a function, not {type(factory).__name__}: initial(list)")
+    return Initial(factory)

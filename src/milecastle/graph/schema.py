@@ -132,7 +132,8 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 class StateSchema(msgspec.Struct, frozen=True):
     """The channels of a state, and the way between a dict of values and the user's type.
 
-    ``is_guarded`` says that constructing a state runs user code, which may refuse it.
+    ``is_guarded`` says that constructing a state runs user code, which may refuse it. ``prepares``
+    are the channels whose reducers complete updates before they are stored.
     """
 
     state_type: Any
@@ -140,6 +141,7 @@ class StateSchema(msgspec.Struct, frozen=True):
     channels: Mapping[str, Channel]
     defaults: Mapping[str, Callable[[], Any]]
     is_guarded: bool
+    prepares: tuple[str, ...] = ()
 
     def initial(self) -> dict[str, Any]:
         """The values of a state to which nothing was written yet."""
@@ -222,6 +224,7 @@ def read_schema(state_type: Any, local_names: Mapping[str, Any]) -> StateSchema:
         MappingProxyType(channels),
         MappingProxyType(defaults),
         runs_code(state_type, form),
+        tuple(name for name, channel in channels.items() if channel.reducer.prepare is not None),
     )
 
 

@@ -34,7 +34,8 @@ from typing import get_type_hints as type_hints
 import msgspec
 
 from milecastle.graph.functions import is_async, name_of
-from milecastle.graph.reducers import LAST, Reducer, builtin_reducer, reducer_of
+from milecastle.graph.messages import Upsert
+from milecastle.graph.reducers import LAST, Initial, Reducer, builtin_reducer, reducer_of
 from milecastle.model.manifest import ChannelInfo, TypeInfo
 
 _WIDENED: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
@@ -208,8 +209,14 @@ def _form_of(state_type: Any) -> Form:
 def _typed_dict(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Field]:
     for name, hint in _hints(state_type, local_names).items():
         annotation, reducer, marked = _unwrap(name, hint)
-        required = name in state_type.__required_keys__ if marked is None else marked
-        yield Field(name=name, annotation=annotation, reducer=reducer, required=required)
+        starts = [extra.factory for extra in peeled(hint)[1] if isinstance(extra, Initial)]
+        yield Field(
+            name=name,
+            annotation=annotation,
+            reducer=reducer,
+            required=name in state_type.__required_keys__ if marked is None else marked,
+            default=starts[0] if starts else None,
+        )
 
 
 def _dataclass(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Field]:
@@ -219,7 +226,7 @@ def _dataclass(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Fiel
     fields = dataclasses.fields(state_type)
     _check_constructor(state_type, [field.name for field in fields])
     for field in fields:
-        annotation, reducer, _ = _unwrap(field.name, hints[field.name])
+        annotation, reducer, _ = _unwrap(field.name, hints[field.name], has_defaults=True)
         default: Callable[[], Any] | None = None
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory
@@ -252,7 +259,7 @@ def _pydantic(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Field
         hint = field.annotation
         if field.metadata:
             hint = operator.getitem(annotated, (hint, *field.metadata))
-        annotation, reducer, _ = _unwrap(name, hint)
+        annotation, reducer, _ = _unwrap(name, hint, has_defaults=True)
         default = None if field.is_required() else _pydantic_default(name, field)
         yield Field(name=name, annotation=annotation, reducer=reducer, default=default)
 
@@ -282,9 +289,13 @@ def peeled(hint: Any) -> tuple[Any, list[Any], bool | None]:
     return hint, extras, required
 
 
-def _unwrap(name: str, hint: Any) -> tuple[Any, Reducer, bool | None]:
+def _unwrap(
+    name: str, hint: Any, *, has_defaults: bool = False
+) -> tuple[Any, Reducer, bool | None]:
     """The bare annotation, its reducer, and whether it was marked required."""
     hint, extras, required = peeled(hint)
+    if has_defaults and any(isinstance(extra, Initial) for extra in extras):
+        raise UnreadableState(f"'{name}' has initial(...), which is for TypedDicts: use a default")
     reducers = list(_reducers_in(name, extras))
     if len(reducers) > 1:
         raise UnreadableState(f"'{name}' is annotated with more than one reducer")
@@ -313,7 +324,7 @@ def _reducers_in(name: str, extras: Iterable[Any]) -> Iterator[Reducer]:
             )
         if is_async(extra):
             raise UnreadableState(f"the reducer '{name_of(extra)}' of '{name}' must not be async")
-        yield reducer_of(extra)
+        yield extra.reducer if isinstance(extra, Upsert) else reducer_of(extra)
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
@@ -331,11 +342,15 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 def _refuse_inner_reducers(name: str, hint: Any) -> None:
     """A reducer further in, as in ``Annotated[list[str], append] | None``, would do nothing."""
     for part in get_args(hint):
-        if get_origin(part) is Annotated and any(map(builtin_reducer, part.__metadata__)):
+        if get_origin(part) is Annotated and any(map(_is_builtin, part.__metadata__)):
             raise UnreadableState(
                 f"the reducer of '{name}' must be outermost: Annotated[..., reducer]"
             )
         _refuse_inner_reducers(name, part)
+
+
+def _is_builtin(extra: object) -> bool:
+    return isinstance(extra, Upsert) or builtin_reducer(extra) is not None
 
 
 def construct(state_type: Any, form: Form, values: Mapping[str, Any]) -> Any:

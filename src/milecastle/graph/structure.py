@@ -15,7 +15,8 @@ import msgspec
 
 from milecastle.errors import InvalidUpdate, Place
 from milecastle.graph.edges import Exits, PlainEdge, Router
-from milecastle.graph.reducers import add, append, maximum, merge, minimum, union
+from milecastle.graph.messages import Upsert, is_same
+from milecastle.graph.reducers import Reducer, add, append, maximum, merge, minimum, union
 from milecastle.graph.schedules import Schedule
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.model.manifest import Manifest
@@ -162,7 +163,7 @@ class Subgraph(msgspec.Struct, frozen=True):
                 continue
             old, new = before.get(name, _MISSING), values[name]
             if old is _MISSING or self.parent.channels[name].reducer.name == "last":
-                if not _same(old, new):
+                if not is_same(old, new):
                     update[name] = new
                 continue
             added = _added(node, self.parent.channels[name], old, new)
@@ -182,7 +183,7 @@ def unshareable_keys(parent: StateSchema, child: StateSchema) -> list[str]:
         name
         for name in shared_keys(parent, child)
         if parent.channels[name].reducer.name != "last"
-        and parent.channels[name].reducer.function not in _ADDED
+        and _adder(parent.channels[name].reducer) is None
     ]
 
 
@@ -190,27 +191,11 @@ def _values(schema: StateSchema, state: Any) -> dict[str, Any]:
     return state if schema.form == "typed-dict" else schema.fields_of(state)
 
 
-def _same(old: Any, new: Any) -> bool:
-    """Whether a value is as it was; one that was read back from a store is another object."""
-    if old is new:
-        return True
-    if type(old) is not type(new):
-        return False
-    kind = cast("object", type(old))
-    if kind is list or kind is tuple:
-        return len(old) == len(new) and all(map(_same, old, new))
-    if kind is dict:
-        return old.keys() == new.keys() and all(_same(old[name], new[name]) for name in old)
-    try:
-        return bool(old == new)
-    except Exception:  # values with their own equality, such as arrays
-        return False
-
-
 def _added(node: str, channel: Channel, old: Any, new: Any) -> Any:
     if old is new:
         return _MISSING
-    added = _ADDED[channel.reducer.function](old, new)
+    adder = _adder(channel.reducer)
+    added = adder(old, new) if adder is not None else None
     if added is None:
         raise InvalidUpdate(
             f"the subgraph '{node}' changed values that were already in '{channel.name}', and "
@@ -219,6 +204,14 @@ def _added(node: str, channel: Channel, old: Any, new: Any) -> Any:
             key=channel.name,
         )
     return added
+
+
+def _adder(reducer: Reducer) -> Callable[[Any, Any], Any] | None:
+    """What determines what was added to a channel; ``None`` for a custom reducer."""
+    if isinstance(reducer.function, Upsert):
+        added = reducer.function.added
+        return lambda old, new: added(old, new) or _MISSING
+    return _ADDED.get(reducer.function)
 
 
 def _tail(old: Any, new: Any) -> Any:
@@ -233,7 +226,9 @@ def _new_entries(old: Any, new: Any) -> Any:
     if any(name not in new for name in old):
         return None
     changed: dict[Any, Any] = {
-        name: value for name, value in new.items() if name not in old or not _same(old[name], value)
+        name: value
+        for name, value in new.items()
+        if name not in old or not is_same(old[name], value)
     }
     return changed or _MISSING
 

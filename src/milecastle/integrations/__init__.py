@@ -1,1 +1,1 @@
-"""Integrations: other libraries whose state is stored here. Each is imported only when used."""
+"""Integrations with other libraries: one module or folder each, imported only when used."""

@@ -122,8 +122,9 @@ _MODES = {
 }
 
 _IMPORTS = {
-    "add_messages": "append, or your own function: Annotated[list[Message], append]",
-    "MessagesState": "a TypedDict with messages: Annotated[list[Message], append]",
+    "add_messages": "messages, the reducer of MessagesState",
+    "RemoveMessage": "Remove(id); a RemoveMessage of LangChain means the same",
+    "REMOVE_ALL_MESSAGES": "REMOVE_ALL",
     "MemorySaver": "compile(store='memory://')",
     "InMemorySaver": "compile(store='memory://')",
     "SqliteSaver": "compile(store='sqlite:///runs.db')",

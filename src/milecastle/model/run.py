@@ -12,6 +12,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.prepared import prepared
 
 __all__ = [
+    "CARRIED",
     "RESUMABLE",
     "TRANSITIONS",
     "Failure",
@@ -20,6 +21,7 @@ __all__ = [
     "Owner",
     "RunRecord",
     "RunStatus",
+    "Segment",
     "ThreadInfo",
     "may_become",
 ]
@@ -112,10 +114,10 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a run. ``previous_run_id`` is ``None`` if there is no previous run.
 
-    ``metadata`` contains the library's version, Python's, the host and, when there is one, the
-    git commit. ``input_digest`` shows whether a call repeats the input of this run. ``wake_at``
-    is when a sleeping run may resume, in microseconds since 1970. ``owner`` is the process that
-    drives the run, or drove it last.
+    ``metadata`` contains the library's version, Python's, the host, when there is one the git
+    commit, and what observers ``carried``. ``input_digest`` shows whether a call repeats the input
+    of this run. ``wake_at`` is when a sleeping run may resume, in microseconds since 1970.
+    ``owner`` is the process that drives the run, or drove it last.
     """
 
     run_id: str
@@ -132,6 +134,35 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] = {}
     wake_at: int | None = None
     owner: Owner | None = None
+
+    @property
+    def carried(self) -> dict[str, str]:
+        """What observers stored with the run."""
+        return {
+            name.removeprefix(CARRIED): text
+            for name, text in self.metadata.items()
+            if name.startswith(CARRIED)
+        }
+
+
+CARRIED = "observer."
+"""Prefix of the metadata that observers store with a run; a run that continues it has them too."""
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A run from where it starts or continues, in one process, to where it stops.
+
+    ``carried`` is what observers stored with the run in earlier segments, or with the run that it
+    continues. ``parent`` is the run and the task that a subgraph runs in. ``queues`` says that the
+    segment only hands the run over to the workers. ``key`` is ``None`` without a store.
+    """
+
+    run_id: str
+    graph: str
+    key: ThreadKey | None = None
+    carried: Mapping[str, str] = {}
+    parent: tuple[str, str] | None = None
+    queues: bool = False
 
 
 @prepared

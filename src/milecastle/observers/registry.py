@@ -1,8 +1,12 @@
-"""Observers by name. A name may carry an argument after a colon: ``"trace:runs.jsonl"``."""
+"""Observers by name. A name may carry an argument after a colon: ``"trace:runs.jsonl"``.
+
+Installed packages add names by entry points in the group ``milecastle.observers``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from milecastle.errors import InvalidRequest
 from milecastle.ports.observer import Observer
@@ -32,6 +36,7 @@ _factories: dict[str, Callable[[], Observer | None]] = {
     "progress": _progress,
     "trace": lambda: _trace("trace.jsonl"),
 }
+_GROUP: Final = "milecastle.observers"
 _with_argument: dict[str, Callable[[str], Observer]] = {"trace": _trace}
 
 
@@ -52,10 +57,25 @@ def find_observers(given: Iterable[str | Observer] | str | Observer) -> tuple[Ob
         if argument and name in _with_argument and item not in _factories:
             found.append(_with_argument[name](argument))
             continue
-        if item not in _factories:
+        if item not in _factories and not _load_package(item):
             known = ", ".join(sorted(_factories))
             raise InvalidRequest(f"there is no observer named '{item}'; available: {known}")
         observer = _factories[item]()
         if observer is not None:
             found.append(observer)
     return tuple(found)
+
+
+def _load_package(name: str) -> bool:
+    """Register what an installed package has under a name; ``False`` if none has."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=_GROUP, name=name):
+        try:
+            _factories[name] = point.load()
+        except (ImportError, AttributeError) as error:
+            raise InvalidRequest(
+                f"the observer '{name}' at {point.value} cannot be loaded: {error}"
+            ) from error
+        return True
+    return False

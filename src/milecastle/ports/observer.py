@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from milecastle.model.event import Event
+from milecastle.model.run import Segment
 
 
 class Observer(Protocol):
@@ -27,4 +29,33 @@ class TaskObserver(Observer, Protocol):
 
     def wrap_task(self, event: Event, /) -> AbstractContextManager[object]:
         """The context manager to call the node in."""
+        ...
+
+
+@runtime_checkable
+class TracingObserver(TaskObserver, Protocol):
+    """An observer that follows a run over processes, and sees its commits."""
+
+    def is_on(self) -> bool:
+        """Whether it wants to see the run that starts now; if not, no event is created for it."""
+        ...
+
+    def begin_segment(self, segment: Segment, /) -> Mapping[str, str]:
+        """A segment starts, before its first event; return what to store with the run.
+
+        That is ``carried`` of the next segment, wherever it runs. No values of the state.
+        """
+        ...
+
+    def end_segment(self, run_id: str, /) -> None:
+        """The segment is over, however it ended; all its events were reported."""
+        ...
+
+    def wrap_commit(self, event: Event, /) -> AbstractContextManager[object]:
+        """The context manager to commit in; it meets what the store raises.
+
+        ``event`` is the ``checkpoint_save`` to be; its ``run_id`` is empty, and its ``seq``
+        ``None``, if no entry is written. ``data`` has the ``source`` of the entry, and the number
+        of runs that are ``superseded``.
+        """
         ...

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
+from milecastle.model.run import Segment
 from milecastle.ports.store import Batch
 from milecastle.ports.task import TaskPort
 
@@ -16,6 +17,14 @@ class Services(Protocol):
 
     def enter(self, run_id: str, port: TaskPort, /) -> None:
         """A run begins: its tasks turn to this port."""
+        ...
+
+    def begin_segment(self, segment: Segment, /) -> Mapping[str, str]:
+        """Tell observers that a segment starts; what they store with the run."""
+        ...
+
+    def end_segment(self, run_id: str, /) -> None:
+        """Tell observers that a segment is over."""
         ...
 
     def commit(self, batch: Batch, /) -> None:

@@ -234,12 +234,15 @@ class ReadingClauses(ContractHooks):
             store.commit(many.batch(results=tuple(results)))
         onto_none: list[float] = []
         onto_many: list[float] = []
-        for number in range(5):
+        for number in range(25):  # on a busy machine, few of them are not disturbed
             few.append(store)
             onto_none.append(self._seconds_to_add(store, few, number))
             onto_many.append(self._seconds_to_add(store, many, number))
-        assert min(onto_many) < 5 * min(onto_none) + 0.02
-        assert len(self._results(store, many)) == 10_000 + 5 * 128
+            if number >= 4 and min(onto_many) < 5 * min(onto_none) + 0.02:
+                break
+        else:
+            raise AssertionError(f"{min(onto_many)} seconds beside {min(onto_none)}")
+        assert len(self._results(store, many)) == 10_000 + len(onto_many) * 128
 
     def _seconds_to_add(self, store: Store, writer: Writer, number: int) -> float:
         results = tuple(a_result(writer.head, f"added {number}.{each}") for each in range(128))

@@ -114,8 +114,9 @@ def test_a_sleeping_thread_is_woken_although_a_user_wrote_to_it(store: Store) ->
         handle = await app.asubmit(start(), "t")
         async with serving(app):
             await until(lambda: _is_sleeping(app))
-            await app.aupdate_state("t", {"log": ["written"]})
-            result = await asyncio.wait_for(handle.aresult(), 10)
+        await app.aupdate_state("t", {"log": ["written"]})  # its time may have come by now
+        async with serving(app):
+            result = await asyncio.wait_for(handle.aresult(), 60)
             assert result.state["log"] == ["written", "woken"]
 
     asyncio.run(serve())

@@ -49,8 +49,11 @@ def test_a_notice_ends_waiting(store: Store, sync: bool) -> None:
 def test_waiting_looks_a_few_times_however_long_a_run_takes(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before and after it subscribes, and at each notice. Fails if it looks at intervals."""
-    app = line(store, ("slow", slow), ("again", slow))
+    """Before and after it subscribes, and at each notice; fails if it looks each tenth of a second.
+
+    How many notices reach it depends on the machine: a worker also gives notice as it starts.
+    """
+    app = line(store, ("slow", slow), ("again", slow), ("then", slow))
     looks = 0
     honest = handing.has_stopped
 
@@ -67,7 +70,7 @@ def test_waiting_looks_a_few_times_however_long_a_run_takes(
             await app.await_result("t")
 
     asyncio.run(use())
-    assert looks <= 4
+    assert looks < 10
 
 
 def test_waiting_without_time_asks_for_no_notice(

@@ -20,6 +20,7 @@ import pytest
 
 from tests.acceptance.server.graphs import journey
 from tests.acceptance.server.processes import LIMIT, Server, serving
+from tests.postgres_cluster import wait_until
 
 SLOW = int(os.environ.get("MILECASTLE_SLOW_CLIENTS", "0"))
 CROWD = 500
@@ -94,7 +95,7 @@ def test_server_that_keeps_slow_clients_is_caught(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'runs.db'}"
     with serving(store, how="cramped,trusting") as server, ExitStack() as room:
         crowd(server, CROWD, room)
-        assert server.client.get("/healthz").status_code == 503
+        wait_until(lambda: server.client.get("/healthz").status_code == 503, LIMIT)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import Enum
 from time import process_time
@@ -200,7 +201,8 @@ def test_stored_schema_cannot_keep_the_process_busy() -> None:
     endless = {"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}}
     with pytest.raises(InvalidAnswer, match="refers to itself endlessly"):
         check_answer(7, endless)
-    assert process_time() - began < 10
+    most = 10 if sys.gettrace() is None else 60  # a tracer measures itself
+    assert process_time() - began < most
 
 
 def test_answer_that_only_the_type_can_check_is_refused_on_delivery() -> None:

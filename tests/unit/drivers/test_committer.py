@@ -172,7 +172,7 @@ def test_no_batch_is_forgotten_while_the_thread_stops(
 
     async def one_after_the_other() -> None:
         for number, batch in enumerate(first_batches(1_000)):
-            await asyncio.wait_for(commits_of(committer).commit(batch), 10)
+            await asyncio.wait_for(commits_of(committer).commit(batch), 60)
             if number % 3 == 0:
                 await asyncio.sleep(0.0001)
 
@@ -314,7 +314,7 @@ def test_run_cancelled_while_its_outcome_is_on_the_way_is_released() -> None:
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asyncio.wait_for(task, 5)
+                await asyncio.wait_for(task, 60)
 
     store = SlowStore()
     asyncio.run(cancel_at_once())
@@ -349,7 +349,7 @@ def test_a_thread_that_is_interrupted_does_not_hang(
             self._calls += 1
             if self._calls == 2 and moment == "before it waits":
                 raise KeyboardInterrupt
-            assert self._lock.acquire(timeout=5), "it would wait forever"
+            assert self._lock.acquire(timeout=60), "it would wait forever"
             if self._calls == 2:
                 raise KeyboardInterrupt
 

@@ -70,6 +70,7 @@ def test_the_codes_of_the_log_never_change() -> None:
         "maximum": 4,
         "minimum": 5,
         "union": 6,
+        "edit": 7,
     }
 
 

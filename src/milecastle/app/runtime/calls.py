@@ -18,6 +18,8 @@ from milecastle.app.runtime.streams import StreamMode, selector
 from milecastle.app.runtime.threads import Threads
 from milecastle.drivers import blocking
 from milecastle.drivers.host import Host
+from milecastle.drivers.local import LocalExecutors
+from milecastle.drivers.observing import switched_on
 from milecastle.engine.effects import Begin, Effect
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import fresh_position
@@ -211,11 +213,16 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         """A run that a driver can perform: the plan with what the call and the app say."""
         config = self.graph.config.overridden(call.options)
         publisher = self._publisher(plan, call)
+        observers, executors = self.observers, self.executors
+        if observers and (on := switched_on(observers)) != observers:
+            observers = on
+            if isinstance(executors, LocalExecutors):
+                executors = executors.seen_by(on)
         host = Host(
             clock=self.clock,
             store=self.store,
-            observers=self.observers,
-            executors=self.executors,
+            observers=observers,
+            executors=executors,
             wanted=_filter(call, plan.run_id),
             cancel=call.options.cancel if call.options else None,
             timeout=config.timeout,
@@ -229,7 +236,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
             config=config,
             interval=self.interval,
             node_config=call.config,
-            telling=bool(self.observers) or call.mode is not None,
+            telling=bool(observers) or call.mode is not None,
             feeding=publisher is not None,
             streaming=call.mode,
             accept_changes=call.accept_changes,
@@ -256,6 +263,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
             accept_changes=parent.accept_changes,
             root=parent.root or parent.graph.fingerprint,
             path=(*parent.path, effect.node),
+            parent=(parent.run_id, effect.task),
         )
 
     def _start_child(self, effect: Begin) -> RunPlan:

@@ -32,6 +32,7 @@ from milecastle.app.runtime.migrating import BroughtOver, bring_over
 from milecastle.app.runtime.ownership import current_owner, is_served, refuse_busy
 from milecastle.app.runtime.threads import Threads
 from milecastle.codec.envelope import PayloadPlace
+from milecastle.drivers.observing import Observers
 from milecastle.engine.assignment import LOST, Assignment
 from milecastle.engine.hidden import SLEEPS
 from milecastle.engine.journal import Journal
@@ -45,7 +46,7 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import TRANSITIONS, RunRecord, ThreadInfo
+from milecastle.model.run import CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Chain, Opened
@@ -181,7 +182,12 @@ def start_with_input(
 
 
 def enqueue(
-    threads: Threads, store: ClaimStore, key: ThreadKey, update: Mapping[str, Any], terms: Terms
+    threads: Threads,
+    store: ClaimStore,
+    key: ThreadKey,
+    update: Mapping[str, Any],
+    terms: Terms,
+    observers: Observers,
 ) -> tuple[RunRecord, bool] | None:
     """Let an input wait behind the runs of a busy thread; the run, and whether it was there before.
 
@@ -211,7 +217,13 @@ def enqueue(
     )
     body = threads.codec.encode_state(dict(update))
     payload = threads.codec.for_thread(key).seal(body, _input_place(record.run_id))
-    run_id = store.enqueue(record, record.run_id if terms.again else digest, payload)
+    segment = Segment(run_id=record.run_id, graph=record.graph, key=key, queues=True)
+    try:
+        carried = _as_metadata(observers.begin_segment(segment))
+        record = msgspec.structs.replace(record, metadata=record.metadata | carried)
+        run_id = store.enqueue(record, record.run_id if terms.again else digest, payload)
+    finally:
+        observers.end_segment(segment.run_id)
     return msgspec.structs.replace(record, run_id=run_id), run_id != record.run_id
 
 
@@ -560,9 +572,14 @@ def _new_record(
         previous_run_id=previous.run_id if previous else None,
         started_at=threads.clock.now(),
         input_digest=digest,
-        metadata=describe_environment(),
+        metadata=describe_environment() | _as_metadata(previous.carried if previous else {}),
         owner=current_owner(),
     )
+
+
+def _as_metadata(carried: Mapping[str, str]) -> dict[str, str]:
+    """What observers store with a run, as its record has it."""
+    return {CARRIED + name: text for name, text in carried.items()}
 
 
 def _digest(threads: Threads, update: Mapping[str, Any], key: str | None) -> str:

@@ -294,12 +294,12 @@ def add_writes(
     state = log.state
     if state.record is not None and state.record.id == checkpoint:
         added = msgspec.structs.replace(state, writes=(*state.writes, *writes))
-        return [(APPEND, WRITES, encode(writes))], added
+        return [(APPEND.code, WRITES, encode(writes))], added
     if is_stored:
         late = (checkpoint, id)
         stray = (SET, STRAY, encode((checkpoint, writes)))
         added = msgspec.structs.replace(state, late=(*state.late, late))
-        return [(APPEND, LATE, encode([late])), stray], added
+        return [(APPEND.code, LATE, encode([late])), stray], added
     early = {**state.early, checkpoint: [*state.early.get(checkpoint, ()), *writes]}
     early = dict(list(early.items())[-_MOST_EARLY:])
     return [(SET, EARLY, encode(early))], msgspec.structs.replace(state, early=early)

@@ -86,9 +86,9 @@ def change(channel: str, old: Packed | None, new: Packed) -> Operation | None:
     if old is not None and type(old.form) is type(new.form):
         if isinstance(new.form, int):
             if new.body.startswith(old.body):
-                return APPEND, channel, _encode([new.body[len(old.body) :]])
+                return APPEND.code, channel, _encode([new.body[len(old.body) :]])
         elif new.form == old.form == PLAIN and (tail := _appended(old.body, new.body)):
-            return APPEND, channel, tail
+            return APPEND.code, channel, tail
     return set_to(channel, new)
 
 
@@ -132,7 +132,7 @@ def _name(packed: bytes) -> str:
 def apply(parts: Parts, body: bytes) -> None:
     """Apply the operations of a body."""
     for code, channel, value in read_body(body):
-        if code == APPEND and channel in parts:
+        if code == APPEND.code and channel in parts:
             parts[channel] += (value,)
         else:
             parts[channel] = (value,)
@@ -143,7 +143,7 @@ def fold(bodies: Iterable[bytes], dropped: str) -> bytes:
     found: dict[str, tuple[int, list[bytes]]] = {}
     for body in bodies:
         for code, channel, value in read_body(body):
-            if code == APPEND and channel in found:
+            if code == APPEND.code and channel in found:
                 found[channel][1].append(value)
             else:
                 found[channel] = code, [value]

@@ -92,7 +92,7 @@ Rendered = tuple[Raw | UnsetType, Raw | UnsetType, str | UnsetType]
 
 _SEAL: Final = b"\x01\x00"
 _SEALED: Final = crc32(_SEAL)
-_WORDS: Final = ("set", "append", "merge", "add", "maximum", "minimum", "union")
+_WORDS: Final = ("set", "append", "merge", "add", "maximum", "minimum", "union", "edit")
 _word_of: Final = dict(enumerate(_WORDS)).__getitem__
 _code_of: Final = {word: code for code, word in enumerate(_WORDS)}.__getitem__
 
@@ -107,7 +107,7 @@ _Leaf = bool | int | str | None
 _Twig = _Leaf | list[_Leaf] | dict[str, _Leaf]
 _Branch = _Leaf | list[_Twig] | dict[str, _Twig]
 _Plain = _Leaf | list[_Branch] | dict[str, _Branch]
-_OPERATION: Final = (Literal[0, 1, 2, 3, 4, 5, 6], str, _Plain)
+_OPERATION: Final = (Literal[0, 1, 2, 3, 4, 5, 6, 7], str, _Plain)
 _unpack_plain: Final = {
     bytes((0x90 + 3 * count,)): msgspec.msgpack.Decoder[tuple[Any, ...]](
         GenericAlias(tuple, _OPERATION * count)

@@ -1,0 +1,7 @@
+"""OpenTelemetry: spans and metrics of runs. Needs the extra ``otel``."""
+
+from __future__ import annotations
+
+from milecastle.integrations.opentelemetry.observer import OpenTelemetryObserver
+
+__all__ = ["OpenTelemetryObserver"]

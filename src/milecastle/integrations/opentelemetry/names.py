@@ -1,0 +1,32 @@
+"""The names of spans, attributes and metrics; changing one is a change of the public interface.
+
+``gen_ai.*`` are those of the GenAI conventions, which are in development: they are set only if
+asked for, and may change with the conventions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCOPE: Final = "milecastle"
+
+RUN_ID: Final = "milecastle.run.id"
+RUN_STATUS: Final = "milecastle.run.status"
+THREAD: Final = "milecastle.thread.id"
+TENANT: Final = "milecastle.tenant.id"
+GRAPH: Final = "milecastle.graph.name"
+STEP: Final = "milecastle.step.number"
+NODE: Final = "milecastle.node.name"
+TASK: Final = "milecastle.task.id"
+ATTEMPT: Final = "milecastle.task.attempt"
+SEQ: Final = "milecastle.checkpoint.seq"
+SOURCE: Final = "milecastle.checkpoint.source"
+UPDATE: Final = "milecastle.update"
+LINK: Final = "milecastle.link"
+QUEUE_STATE: Final = "milecastle.queue.state"
+ERROR: Final = "error.type"
+
+GENAI_OPERATION: Final = "gen_ai.operation.name"
+GENAI_WORKFLOW: Final = "gen_ai.workflow.name"
+GENAI_CONVERSATION: Final = "gen_ai.conversation.id"
+INVOKE_WORKFLOW: Final = "invoke_workflow"
