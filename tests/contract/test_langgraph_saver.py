@@ -233,17 +233,6 @@ def test_two_writers_on_one_thread_lose_nothing(store: Store) -> None:
     assert len(list(reader.list(place()))) == 31
 
 
-def test_exclusive_saver_refuses_the_run_that_was_overtaken(store: Store) -> None:
-    """Fails without the check of ``exclusive``; without it both go on."""
-    saver = MilecastleSaver(store, exclusive=True)
-    first = put(saver, place(), {"a": 1}, run_id="one", source="input")
-    second = put(saver, first, {"a": 2}, 1, run_id="two", source="input")
-    with pytest.raises(Conflict):
-        put(saver, first, {"a": 3}, 1, run_id="one")
-    put(saver, second, {"a": 4}, 2, run_id="two")
-    assert values_at(saver, place()) == {"a": 4}
-
-
 def test_late_writers_do_not_bring_a_deleted_thread_back(store: Store) -> None:
     """With and without what they remember. Fails if a parent that is missing is ignored."""
     saver = MilecastleSaver(store)

@@ -24,10 +24,10 @@ from milecastle.codec import envelope
 from milecastle.engine.hidden import HOSTED
 from milecastle.graph.reducers import APPEND, SET
 from milecastle.integrations.langgraph.packing import (
-    Form,
+    ChannelParts,
     Operation,
     Packed,
-    Parts,
+    PackedForm,
     apply,
     fold,
     packed_of,
@@ -36,6 +36,7 @@ from milecastle.integrations.langgraph.packing import (
 )
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, Source
 from milecastle.model.keys import ThreadKey
+from milecastle.model.prepared import prepared
 from milecastle.model.run import RunRecord
 
 CHECKPOINT, WRITES, EARLY, LATE, STRAY = HOSTED
@@ -49,6 +50,7 @@ _MOST_EARLY: Final = 16
 encode = msgspec.msgpack.Encoder().encode
 
 
+@prepared
 class Record(msgspec.Struct, frozen=True, array_like=True):
     """What LangGraph stores of a checkpoint besides its channels.
 
@@ -58,13 +60,14 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
     id: str
     parent: str | None
-    forms: dict[str, Form]
+    forms: dict[str, PackedForm]
     absent: list[str]
     checkpoint: tuple[str, bytes]
     metadata: tuple[str, bytes]
 
 
-class Write(msgspec.Struct, frozen=True, array_like=True):
+@prepared
+class TaskWrite(msgspec.Struct, frozen=True, array_like=True):
     """One value that a task wrote. An ``upsert`` replaces the one before it at the same place."""
 
     path: str
@@ -77,13 +80,13 @@ class Write(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decode_record = msgspec.msgpack.Decoder(Record | None).decode
-_decode_writes = msgspec.msgpack.Decoder(list[Write]).decode
-_decode_early = msgspec.msgpack.Decoder(dict[str, list[Write]]).decode
+_decode_writes = msgspec.msgpack.Decoder(list[TaskWrite]).decode
+_decode_early = msgspec.msgpack.Decoder(dict[str, list[TaskWrite]]).decode
 _decode_late = msgspec.msgpack.Decoder(list[tuple[str, str]]).decode
-_decode_stray = msgspec.msgpack.Decoder(tuple[str, list[Write]]).decode
+_decode_stray = msgspec.msgpack.Decoder(tuple[str, list[TaskWrite]]).decode
 
 
-class State(msgspec.Struct, frozen=True):
+class LogState(msgspec.Struct, frozen=True):
     """What a log says at one of its entries; ``record`` is ``None`` where nothing is stored.
 
     ``late`` are pairs of a checkpoint and the entry that has writes of it.
@@ -91,12 +94,12 @@ class State(msgspec.Struct, frozen=True):
 
     record: Record | None = None
     channels: dict[str, Packed] = {}
-    writes: tuple[Write, ...] = ()
-    early: dict[str, list[Write]] = {}
+    writes: tuple[TaskWrite, ...] = ()
+    early: dict[str, list[TaskWrite]] = {}
     late: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, parts: Parts) -> State:
+    def of(cls, parts: ChannelParts) -> LogState:
         """The state that the parts of a log make."""
         record = _decode_record(parts[CHECKPOINT][-1]) if CHECKPOINT in parts else None
         early = _decode_early(parts[EARLY][-1]) if EARLY in parts else {}
@@ -134,7 +137,7 @@ class Log(msgspec.Struct, frozen=True):
     """
 
     key: ThreadKey
-    state: State = State()
+    state: LogState = LogState()
     seq: int = 0
     id: str | None = None
     base_seq: int = 0
@@ -155,11 +158,11 @@ class Log(msgspec.Struct, frozen=True):
         start = max(at for at, entry in enumerate(entries) if entry.kind == SNAPSHOT)
         entries = entries[start:]
         bodies = [envelope.unseal(entry.payload) for entry in entries]
-        parts: Parts = {}
+        parts: ChannelParts = {}
         for body in bodies:
             apply(parts, body)
         head = entries[-1]
-        state = State.of(parts)
+        state = LogState.of(parts)
         behind = sum(entry.seq <= head.roll_seq for entry in entries)
         size = sum(map(len, bodies))
         return cls(
@@ -180,7 +183,7 @@ class Log(msgspec.Struct, frozen=True):
         )
 
 
-class Place(msgspec.Struct, frozen=True):
+class Listing(msgspec.Struct, frozen=True):
     """How an entry is listed."""
 
     id: str
@@ -196,9 +199,9 @@ class Place(msgspec.Struct, frozen=True):
 
 def append(
     log: Log,
-    place: Place,
+    place: Listing,
     operations: Iterable[Operation],
-    state: State,
+    state: LogState,
     *,
     rollup_after: int | None,
     snapshot: bool = False,
@@ -233,7 +236,7 @@ def append(
     )
 
 
-def _entry(place: Place, seq: int, kind: Kind, pointers: tuple[int, int], body: bytes) -> Entry:
+def _entry(place: Listing, seq: int, kind: Kind, pointers: tuple[int, int], body: bytes) -> Entry:
     return Entry(
         seq,
         place.id,
@@ -256,7 +259,7 @@ def _entry(place: Place, seq: int, kind: Kind, pointers: tuple[int, int], body: 
 def _body(
     log: Log,
     operations: Iterable[Operation],
-    state: State,
+    state: LogState,
     rollup_after: int | None,
     note: str,
     snapshot: bool,
@@ -277,9 +280,9 @@ def _body(
     return DELTA, delta
 
 
-def resolve(writes: Iterable[Write]) -> list[Write]:
+def resolve(writes: Iterable[TaskWrite]) -> list[TaskWrite]:
     """The writes that count, in the order in which a step applies them."""
-    found: dict[tuple[str, int], Write] = {}
+    found: dict[tuple[str, int], TaskWrite] = {}
     for write in writes:
         place = write.task, write.index
         if write.upsert or place not in found:
@@ -288,8 +291,8 @@ def resolve(writes: Iterable[Write]) -> list[Write]:
 
 
 def add_writes(
-    log: Log, checkpoint: str, writes: list[Write], id: str, is_stored: bool
-) -> tuple[list[Operation], State]:
+    log: Log, checkpoint: str, writes: list[TaskWrite], id: str, is_stored: bool
+) -> tuple[list[Operation], LogState]:
     """The operations of an entry that records writes of a checkpoint, and the state after it."""
     state = log.state
     if state.record is not None and state.record.id == checkpoint:
@@ -305,7 +308,7 @@ def add_writes(
     return [(SET, EARLY, encode(early))], msgspec.structs.replace(state, early=early)
 
 
-def take_stray(parts: Parts) -> tuple[str, list[Write]] | None:
+def take_stray(parts: ChannelParts) -> tuple[str, list[TaskWrite]] | None:
     """The late writes of an entry and their checkpoint, if it has any."""
     found = parts.pop(STRAY, None)
     return _decode_stray(found[-1]) if found else None

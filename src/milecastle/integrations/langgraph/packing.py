@@ -26,7 +26,7 @@ from milecastle.errors import CodecError
 from milecastle.graph.reducers import APPEND, SET
 from milecastle.integrations.langgraph.serde import is_msgpack
 
-Form = str | int
+PackedForm = str | int
 
 PLAIN: Final = ""
 
@@ -45,14 +45,14 @@ _decode_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 Operation = tuple[int, str, bytes]
 """Code, channel, and the value as msgpack."""
 
-Parts = dict[str, tuple[bytes, ...]]
+ChannelParts = dict[str, tuple[bytes, ...]]
 """For each channel what was set and then appended, as msgpack."""
 
 
 class Packed(NamedTuple):
     """A value as bytes."""
 
-    form: Form
+    form: PackedForm
     body: bytes
 
 
@@ -100,7 +100,7 @@ def set_to(channel: str, packed: Packed) -> Operation:
     return SET, channel, _encode(value)
 
 
-def packed_of(parts: Sequence[bytes], form: Form) -> Packed:
+def packed_of(parts: Sequence[bytes], form: PackedForm) -> Packed:
     """The value that these parts of a log make."""
     if form == PLAIN:
         return Packed(form, join_lists(parts))
@@ -129,7 +129,7 @@ def _name(packed: bytes) -> str:
     return msgspec.msgpack.decode(packed, type=str)
 
 
-def apply(parts: Parts, body: bytes) -> None:
+def apply(parts: ChannelParts, body: bytes) -> None:
     """Apply the operations of a body."""
     for code, channel, value in read_body(body):
         if code == APPEND.code and channel in parts:
@@ -151,7 +151,7 @@ def fold(bodies: Iterable[bytes], dropped: str) -> bytes:
     return write_body((code, name, join_lists(parts)) for name, (code, parts) in found.items())
 
 
-def whole(parts: Parts) -> bytes:
+def whole(parts: ChannelParts) -> bytes:
     """A body that sets everything to what the parts make."""
     return write_body((SET, name, join_lists(found)) for name, found in parts.items())
 

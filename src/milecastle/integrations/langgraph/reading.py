@@ -14,13 +14,13 @@ from milecastle.integrations.langgraph.log import (
     NOTE,
     WRITES,
     Log,
-    State,
-    Write,
+    LogState,
+    TaskWrite,
     resolve,
     take_stray,
 )
 from milecastle.integrations.langgraph.naming import config_of
-from milecastle.integrations.langgraph.packing import Parts, apply, unpack
+from milecastle.integrations.langgraph.packing import ChannelParts, apply, unpack
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
@@ -55,7 +55,7 @@ def read_newest(store: Store, key: ThreadKey, known: Log | None) -> Log:
 
 def read_checkpoint(
     store: Store, key: ThreadKey, checkpoint: str, known: Log | None = None
-) -> State | None:
+) -> LogState | None:
     """The state at a checkpoint, with all its writes; ``None`` if it is not stored."""
     seq = store.locate(key, checkpoint)
     chain = None if seq is None else store.read(key, seq)
@@ -70,9 +70,9 @@ def read_checkpoint(
     return msgspec.structs.replace(state, writes=tuple(writes))
 
 
-def _writes_after(store: Store, key: ThreadKey, seq: int) -> Sequence[Write]:
+def _writes_after(store: Store, key: ThreadKey, seq: int) -> Sequence[TaskWrite]:
     """What was written between a checkpoint and the next one."""
-    parts: Parts = {}
+    parts: ChannelParts = {}
     while page := store.entries(key, after=seq, limit=_STRETCH):
         for entry in page:
             if entry.note != NOTE:
@@ -83,16 +83,16 @@ def _writes_after(store: Store, key: ThreadKey, seq: int) -> Sequence[Write]:
     return _found(parts)
 
 
-def _found(parts: Parts) -> Sequence[Write]:
-    return State.of({WRITES: parts.get(WRITES, ())}).writes
+def _found(parts: ChannelParts) -> Sequence[TaskWrite]:
+    return LogState.of({WRITES: parts.get(WRITES, ())}).writes
 
 
-def _late(store: Store, key: ThreadKey, ids: Sequence[str]) -> Iterator[Write]:
+def _late(store: Store, key: ThreadKey, ids: Sequence[str]) -> Iterator[TaskWrite]:
     """The late writes in these entries."""
     for id in ids:
         seq = store.locate(key, id)
         for entry in () if seq is None else store.entries(key, after=seq - 1, limit=1):
-            parts: Parts = {}
+            parts: ChannelParts = {}
             apply(parts, envelope.unseal(entry.payload))
             stray = take_stray(parts)
             yield from stray[1] if stray else ()
@@ -100,15 +100,17 @@ def _late(store: Store, key: ThreadKey, ids: Sequence[str]) -> Iterator[Write]:
 
 def stray_of(entry: Entry) -> str | None:
     """The checkpoint whose late writes an entry has, if it has any."""
-    parts: Parts = {}
+    parts: ChannelParts = {}
     apply(parts, envelope.unseal(entry.payload))
     stray = take_stray(parts)
     return stray[0] if stray else None
 
 
-def walk(store: Store, key: ThreadKey, before: int | None = None) -> Iterator[tuple[Entry, State]]:
+def walk(
+    store: Store, key: ThreadKey, before: int | None = None
+) -> Iterator[tuple[Entry, LogState]]:
     """The checkpoints of a log, newest first, each with its writes; from below a seq if given."""
-    late: dict[str, list[Write]] = {}
+    late: dict[str, list[TaskWrite]] = {}
     listed = read_log(store, key).state.late if before is not None else ()
     while page := _page(store, key, before):
         for entry, state in reversed(_replayed(store, key, page, late)):
@@ -132,15 +134,15 @@ def _page(store: Store, key: ThreadKey, before: int | None) -> list[Entry]:
 
 
 def _replayed(
-    store: Store, key: ThreadKey, page: list[Entry], late: dict[str, list[Write]]
-) -> list[tuple[Entry, State]]:
+    store: Store, key: ThreadKey, page: list[Entry], late: dict[str, list[TaskWrite]]
+) -> list[tuple[Entry, LogState]]:
     """The checkpoints of a page with their states, oldest first; late writes are collected."""
     first = page[0]
     chain = store.read(key, first.seq)
     if chain is None:
         return []
     parts, cut = restored(chain.entries)
-    found: list[tuple[Entry, Parts]] = [] if first.note == NOTE else [(first, dict(parts))]
+    found: list[tuple[Entry, ChannelParts]] = [] if first.note == NOTE else [(first, dict(parts))]
     for entry in store.entries(key, after=first.seq, limit=len(page) - 1):
         if entry.kind != DELTA:
             parts = dict(cut) if entry.kind == ROLLUP else {}
@@ -153,13 +155,13 @@ def _replayed(
             found.append((entry, dict(parts)))
         elif found and entry.kind == DELTA:
             found[-1][1][WRITES] = parts.get(WRITES, ())
-    return [(entry, State.of(at)) for entry, at in found]
+    return [(entry, LogState.of(at)) for entry, at in found]
 
 
-def restored(entries: Sequence[Entry]) -> tuple[Parts, Parts]:
+def restored(entries: Sequence[Entry]) -> tuple[ChannelParts, ChannelParts]:
     """The parts at the end of a chain, and those at its last rollup or snapshot."""
-    parts: Parts = {}
-    cut: Parts = {}
+    parts: ChannelParts = {}
+    cut: ChannelParts = {}
     for entry in entries:
         if entry.kind == SNAPSHOT:
             parts = {}
@@ -169,14 +171,14 @@ def restored(entries: Sequence[Entry]) -> tuple[Parts, Parts]:
     return parts, cut
 
 
-def metadata_of(serde: SerializerProtocol, state: State) -> dict[str, Any]:
+def metadata_of(serde: SerializerProtocol, state: LogState) -> dict[str, Any]:
     """The metadata of a checkpoint."""
     assert state.record is not None  # noqa: S101 - a checkpoint has one
     found: dict[str, Any] = serde.loads_typed(state.record.metadata)
     return found
 
 
-def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: State) -> CheckpointTuple | None:
+def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> CheckpointTuple | None:
     """A state as LangGraph wants it."""
     record = state.record
     if record is None:

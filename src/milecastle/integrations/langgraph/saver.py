@@ -1,6 +1,6 @@
 """The checkpointer: every method of LangGraph's base class, sync and async.
 
-The work is in generators that yield what has to be read or committed; ``desk.py`` performs it, on
+The work is in generators that yield what has to be read or committed; ``performing.py`` performs it, on
 this thread or from an event loop. Rules:
 
 - The key is the fence: a batch is appended to the head that its writer knows, or refused. A writer
@@ -34,9 +34,9 @@ from milecastle.app.opening import find_store, require_store
 from milecastle.app.runtime.children import children_of, delete_with_children, every_thread
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import upkeep
-from milecastle.integrations.langgraph.desk import Desk, Work
-from milecastle.integrations.langgraph.log import Log, State
+from milecastle.integrations.langgraph.log import Log, LogState
 from milecastle.integrations.langgraph.naming import config_of, configurable, key_of, namespace_of
+from milecastle.integrations.langgraph.performing import Performer, Work
 from milecastle.integrations.langgraph.reading import (
     as_tuple,
     matches,
@@ -52,7 +52,7 @@ from milecastle.integrations.langgraph.writing import append_checkpoint, append_
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 
-_Found = tuple[ThreadKey, str, State]
+_Found = tuple[ThreadKey, str, LogState]
 
 _CHUNK: Final = 50
 _ATTEMPTS: Final = 1000
@@ -62,9 +62,8 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     """Stores the threads of LangGraph's graphs in a store of Milecastle.
 
     ``store`` is a URL or a store. Values of classes that LangGraph does not know are decoded only
-    if the class is in ``allow``, or if a ``serde`` of your own allows it. With ``exclusive``, a run
-    that has written to a thread is refused with ``Conflict`` after another run has written there;
-    otherwise both go on, as two branches.
+    if the class is in ``allow``, or if a ``serde`` of your own allows it. Two runs that write to a
+    thread continue as two branches.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         tenant: str = "default",
         serde: SerializerProtocol | None = None,
         allow: Sequence[type] = (),
-        exclusive: bool = False,
     ) -> None:
         super().__init__(serde=serde or StrictSerializer(allow))
         if not isinstance(store, str):
@@ -82,8 +80,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         self._owns = isinstance(store, str)
         self._store = find_store(store) if isinstance(store, str) else store
         self._tenant = tenant
-        self._exclusive = exclusive
-        self._desk = Desk(self._store)
+        self._performer = Performer(self._store)
 
     def close(self) -> None:
         """Close the store, if this saver opened it."""
@@ -100,7 +97,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._desk.call(self.close)
+        await self._performer.call(self.close)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Numbers; text that another saver wrote is continued in its form."""
@@ -113,22 +110,22 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The newest checkpoint, or the one that the configuration names."""
-        return self._desk.run(self._getting(config))
+        return self._performer.run(self._getting(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The newest checkpoint, or the one that the configuration names."""
-        return await self._desk.arun(self._getting(config))
+        return await self._performer.arun(self._getting(config))
 
     def _getting(self, config: RunnableConfig) -> Work[CheckpointTuple | None]:
         key, wanted = self._address(config)
-        slot = self._desk.slot(key)
+        slot = self._performer.slot(key)
         known = slot.log
         if wanted is None or (known and known.state.record and known.state.record.id == wanted):
             log: Log = yield partial(read_newest, self._store, key, known)
             slot.log = log
             if wanted is None or (log.state.record and log.state.record.id == wanted):
                 return as_tuple(self.serde, key, log.state)
-        state: State | None = yield partial(read_checkpoint, self._store, key, wanted, slot.log)
+        state: LogState | None = yield partial(read_checkpoint, self._store, key, wanted, slot.log)
         return as_tuple(self.serde, key, state) if state else None
 
     def list(
@@ -160,13 +157,13 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     ) -> AsyncIterator[CheckpointTuple]:
         """As ``list``. Nothing is held while the caller has a checkpoint in hand."""
         found = self.list(config, filter=filter, before=before, limit=limit)
-        while chunk := await self._desk.call(lambda: [*islice(found, _CHUNK)]):
+        while chunk := await self._performer.call(lambda: [*islice(found, _CHUNK)]):
             for one in chunk:
                 yield one
 
     def _matching(
         self, found: Iterator[_Found], wanted: dict[str, Any]
-    ) -> Iterator[tuple[ThreadKey, State]]:
+    ) -> Iterator[tuple[ThreadKey, LogState]]:
         for key, _, state in found:
             if not wanted or matches(metadata_of(self.serde, state), wanted):
                 yield key, state
@@ -216,8 +213,8 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint; the configuration names its parent. Durable when it returns."""
-        slot = self._desk.slot(self._address(config)[0])
-        return self._desk.run(self._putting(config, checkpoint, metadata, new_versions), slot)
+        slot = self._performer.slot(self._address(config)[0])
+        return self._performer.run(self._putting(config, checkpoint, metadata, new_versions), slot)
 
     async def aput(
         self,
@@ -227,9 +224,9 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint; the configuration names its parent. Durable when it returns."""
-        slot = self._desk.slot(self._address(config)[0])
+        slot = self._performer.slot(self._address(config)[0])
         work = self._putting(config, checkpoint, metadata, new_versions)
-        return await self._desk.arun(work, slot)
+        return await self._performer.arun(work, slot)
 
     def _putting(
         self,
@@ -243,7 +240,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         after = self._store.rollup_after
 
         def work(log: Log) -> Work[tuple[Batch, Log]]:
-            base = yield from self._base(log, parent, dict(said))
+            base = yield from self._base(log, parent, said.get("source"))
             return append_checkpoint(
                 log, base, self.serde, checkpoint, dict(said), new_versions, parent, after
             )
@@ -251,21 +248,16 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         yield from self._append(key, work)
         return config_of(key, checkpoint["id"])
 
-    def _base(self, log: Log, parent: str | None, metadata: dict[str, Any]) -> Work[State]:
-        """The state of the parent; ``Conflict`` if the run may not continue from there."""
-        run = metadata.get("run_id")
-        if self._exclusive and log.run and run and run != log.run.run_id:
-            earlier = yield partial(self._store.run, log.key, run)
-            if earlier is not None:
-                raise _conflict(log)
+    def _base(self, log: Log, parent: str | None, source: object) -> Work[LogState]:
+        """The state of the parent; ``Conflict`` if a running graph continues one that is gone."""
         if parent is None:
-            return State()
+            return LogState()
         if log.state.record is not None and log.state.record.id == parent:
             return log.state
-        found: State | None = yield partial(read_checkpoint, self._store, log.key, parent, log)
-        if found is None and metadata.get("source") == "loop":
+        found: LogState | None = yield partial(read_checkpoint, self._store, log.key, parent, log)
+        if found is None and source == "loop":
             raise _conflict(log)
-        return found or State()
+        return found or LogState()
 
     def put_writes(
         self,
@@ -275,8 +267,8 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:
         """Store what a task wrote at the checkpoint that the configuration names."""
-        slot = self._desk.slot(self._address(config)[0])
-        self._desk.run(self._writing(config, writes, (task_id, task_path)), slot)
+        slot = self._performer.slot(self._address(config)[0])
+        self._performer.run(self._writing(config, writes, (task_id, task_path)), slot)
 
     async def aput_writes(
         self,
@@ -286,8 +278,8 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:
         """Store what a task wrote at the checkpoint that the configuration names."""
-        slot = self._desk.slot(self._address(config)[0])
-        await self._desk.arun(self._writing(config, writes, (task_id, task_path)), slot)
+        slot = self._performer.slot(self._address(config)[0])
+        await self._performer.arun(self._writing(config, writes, (task_id, task_path)), slot)
 
     def _writing(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: tuple[str, str]
@@ -310,7 +302,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
 
     def _append(self, key: ThreadKey, work: Callable[[Log], Work[tuple[Batch, Log]]]) -> Work[None]:
         """Append to a log what the work makes of its end, after whatever others append."""
-        slot = self._desk.slot(key)
+        slot = self._performer.slot(key)
         for left in reversed(range(_ATTEMPTS)):
             known = slot.log
             if known is None or (known.run is None and known.seq):
@@ -338,7 +330,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its namespaces. A run that still writes to it is refused."""
-        await self._desk.call(partial(self.delete_thread, thread_id))
+        await self._performer.call(partial(self.delete_thread, thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs, in whatever threads they are.
@@ -352,7 +344,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs, in whatever threads they are."""
-        await self._desk.call(partial(self.delete_for_runs, run_ids))
+        await self._performer.call(partial(self.delete_for_runs, run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with all its namespaces, checkpoints and writes to a new one."""
@@ -362,7 +354,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with all its namespaces, checkpoints and writes to a new one."""
-        await self._desk.call(partial(self.copy_thread, source_thread_id, target_thread_id))
+        await self._performer.call(partial(self.copy_thread, source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace of the threads, or delete the threads.
@@ -380,7 +372,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace of the threads, or delete the threads."""
-        await self._desk.call(partial(self.prune, thread_ids, strategy=strategy))
+        await self._performer.call(partial(self.prune, thread_ids, strategy=strategy))
 
     def copy_from(self, saver: BaseCheckpointSaver[Any], thread_id: str | None = None) -> int:
         """Copy a thread, or all, from another saver; return the number of checkpoints.

@@ -11,7 +11,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from milecastle.codec import envelope
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.graph.reducers import SET
-from milecastle.integrations.langgraph.log import CHECKPOINT, NOTE, State, encode
+from milecastle.integrations.langgraph.log import CHECKPOINT, NOTE, LogState, encode
 from milecastle.integrations.langgraph.packing import whole, write_body
 from milecastle.integrations.langgraph.reading import (
     metadata_of,
@@ -83,7 +83,7 @@ def _keep_latest(store: Store, serde: SerializerProtocol, key: ThreadKey) -> Non
 
 
 def _oldest_needed(
-    store: Store, serde: SerializerProtocol, key: ThreadKey, state: State
+    store: Store, serde: SerializerProtocol, key: ThreadKey, state: LogState
 ) -> int | None:
     """The seq of the newest checkpoint, or of the ancestor from which it can be rebuilt."""
     if state.record is None:

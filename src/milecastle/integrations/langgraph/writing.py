@@ -21,11 +21,11 @@ from milecastle.integrations.langgraph.log import (
     EARLY,
     NOTE,
     WRITES,
+    Listing,
     Log,
-    Place,
+    LogState,
     Record,
-    State,
-    Write,
+    TaskWrite,
     add_writes,
     append,
     encode,
@@ -54,7 +54,7 @@ _clock = SystemClock()
 
 def append_checkpoint(
     log: Log,
-    base: State,
+    base: LogState,
     serde: SerializerProtocol,
     checkpoint: Checkpoint,
     metadata: Mapping[str, Any],
@@ -74,7 +74,7 @@ def append_checkpoint(
         metadata=serde.dumps_typed(dict(metadata)),
     )
     early = dict(log.state.early)
-    state = State(record, channels, tuple(early.pop(record.id, ())), early, log.state.late)
+    state = LogState(record, channels, tuple(early.pop(record.id, ())), early, log.state.late)
     operations = _changes(log, state)
     operations.append((SET, CHECKPOINT, encode(record)))
     next = next_nodes(checkpoint["channel_values"])
@@ -82,7 +82,7 @@ def append_checkpoint(
     again = log.state.record is not None and log.state.record.id == record.id
     now = _clock.now()
     run = _run_of(log, record.id, metadata, now)
-    place = Place(
+    place = Listing(
         id=note_id(log, record.id) if again else record.id,
         parent=parent if is_fork else log.id,
         source=_SOURCES.get(metadata.get("source", ""), "step"),
@@ -109,7 +109,7 @@ def append_writes(
     upsert = all(channel in WRITES_IDX_MAP for channel, _ in writes)
     task_id, path = task
     packed = [
-        Write(
+        TaskWrite(
             path,
             task_id,
             WRITES_IDX_MAP.get(channel, number),
@@ -129,7 +129,7 @@ def append_writes(
     if is_newest and written & {ERROR, INTERRUPT, RESUME}:
         run = _turned(run, _status(log.next, written), now)
     nodes = log.nodes if log.state.writes else ()
-    place = Place(
+    place = Listing(
         id=id,
         parent=log.id,
         source="interrupt" if INTERRUPT in written else "answer" if RESUME in written else "step",
@@ -143,11 +143,11 @@ def append_writes(
     return _batch(log, place, operations, state, rollup_after)
 
 
-def snapshot(log: Log, state: State, next: tuple[str, ...]) -> tuple[Batch, Log]:
+def snapshot(log: Log, state: LogState, next: tuple[str, ...]) -> tuple[Batch, Log]:
     """The batch after which the log has this state, stored whole."""
     if log.run is None or state.record is None:
         raise InvalidRequest(f"thread '{log.key.thread}' has no checkpoint")
-    place = Place(
+    place = Listing(
         id=note_id(log, state.record.id),
         parent=log.id,
         source="update",
@@ -189,7 +189,7 @@ def _typed(serde: SerializerProtocol, value: Any) -> tuple[str, bytes]:
 
 def _channels(
     serde: SerializerProtocol,
-    base: State,
+    base: LogState,
     checkpoint: Checkpoint,
     new_versions: Mapping[str, Any],
 ) -> dict[str, Packed]:
@@ -207,7 +207,7 @@ def _channels(
     return found
 
 
-def _changes(log: Log, state: State) -> list[Operation]:
+def _changes(log: Log, state: LogState) -> list[Operation]:
     """The operations from the end of the log to a new state, without its record."""
     before = log.state.channels
     found = [change(name, before.get(name), packed) for name, packed in state.channels.items()]
@@ -282,9 +282,9 @@ def _failure(run: str, node: str, now: int) -> Failure:
 
 def _batch(
     log: Log,
-    place: Place,
+    place: Listing,
     operations: Sequence[Operation],
-    state: State,
+    state: LogState,
     rollup_after: int | None,
     *,
     is_fork: bool = False,

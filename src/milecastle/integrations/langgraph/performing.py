@@ -22,8 +22,8 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 
 T = TypeVar("T")
-Effect = Batch | Callable[[], Any]
-Work = Generator[Effect, Any, T]
+LogEffect = Batch | Callable[[], Any]
+Work = Generator[LogEffect, Any, T]
 
 _MOST: Final = 512
 """How many logs are remembered."""
@@ -38,13 +38,13 @@ class Slot:
         self.turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
-class Desk:
+class Performer:
     """One for each store of a saver."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.restart()
-        _desks.add(self)
+        _performers.add(self)
 
     def restart(self) -> None:
         """Forget everything; a forked child does, because locks may be held there."""
@@ -82,7 +82,7 @@ class Desk:
             found: T = end.value
             return found
 
-    def _perform(self, effect: Effect) -> Any:
+    def _perform(self, effect: LogEffect) -> Any:
         if not isinstance(effect, Batch):
             return effect()
         committer = committer_of(self.store)
@@ -106,7 +106,7 @@ class Desk:
                 found: T = end.value
                 return found
 
-    async def _aperform(self, effect: Effect) -> Any:
+    async def _aperform(self, effect: LogEffect) -> Any:
         committer = committer_of(self.store)
         if isinstance(effect, Batch) and committer is not None:
             return await commits_of(committer).commit(effect)
@@ -136,12 +136,12 @@ async def _loop_turn(slot: Slot | None) -> AsyncGenerator[None]:
         yield
 
 
-_desks: WeakSet[Desk] = WeakSet()
+_performers: WeakSet[Performer] = WeakSet()
 
 
 def _restart_in_child() -> None:
-    for desk in list(_desks):
-        desk.restart()
+    for performer in list(_performers):
+        performer.restart()
 
 
 call_in_child(_restart_in_child)
