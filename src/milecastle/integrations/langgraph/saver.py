@@ -1,7 +1,7 @@
 """The checkpointer: every method of LangGraph's base class, sync and async.
 
-The work is in generators that yield what has to be read or committed; ``performing.py`` performs it, on
-this thread or from an event loop. Rules:
+The work is in generators that yield what has to be read or committed; ``performing.py`` performs
+it, on this thread or from an event loop. Rules:
 
 - The key is the fence: a batch is appended to the head that its writer knows, or refused. A writer
   that was overtaken reads the log again and appends after the other; nothing is lost.
