@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec.structs
 from langgraph.checkpoint.base import CheckpointTuple
@@ -202,12 +202,13 @@ def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> Chec
 def matches(metadata: Any, wanted: Any) -> bool:
     """Whether one JSON document contains another: objects by key, lists item by item."""
     if isinstance(wanted, dict):
-        names = cast("dict[Any, Any]", wanted)
+        names: dict[Any, Any] = wanted
         return isinstance(metadata, dict) and all(
             name in metadata and matches(metadata[name], value) for name, value in names.items()
         )
     if isinstance(wanted, list | tuple):
-        ones, items = cast("list[Any]", wanted), cast("list[Any]", metadata)
+        ones: Sequence[Any] = wanted
+        items: Sequence[Any] = metadata
         return isinstance(metadata, list | tuple) and all(
             any(matches(item, one) for item in items) for one in ones
         )
