@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, cast
 
 import msgspec.structs
 from langgraph.checkpoint.base import CheckpointTuple
@@ -202,13 +202,12 @@ def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> Chec
 def matches(metadata: Any, wanted: Any) -> bool:
     """Whether one JSON document contains another: objects by key, lists item by item."""
     if isinstance(wanted, dict):
-        names: dict[Any, Any] = wanted
+        names = cast("Mapping[Any, Any]", wanted)
         return isinstance(metadata, dict) and all(
             name in metadata and matches(metadata[name], value) for name, value in names.items()
         )
     if isinstance(wanted, list | tuple):
-        ones: Sequence[Any] = wanted
-        items: Sequence[Any] = metadata
+        ones, items = cast("Sequence[Any]", wanted), cast("Sequence[Any]", metadata)
         return isinstance(metadata, list | tuple) and all(
             any(matches(item, one) for item in items) for one in ones
         )
