@@ -55,6 +55,8 @@ from milecastle.ports.store import Batch, Store
 _Found = tuple[ThreadKey, str, LogState]
 
 _CHUNK: Final = 50
+_ROLLUP_AFTER: Final = 64
+"""Fewer than a store asks for: a turn of a chat is five entries, and most calls read them all."""
 _ATTEMPTS: Final = 1000
 
 
@@ -80,6 +82,8 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         self._owns = isinstance(store, str)
         self._store = find_store(store) if isinstance(store, str) else store
         self._tenant = tenant
+        most = self._store.rollup_after
+        self._rollup_after = None if most is None else min(most, _ROLLUP_AFTER)
         self._performer = Performer(self._store)
 
     def close(self) -> None:
@@ -237,7 +241,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     ) -> Work[RunnableConfig]:
         key, parent = self._address(config)
         said = get_serializable_checkpoint_metadata(config, metadata)
-        after = self._store.rollup_after
+        after = self._rollup_after
 
         def work(log: Log) -> Work[tuple[Batch, Log]]:
             base = yield from self._base(log, parent, said.get("source"))
@@ -287,7 +291,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         key, checkpoint = self._address(config)
         if checkpoint is None:
             raise InvalidRequest("writes belong to a checkpoint: give configurable.checkpoint_id")
-        after = self._store.rollup_after
+        after = self._rollup_after
 
         def work(log: Log) -> Work[tuple[Batch, Log]]:
             is_newest = log.state.record is not None and log.state.record.id == checkpoint
