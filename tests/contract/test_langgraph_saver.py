@@ -105,6 +105,24 @@ def test_lists_of_objects_grow_by_what_was_appended(saver: MilecastleSaver, stor
     assert values_at(MilecastleSaver(store), place()) == {"messages": said}
 
 
+def test_message_that_was_changed_in_place_is_stored_as_it_is(
+    saver: MilecastleSaver, store: Store
+) -> None:
+    """Fails if an encoding is found by the message instead of by what the message contains."""
+    messages: Any = pytest.importorskip("langchain_core.messages")
+    said: list[Any] = [messages.HumanMessage("a", id="1"), messages.AIMessage("b", id="2")]
+    config = put(saver, place(), {"messages": said})
+    said[0].content = "c"
+    said[1].additional_kwargs["n"] = 1
+    config = put(saver, config, {"messages": said}, 1)
+    said[1].additional_kwargs["n"] = True
+    put(saver, config, {"messages": said}, 2)
+    first, second = values_at(MilecastleSaver(store), place())["messages"]
+    assert first.content == "c"
+    assert second.additional_kwargs["n"] is True
+    assert values_at(saver, config)["messages"][1].additional_kwargs["n"] is not True
+
+
 def test_lists_that_shrink_or_change_are_read_back(saver: MilecastleSaver, store: Store) -> None:
     config = place()
     seen: list[tuple[Any, Any]] = []
