@@ -19,11 +19,13 @@ STEPS = 150
 
 
 def fill(url: str) -> None:
-    """Store a thread with so many steps."""
+    """Store a thread with so many steps, the last of which ends its run."""
     with MilecastleSaver(url) as saver:
         config: Any = {"configurable": {"thread_id": "chat", "checkpoint_ns": ""}}
         for step in range(STEPS):
             checkpoint, versions = checkpoint_of(step)
+            if step == STEPS - 1:
+                del checkpoint["channel_values"]["branch:to:work"]
             config = saver.put(config, checkpoint, {"source": "loop", "step": step}, versions)
             saver.put_writes(config, [("items", [step])], f"task-{step}")
 
@@ -33,13 +35,13 @@ def test_verbs_show_and_shorten_threads_of_langgraph(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chats.db"
     fill(url)
     desk = Desk(tmp_path)
-    assert "chat" in desk.out("--store", url, "ls")
-    assert "running" in desk.out("--store", url, "ls")
-    assert str(STEPS - 1) in desk.out("--store", url, "show", "chat")
-    assert len(desk.out("--store", url, "history", "chat", "--limit", "7").splitlines()) >= 7
+    assert "chat" in desk.out("ls", "--store", url)
+    assert "completed" in desk.out("ls", "--store", url)
+    assert str(STEPS - 1) in desk.out("show", "chat", "--store", url)
+    assert len(desk.out("history", "chat", "--limit", "7", "--store", url).splitlines()) >= 7
     with MilecastleSaver(url) as saver:
         before: list[Any] = [*saver.list({"configurable": {"thread_id": "chat"}})]
-    desk.out("--store", url, "gc", "--keep-last", "101")
+    desk.out("gc", "--keep-last", "101", "--store", url)
     with MilecastleSaver(url) as saver:
         after: list[Any] = [*saver.list({"configurable": {"thread_id": "chat"}})]
     assert 50 <= len(after) < STEPS
@@ -54,9 +56,9 @@ def test_server_shows_threads_of_langgraph(tmp_path: Path) -> None:
     api = Api(tmp_path)
     try:
         fill(f"sqlite:///{tmp_path}/runs.db")
-        assert api.ask("GET", "/v1/threads/chat").json()["status"] == "running"
+        assert api.ask("GET", "/v1/threads/chat").json()["status"] == "completed"
         browser = Browser(api).log_in(token_of("default"))
         assert "chat" in browser.get("/threads").text
-        assert "branch:to:work" in browser.get("/threads/chat").text
+        assert "items" in browser.get("/threads/chat").text
     finally:
         api.close()
