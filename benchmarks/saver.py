@@ -6,8 +6,9 @@ is better:
 - ``bytes_ratio``: bytes on disk after a loop of 1,000 steps, each of which appends 400 bytes to a
   list; a graph of LangGraph writes them.
 - ``put_ratio``: the time of a chat of 500 turns: ``put`` and ``put_writes``, called directly.
-- ``get_ratio``: the time of ``get_tuple`` at the end of that chat, by a saver that was just made
-  and so remembers nothing.
+- ``get_ratio``: the time of ``get_tuple`` at the end of that chat, by a saver that is in use, as in
+  a program that serves chats. Ours asks the store whether the thread is still as it was.
+- ``cold_get_ratio``: the same by a saver that was just made and so remembers nothing.
 - ``page_ratio``: the time of a page of 100 checkpoints of the loop.
 - ``concurrent_ratio``: the time of 50 chats at once through one pool, on PostgreSQL.
 
@@ -39,7 +40,7 @@ from milecastle.ports.store import Store
 if TYPE_CHECKING:
     from tests.postgres_cluster import Cluster
 
-FIGURES = ("bytes", "put", "get", "page", "concurrent")
+FIGURES = ("bytes", "put", "get", "cold_get", "page", "concurrent")
 PAGE = 100
 
 
@@ -125,8 +126,14 @@ def _chat(peer: Any, store: Store, size: Size) -> Found:
             timed("ours", lambda: chat(_saver(store), size.turns)),
         ],
     )
-    getting = _both(size.rounds, partial(_get, peer, size), lambda: _get(_saver(store), size))
-    return {"put": (putting["theirs"], putting["ours"]), "get": getting}
+    theirs = partial(_get, peer, size)
+    getting = _both(size.rounds, theirs, partial(_get, _saver(store), size))
+    cold = _both(size.rounds, theirs, lambda: _get(_saver(store), size))
+    return {
+        "put": (putting["theirs"], putting["ours"]),
+        "get": getting,
+        "cold_get": cold,
+    }
 
 
 def _both(
