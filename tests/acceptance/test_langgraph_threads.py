@@ -58,7 +58,7 @@ def test_server_shows_threads_of_langgraph(tmp_path: Path) -> None:
         fill(f"sqlite:///{tmp_path}/runs.db")
         assert api.ask("GET", "/v1/threads/chat").json()["status"] == "completed"
         browser = Browser(api).log_in(token_of("default"))
-        assert "chat" in browser.get("/threads").text
-        assert "items" in browser.get("/threads/chat").text
+        assert "chat" in browser.ask("GET", "/threads").text
+        assert "items" in browser.ask("GET", "/threads/chat").text
     finally:
         api.close()
