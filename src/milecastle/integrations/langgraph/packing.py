@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import ormsgpack
@@ -72,11 +72,11 @@ class _Encodings:
         self._known: dict[tuple[type, bytes], bytes] = {}
         self._bytes = 0
 
-    def joined(self, serde: SerializerProtocol, items: list[Any]) -> bytes | None:
+    def joined(self, serde: SerializerProtocol, items: Sequence[Any]) -> bytes | None:
         """The encodings of the items; ``None`` if one of them is not a message with plain data."""
         found: list[bytes] = []
         for item in items:
-            kind: type = type(item)
+            kind: type[object] = item.__class__
             if not kind.__module__.startswith(_MESSAGES):
                 return None
             try:
@@ -108,13 +108,13 @@ def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) ->
             return Packed(PLAIN, ormsgpack.packb(value, option=_OPTIONS))
         except TypeError:
             pass  # not plain: it has objects, or keys that are not text
-    if known and type(value) is list:
-        items = cast("list[Any]", value)
-        found = _encodings.joined(serde, items)
+    is_list = type(value) is list
+    if known and is_list:
+        found = _encodings.joined(serde, value)
         if found is not None:
-            return Packed(len(items), found)
+            return Packed(len(value), found)
     form, body = serde.dumps_typed(value)
-    if known and form == "msgpack" and type(value) is list:
+    if known and form == "msgpack" and is_list:
         count, start = list_head(body)
         return Packed(count, body[start:])
     return Packed(form, bytes(body))
