@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import ormsgpack
@@ -108,13 +108,13 @@ def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) ->
             return Packed(PLAIN, ormsgpack.packb(value, option=_OPTIONS))
         except TypeError:
             pass  # not plain: it has objects, or keys that are not text
-    is_list = type(value) is list
-    if known and is_list:
-        found = _encodings.joined(serde, value)
+    items = cast("Sequence[Any]", value if type(value) is list else ())
+    if known and items:
+        found = _encodings.joined(serde, items)
         if found is not None:
-            return Packed(len(value), found)
+            return Packed(len(items), found)
     form, body = serde.dumps_typed(value)
-    if known and form == "msgpack" and is_list:
+    if known and form == "msgpack" and type(value) is list:
         count, start = list_head(body)
         return Packed(count, body[start:])
     return Packed(form, bytes(body))
