@@ -108,7 +108,7 @@ def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) ->
             return Packed(PLAIN, ormsgpack.packb(value, option=_OPTIONS))
         except TypeError:
             pass  # not plain: it has objects, or keys that are not text
-    items = cast("Sequence[Any]", value if type(value) is list else ())
+    items = _items(value)
     if known and items:
         found = _encodings.joined(serde, items)
         if found is not None:
@@ -118,6 +118,10 @@ def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) ->
         count, start = list_head(body)
         return Packed(count, body[start:])
     return Packed(form, bytes(body))
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return cast("Sequence[Any]", value) if type(value) is list else ()
 
 
 def unpack(serde: SerializerProtocol, packed: Packed) -> Any:
