@@ -63,8 +63,7 @@ class Packed(NamedTuple):
 class _Encodings:
     """The encodings of LangChain's messages, found by what they contain.
 
-    A chat stores its messages with every checkpoint, and nearly all are as they were. To compare
-    the contents takes a fifth of the time of encoding them. A message that was changed in place
+    A chat stores its messages with every checkpoint, and nearly all are as they were. A message that was changed in place
     has other contents, and so has one that contains objects: these are always encoded.
     """
 
