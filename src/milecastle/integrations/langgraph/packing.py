@@ -63,8 +63,8 @@ class Packed(NamedTuple):
 class _Encodings:
     """The encodings of LangChain's messages, found by what they contain.
 
-    A chat stores its messages with every checkpoint, and nearly all are as they were. A message that was changed in place
-    has other contents, and so has one that contains objects: these are always encoded.
+    A chat stores its messages with every checkpoint, and nearly all are as they were. A message
+    that was changed in place has other contents. One that contains objects is always encoded.
     """
 
     def __init__(self) -> None:
