@@ -1,4 +1,4 @@
-"""What every test gets: Hypothesis profiles, and a marker ``no_cover`` that takes effect.
+"""What every test gets: Hypothesis profiles, and what of it is traced for coverage.
 
 `HYPOTHESIS_PROFILE` picks one: `quick` for the desk, `ci` (repeatable; the default when `CI` is
 set), `proof` for the long form.
@@ -7,6 +7,7 @@ set), `proof` for the long form.
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,26 @@ settings.register_profile("proof", deadline=None, max_examples=5_000)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "quick")
 )
+
+TRACED = {
+    "acceptance": r"(?!.*(jsonl|postgres))",
+    "architecture": "",
+    "contract": "",
+    "migration": "",
+    "process": "test_postgres_",
+    "recovery": "test_(crash_everywhere|jsonl|sqlite)",
+    "stateful": "test_thread_status",
+    "unit": "",
+}
+"""Which tests of a folder are traced. The others repeat these on other stores, or more often."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is not traced: tracing a test takes two to four times as long."""
+    for item in items:
+        folder, _, name = item.nodeid.removeprefix("tests/").partition("/")
+        if folder not in TRACED or not re.match(TRACED[folder], name):
+            item.add_marker(pytest.mark.no_cover)
 
 
 @pytest.hookimpl(tryfirst=True)

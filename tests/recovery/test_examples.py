@@ -122,6 +122,7 @@ def test_commits_that_are_not_atomic_are_found_out_with_the_example(
 
 
 def test_the_examples_are_short() -> None:
+    """Those in `moving/` are not: they are whole applications (tests/process/test_moving.py)."""
     sizes = {
         name: len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) for name in EXAMPLES
     }

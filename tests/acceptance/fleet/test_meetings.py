@@ -105,7 +105,7 @@ def test_a_sleeping_thread_is_woken_although_a_user_wrote_to_it(store: Store) ->
     """Fails if the line that ``update_state`` writes names no lane: then nobody wakes it."""
 
     def naps(state: Trip, ctx: Context) -> dict[str, Any]:
-        ctx.sleep(0.6)
+        ctx.sleep(3.0)  # longer than the first worker lives, or the update would stop its run
         return {"log": ["woken"]}
 
     app = line(store, ("naps", naps))

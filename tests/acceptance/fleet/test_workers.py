@@ -13,7 +13,17 @@ from milecastle.app.runtime.clock import SystemClock
 from milecastle.fleet.worker import WorkerOptions
 from milecastle.ports.claims import ClaimStore
 from milecastle.testing import with_store
-from tests.acceptance.fleet.working import QUICK, Trip, line, note, serving, start, until, work
+from tests.acceptance.fleet.working import (
+    QUICK,
+    STRICT,
+    Trip,
+    line,
+    note,
+    serving,
+    start,
+    until,
+    work,
+)
 
 
 @pytest.mark.requirement("F2")
@@ -182,7 +192,7 @@ def test_threads_of_a_silent_worker_are_taken_over(store: Store) -> None:
     handle = app.submit(start(), "t")
 
     async def serve() -> None:
-        async with serving(app) as living:
+        async with serving(app, options=STRICT) as living:
             await until(lambda: is_at(app, "completed"))
             store.beat(_dead(living.describe()))
             again = app.submit(start(), "t", again=True)

@@ -21,7 +21,7 @@ from milecastle.fleet.probes import Probes, parse_address
 from milecastle.fleet.worker import Worker
 from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.stores.memory import MemoryStore
-from tests.acceptance.fleet.working import QUICK, Trip, line, note, start, until
+from tests.acceptance.fleet.working import QUICK, STRICT, Trip, line, note, start, until
 from tests.postgres_cluster import wait_until
 
 
@@ -68,7 +68,7 @@ def parsed(text: str) -> dict[str, float]:
 @asynccontextmanager
 async def probed(*apps: App[Any]) -> AsyncGenerator[Asked, None]:
     """A worker with probes, which serves until the block ends."""
-    worker = Worker(apps, QUICK)
+    worker = Worker(apps, STRICT)
     served = Probes(worker, ("127.0.0.1", 0))
     with served.serving():
         running = asyncio.create_task(worker.run())

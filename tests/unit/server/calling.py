@@ -21,7 +21,7 @@ from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
 from milecastle.stores.memory import MemoryStore
 
-QUICK = WorkerOptions(poll=0.05, heartbeat=0.2, silent=5.0)
+QUICK = WorkerOptions(poll=0.05, heartbeat=0.2, silent=30.0)
 ADDRESS = "http://127.0.0.1:8321"
 OTHER = "another"
 """A tenant that has nothing."""
