@@ -5,9 +5,10 @@
   fork: a snapshot, whose parent is the checkpoint that it continues.
 - ``put_writes`` appends to ``__writes__``, which a new checkpoint empties. Its entries have the
   note ``writes``.
-- Writes of a checkpoint that is not stored yet wait in ``__early__`` and move with its entry. Those
-  of a checkpoint that is no longer the newest are in ``__stray__`` of their own entry, and nothing
-  later repeats them; ``__late__`` lists those entries.
+- Writes of a checkpoint that is no longer the newest are in ``__stray__`` of their own entry, and
+  nothing later repeats them; ``__late__`` lists those entries.
+- Writes of a checkpoint that is not stored yet wait in memory and are stored with it. Without it
+  nobody could read them; and a deleted thread is not created again by a late one.
 """
 
 from __future__ import annotations
@@ -39,13 +40,12 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.prepared import prepared
 from milecastle.model.run import RunRecord
 
-CHECKPOINT, WRITES, EARLY, LATE, STRAY = HOSTED
+CHECKPOINT, WRITES, LATE, STRAY = HOSTED
 
 NOTE: Final = "writes"
 """The note of entries that are not checkpoints."""
 
 _SMALL: Final = 4096
-_MOST_EARLY: Final = 16
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -81,7 +81,6 @@ class TaskWrite(msgspec.Struct, frozen=True, array_like=True):
 
 _decode_record = msgspec.msgpack.Decoder(Record | None).decode
 _decode_writes = msgspec.msgpack.Decoder(list[TaskWrite]).decode
-_decode_early = msgspec.msgpack.Decoder(dict[str, list[TaskWrite]]).decode
 _decode_late = msgspec.msgpack.Decoder(list[tuple[str, str]]).decode
 _decode_stray = msgspec.msgpack.Decoder(tuple[str, list[TaskWrite]]).decode
 
@@ -95,14 +94,12 @@ class LogState(msgspec.Struct, frozen=True):
     record: Record | None = None
     channels: dict[str, Packed] = {}
     writes: tuple[TaskWrite, ...] = ()
-    early: dict[str, list[TaskWrite]] = {}
     late: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, parts: ChannelParts) -> LogState:
         """The state that the parts of a log make."""
         record = _decode_record(parts[CHECKPOINT][-1]) if CHECKPOINT in parts else None
-        early = _decode_early(parts[EARLY][-1]) if EARLY in parts else {}
         writes = tuple(one for part in parts.get(WRITES, ()) for one in _decode_writes(part))
         late = tuple(one for part in parts.get(LATE, ()) for one in _decode_late(part))
         channels: dict[str, Packed] = {}
@@ -113,14 +110,12 @@ class LogState(msgspec.Struct, frozen=True):
                 for name, found in parts.items()
                 if name not in absent
             }
-        return cls(record, channels, writes, early, late)
+        return cls(record, channels, writes, late)
 
     def operations(self) -> list[Operation]:
         """What sets all of it."""
         found = [set_to(name, packed) for name, packed in self.channels.items()]
         found.append((SET, WRITES, encode(self.writes)))
-        if self.early:
-            found.append((SET, EARLY, encode(self.early)))
         if self.late:
             found.append((SET, LATE, encode(self.late)))
         record = self.record
@@ -291,21 +286,17 @@ def resolve(writes: Iterable[TaskWrite]) -> list[TaskWrite]:
 
 
 def add_writes(
-    log: Log, checkpoint: str, writes: list[TaskWrite], id: str, is_stored: bool
+    log: Log, checkpoint: str, writes: Sequence[TaskWrite], id: str
 ) -> tuple[list[Operation], LogState]:
     """The operations of an entry that records writes of a checkpoint, and the state after it."""
     state = log.state
     if state.record is not None and state.record.id == checkpoint:
         added = msgspec.structs.replace(state, writes=(*state.writes, *writes))
         return [(APPEND.code, WRITES, encode(writes))], added
-    if is_stored:
-        late = (checkpoint, id)
-        stray = (SET, STRAY, encode((checkpoint, writes)))
-        added = msgspec.structs.replace(state, late=(*state.late, late))
-        return [(APPEND.code, LATE, encode([late])), stray], added
-    early = {**state.early, checkpoint: [*state.early.get(checkpoint, ()), *writes]}
-    early = dict(list(early.items())[-_MOST_EARLY:])
-    return [(SET, EARLY, encode(early))], msgspec.structs.replace(state, early=early)
+    late = (checkpoint, id)
+    stray = (SET, STRAY, encode((checkpoint, writes)))
+    added = msgspec.structs.replace(state, late=(*state.late, late))
+    return [(APPEND.code, LATE, encode([late])), stray], added
 
 
 def take_stray(parts: ChannelParts) -> tuple[str, list[TaskWrite]] | None:

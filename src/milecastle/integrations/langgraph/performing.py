@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from milecastle.drivers.committer import committer_of
 from milecastle.drivers.loop_commits import commits_of
-from milecastle.integrations.langgraph.log import Log
+from milecastle.integrations.langgraph.log import Log, TaskWrite
 from milecastle.model.forking import call_in_child
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
@@ -26,7 +26,7 @@ LogEffect = Batch | Callable[[], Any]
 Work = Generator[LogEffect, Any, T]
 
 _MOST: Final = 512
-"""How many logs are remembered."""
+"""How many logs are remembered, and how many checkpoints may have early writes."""
 
 
 class Slot:
@@ -49,7 +49,25 @@ class Performer:
     def restart(self) -> None:
         """Forget everything; a forked child does, because locks may be held there."""
         self._slots: OrderedDict[ThreadKey, Slot] = OrderedDict()
+        self._early: OrderedDict[tuple[ThreadKey, str], list[TaskWrite]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def hold(self, key: ThreadKey, checkpoint: str, writes: Sequence[TaskWrite]) -> None:
+        """Hold writes of a checkpoint that is not stored yet."""
+        with self._lock:
+            self._early.setdefault((key, checkpoint), []).extend(writes)
+            if len(self._early) > _MOST:
+                self._early.popitem(last=False)
+
+    def held(self, key: ThreadKey, checkpoint: str) -> Sequence[TaskWrite]:
+        """The writes that are held for a checkpoint."""
+        with self._lock:
+            return tuple(self._early.get((key, checkpoint), ()))
+
+    def release(self, key: ThreadKey, checkpoint: str) -> None:
+        """Forget the writes that were held for a checkpoint: they are stored with it."""
+        with self._lock:
+            self._early.pop((key, checkpoint), None)
 
     def slot(self, key: ThreadKey) -> Slot:
         """What is remembered of a log."""

@@ -5,8 +5,8 @@ it, on this thread or from an event loop. Rules:
 
 - The key is the fence: a batch is appended to the head that its writer knows, or refused. A writer
   that was overtaken reads the log again and appends after the other; nothing is lost.
-- A checkpoint that continues another one needs that one. So a run whose thread was deleted is
-  refused, and does not create the thread again.
+- A checkpoint that continues another one needs that one, and writes need their checkpoint. So a run
+  whose thread was deleted is refused, and does not create the thread again.
 - What is known of a log is remembered, and used only while its head is the same.
 """
 
@@ -48,7 +48,11 @@ from milecastle.integrations.langgraph.reading import (
     with_run,
 )
 from milecastle.integrations.langgraph.serde import StrictSerializer
-from milecastle.integrations.langgraph.writing import append_checkpoint, append_writes
+from milecastle.integrations.langgraph.writing import (
+    append_checkpoint,
+    append_writes,
+    pack_writes,
+)
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 
@@ -240,28 +244,31 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> Work[RunnableConfig]:
         key, parent = self._address(config)
+        id = checkpoint["id"]
         said = get_serializable_checkpoint_metadata(config, metadata)
         after = self._rollup_after
 
-        def work(log: Log) -> Work[tuple[Batch, Log]]:
-            base = yield from self._base(log, parent, said.get("source"))
+        def work(log: Log) -> Work[tuple[Batch, Log] | None]:
+            base = yield from self._base(log, parent)
+            early = self._performer.held(key, id)
             return append_checkpoint(
-                log, base, self.serde, checkpoint, dict(said), new_versions, parent, after
+                log, base, self.serde, checkpoint, dict(said), new_versions, parent, early, after
             )
 
         yield from self._append(key, work)
-        return config_of(key, checkpoint["id"])
+        self._performer.release(key, id)
+        return config_of(key, id)
 
-    def _base(self, log: Log, parent: str | None, source: object) -> Work[LogState]:
-        """The state of the parent; ``Conflict`` if a running graph continues one that is gone."""
+    def _base(self, log: Log, parent: str | None) -> Work[LogState]:
+        """The state of the parent; ``Conflict`` if that is gone, as its thread may be."""
         if parent is None:
             return LogState()
         if log.state.record is not None and log.state.record.id == parent:
             return log.state
         found: LogState | None = yield partial(read_checkpoint, self._store, log.key, parent, log)
-        if found is None and source == "loop":
+        if found is None:
             raise _conflict(log)
-        return found or LogState()
+        return found
 
     def put_writes(
         self,
@@ -270,7 +277,10 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store what a task wrote at the checkpoint that the configuration names."""
+        """Store what a task wrote at the checkpoint that the configuration names.
+
+        Writes that come before their checkpoint are stored with it, and not sooner.
+        """
         slot = self._performer.slot(self._address(config)[0])
         self._performer.run(self._writing(config, writes, (task_id, task_path)), slot)
 
@@ -291,33 +301,43 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         key, checkpoint = self._address(config)
         if checkpoint is None:
             raise InvalidRequest("writes belong to a checkpoint: give configurable.checkpoint_id")
-        after = self._rollup_after
+        packed = pack_writes(self.serde, writes, task)
+        was_stored = False
 
-        def work(log: Log) -> Work[tuple[Batch, Log]]:
-            is_newest = log.state.record is not None and log.state.record.id == checkpoint
-            found: int | None = None
-            if log.seq and not is_newest:
-                found = yield partial(self._store.locate, key, checkpoint)
-            is_stored = found is not None
-            return append_writes(log, self.serde, checkpoint, writes, task, is_stored, after)
+        def work(log: Log) -> Work[tuple[Batch, Log] | None]:
+            nonlocal was_stored
+            if log.state.record is None or log.state.record.id != checkpoint:
+                found: int | None = yield partial(self._store.locate, key, checkpoint)
+                if found is None:
+                    if was_stored:
+                        raise _conflict(log)
+                    self._performer.hold(key, checkpoint, packed)
+                    return None
+            was_stored = True
+            return append_writes(log, checkpoint, packed, self._rollup_after)
 
-        if writes:
+        if packed:
             yield from self._append(key, work)
 
-    def _append(self, key: ThreadKey, work: Callable[[Log], Work[tuple[Batch, Log]]]) -> Work[None]:
-        """Append to a log what the work makes of its end, after whatever others append."""
+    def _append(
+        self, key: ThreadKey, work: Callable[[Log], Work[tuple[Batch, Log] | None]]
+    ) -> Work[None]:
+        """Append to a log what the work makes of its end, after whatever others did to it."""
         slot = self._performer.slot(key)
         for left in reversed(range(_ATTEMPTS)):
             known = slot.log
             if known is None or (known.run is None and known.seq):
                 known = yield partial(self._writable, key, known)
             log: Log = known
-            batch, after = yield from work(log)
+            made = yield from work(log)
+            if made is None:
+                return
+            batch, after = made
             slot.log = None  # until the outcome is known
             try:
                 yield batch
-            except Conflict as conflict:
-                if conflict.head < log.seq or not left:  # it was deleted, or nothing succeeds
+            except Conflict:
+                if not left:
                     raise
                 continue
             slot.log = after

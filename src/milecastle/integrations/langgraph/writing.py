@@ -18,7 +18,6 @@ from milecastle.errors import InvalidRequest
 from milecastle.graph.reducers import SET
 from milecastle.integrations.langgraph.log import (
     CHECKPOINT,
-    EARLY,
     NOTE,
     WRITES,
     Listing,
@@ -60,9 +59,10 @@ def append_checkpoint(
     metadata: Mapping[str, Any],
     new_versions: Mapping[str, Any],
     parent: str | None,
+    writes: Sequence[TaskWrite],
     rollup_after: int | None,
 ) -> tuple[Batch, Log]:
-    """The batch that stores a checkpoint, whose parent has the state ``base``."""
+    """The batch that stores a checkpoint and writes of it; its parent has the state ``base``."""
     channels = _channels(serde, base, checkpoint, new_versions)
     seen = log.gone | set(log.state.channels)
     record = Record(
@@ -73,8 +73,7 @@ def append_checkpoint(
         checkpoint=serde.dumps_typed({**checkpoint, "channel_values": {}}),
         metadata=serde.dumps_typed(dict(metadata)),
     )
-    early = dict(log.state.early)
-    state = LogState(record, channels, tuple(early.pop(record.id, ())), early, log.state.late)
+    state = LogState(record, channels, tuple(writes), log.state.late)
     operations = _changes(log, state)
     operations.append((SET, CHECKPOINT, encode(record)))
     next = next_nodes(checkpoint["channel_values"])
@@ -96,19 +95,13 @@ def append_checkpoint(
     return _batch(log, place, operations, state, rollup_after, is_fork=is_fork)
 
 
-def append_writes(
-    log: Log,
-    serde: SerializerProtocol,
-    checkpoint: str,
-    writes: Sequence[tuple[str, Any]],
-    task: tuple[str, str],
-    is_stored: bool,
-    rollup_after: int | None,
-) -> tuple[Batch, Log]:
-    """The batch that stores what a task (id and path) wrote at a checkpoint."""
+def pack_writes(
+    serde: SerializerProtocol, writes: Sequence[tuple[str, Any]], task: tuple[str, str]
+) -> list[TaskWrite]:
+    """What a task (id and path) wrote, as bytes."""
     upsert = all(channel in WRITES_IDX_MAP for channel, _ in writes)
     task_id, path = task
-    packed = [
+    return [
         TaskWrite(
             path,
             task_id,
@@ -119,10 +112,16 @@ def append_writes(
         )
         for number, (channel, value) in enumerate(writes)
     ]
+
+
+def append_writes(
+    log: Log, checkpoint: str, writes: Sequence[TaskWrite], rollup_after: int | None
+) -> tuple[Batch, Log]:
+    """The batch that stores what a task wrote at a checkpoint that is stored."""
     id = note_id(log, checkpoint)
-    operations, state = add_writes(log, checkpoint, packed, id, is_stored)
-    written = {channel for channel, _ in writes}
-    node = node_of(path)
+    operations, state = add_writes(log, checkpoint, writes, id)
+    written = {one.channel for one in writes}
+    node = node_of(writes[0].path)
     now = _clock.now()
     is_newest = state.record is not None and state.record.id == checkpoint
     run = log.run or _new_run(log, checkpoint, {}, now)
@@ -214,8 +213,6 @@ def _changes(log: Log, state: LogState) -> list[Operation]:
     found += [(SET, name, _NIL) for name in before if name not in state.channels]
     if log.state.writes or state.writes:
         found.append((SET, WRITES, encode(state.writes)))
-    if log.state.early != state.early:
-        found.append((SET, EARLY, encode(state.early)))
     return [operation for operation in found if operation is not None]
 
 
