@@ -299,6 +299,20 @@ def add_writes(
     return [(APPEND.code, LATE, encode([late])), stray], added
 
 
+def owner_of(entry: Entry, parts: ChannelParts, before: str) -> str:
+    """The checkpoint that an entry says something of, if the entry before it was of ``before``.
+
+    ``parts`` are those at the entry. A note that is stored whole has its own record, because it may
+    be far from its checkpoint; empty if what it was of is deleted.
+    """
+    if entry.note != NOTE:
+        return entry.id
+    if entry.kind != SNAPSHOT:
+        return before
+    record = _decode_record(parts[CHECKPOINT][-1]) if CHECKPOINT in parts else None
+    return record.id if record else ""
+
+
 def take_stray(parts: ChannelParts) -> tuple[str, list[TaskWrite]] | None:
     """The late writes of an entry and their checkpoint, if it has any."""
     found = parts.pop(STRAY, None)

@@ -12,10 +12,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from milecastle.codec import envelope
 from milecastle.integrations.langgraph.log import (
     NOTE,
-    WRITES,
+    STRAY,
     Log,
     LogState,
     TaskWrite,
+    owner_of,
     resolve,
     take_stray,
 )
@@ -61,30 +62,31 @@ def read_checkpoint(
     chain = None if seq is None else store.read(key, seq)
     if seq is None or chain is None:
         return None
-    state = Log.read(key, chain.entries).state
+    parts, _ = restored(chain.entries)
+    state = LogState.of(_noted(store, key, seq, checkpoint, parts))
     if state.record is None or state.record.id != checkpoint:
         return None
     late = read_newest(store, key, known).state.late
-    writes = [*state.writes, *_writes_after(store, key, seq)]
-    writes += _late(store, key, [id for target, id in late if target == checkpoint])
-    return msgspec.structs.replace(state, writes=tuple(writes))
+    writes = _late(store, key, [id for target, id in late if target == checkpoint])
+    return msgspec.structs.replace(state, writes=(*state.writes, *writes))
 
 
-def _writes_after(store: Store, key: ThreadKey, seq: int) -> Sequence[TaskWrite]:
-    """What was written between a checkpoint and the next one."""
-    parts: ChannelParts = {}
+def _noted(
+    store: Store, key: ThreadKey, seq: int, checkpoint: str, parts: ChannelParts
+) -> ChannelParts:
+    """The parts at a checkpoint, with what notes say of it up to the next checkpoint."""
+    found, owner = dict(parts), checkpoint
     while page := store.entries(key, after=seq, limit=_STRETCH):
         for entry in page:
             if entry.note != NOTE:
-                return _found(parts)
-            if entry.kind == DELTA:
-                apply(parts, envelope.unseal(entry.payload))
+                return found
+            parts = {} if entry.kind == SNAPSHOT else parts
+            apply(parts, envelope.unseal(entry.payload))
+            owner = owner_of(entry, parts, owner)
+            if owner == checkpoint:
+                found = dict(parts)
         seq = page[-1].seq
-    return _found(parts)
-
-
-def _found(parts: ChannelParts) -> Sequence[TaskWrite]:
-    return LogState.of({WRITES: parts.get(WRITES, ())}).writes
+    return found
 
 
 def _late(store: Store, key: ThreadKey, ids: Sequence[str]) -> Iterator[TaskWrite]:
@@ -98,26 +100,20 @@ def _late(store: Store, key: ThreadKey, ids: Sequence[str]) -> Iterator[TaskWrit
             yield from stray[1] if stray else ()
 
 
-def stray_of(entry: Entry) -> str | None:
-    """The checkpoint whose late writes an entry has, if it has any."""
-    parts: ChannelParts = {}
-    apply(parts, envelope.unseal(entry.payload))
-    stray = take_stray(parts)
-    return stray[0] if stray else None
-
-
 def walk(
     store: Store, key: ThreadKey, before: int | None = None
 ) -> Iterator[tuple[Entry, LogState]]:
     """The checkpoints of a log, newest first, each with its writes; from below a seq if given."""
     late: dict[str, list[TaskWrite]] = {}
-    listed = read_log(store, key).state.late if before is not None else ()
+    listed = read_log(store, key).state.late
+    ids = {id for _, id in listed}
+    is_part = before is not None
     while page := _page(store, key, before):
-        for entry, state in reversed(_replayed(store, key, page, late)):
+        for entry, state in reversed(_replayed(store, key, page, ids, late)):
             if state.record is None or state.record.id != entry.id:
                 continue
             more = late.get(entry.id, [])
-            if listed:
+            if is_part:
                 more = [*_late(store, key, [id for target, id in listed if target == entry.id])]
             yield entry, msgspec.structs.replace(state, writes=(*state.writes, *more))
         before = page[0].seq
@@ -134,28 +130,41 @@ def _page(store: Store, key: ThreadKey, before: int | None) -> list[Entry]:
 
 
 def _replayed(
-    store: Store, key: ThreadKey, page: list[Entry], late: dict[str, list[TaskWrite]]
+    store: Store,
+    key: ThreadKey,
+    page: list[Entry],
+    ids: set[str],
+    late: dict[str, list[TaskWrite]],
 ) -> list[tuple[Entry, LogState]]:
-    """The checkpoints of a page with their states, oldest first; late writes are collected."""
+    """The checkpoints of a page with their states, oldest first.
+
+    Late writes of the entries that have these ids are collected.
+    """
     first = page[0]
     chain = store.read(key, first.seq)
     if chain is None:
         return []
     parts, cut = restored(chain.entries)
-    found: list[tuple[Entry, ChannelParts]] = [] if first.note == NOTE else [(first, dict(parts))]
+    owner = owner_of(first, parts, "")
+    strays: dict[str, list[TaskWrite]] = {}
+    found: dict[str, tuple[Entry, ChannelParts]] = {owner: (first, dict(parts))}
     for entry in store.entries(key, after=first.seq, limit=len(page) - 1):
         if entry.kind != DELTA:
             parts = dict(cut) if entry.kind == ROLLUP else {}
         apply(parts, envelope.unseal(entry.payload))
         if entry.kind != DELTA:
             cut = dict(parts)
-        if stray := take_stray(parts):
-            late.setdefault(stray[0], []).extend(stray[1])
+        stray = take_stray(parts)
+        if stray and entry.id in ids:
+            strays.setdefault(stray[0], []).extend(stray[1])
+        owner = owner_of(entry, parts, owner)
         if entry.note != NOTE:
-            found.append((entry, dict(parts)))
-        elif found and entry.kind == DELTA:
-            found[-1][1][WRITES] = parts.get(WRITES, ())
-    return [(entry, LogState.of(at)) for entry, at in found]
+            found[owner] = entry, dict(parts)
+        elif owner in found:
+            found[owner] = found[owner][0], dict(parts)
+    for target, writes in strays.items():  # pages come newest first
+        late[target] = [*writes, *late.get(target, [])]
+    return [(entry, LogState.of(at)) for entry, at in found.values()]
 
 
 def restored(entries: Sequence[Entry]) -> tuple[ChannelParts, ChannelParts]:
@@ -165,6 +174,7 @@ def restored(entries: Sequence[Entry]) -> tuple[ChannelParts, ChannelParts]:
     for entry in entries:
         if entry.kind == SNAPSHOT:
             parts = {}
+        parts.pop(STRAY, None)  # of the entry before
         apply(parts, envelope.unseal(entry.payload))
         if entry.kind != DELTA:
             cut = dict(parts)

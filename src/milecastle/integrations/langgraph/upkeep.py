@@ -11,13 +11,19 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from milecastle.codec import envelope
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.graph.reducers import SET
-from milecastle.integrations.langgraph.log import CHECKPOINT, NOTE, LogState, encode
-from milecastle.integrations.langgraph.packing import whole, write_body
+from milecastle.integrations.langgraph.log import (
+    CHECKPOINT,
+    NOTE,
+    LogState,
+    encode,
+    owner_of,
+    take_stray,
+)
+from milecastle.integrations.langgraph.packing import ChannelParts, apply, whole, write_body
 from milecastle.integrations.langgraph.reading import (
     metadata_of,
     read_log,
     restored,
-    stray_of,
     walk,
     with_run,
 )
@@ -123,12 +129,15 @@ def _delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
     kept = [(entry, state) for entry, state in found if entry.id not in doomed]
     if not kept:
         return store.delete(key, head=log.seq, head_id=log.id)
-    newest, state = kept[0]
+    newest, state = kept[0]  # with all its writes, the late ones too
+    gone = {newest.id, *doomed}
+    late = tuple(one for one in log.state.late if one[0] not in gone)
+    state = msgspec.structs.replace(state, late=late)
     batch, after = snapshot(log, state, newest.next)
     store.commit(batch)
     entries = store.entries(key)
-    rewritten = list(_emptied(store, key, entries, doomed))
-    store.prune(key, head=after.seq, cut=entries[0].seq, rewritten=rewritten)
+    rewritten = {entry.seq: entry for entry in _emptied(store, key, entries, doomed)}
+    store.prune(key, head=after.seq, cut=entries[0].seq, rewritten=list(rewritten.values()))
     return True
 
 
@@ -139,8 +148,11 @@ def _emptied(
     owner = ""
     was_doomed = False
     for at, entry in enumerate(entries):
-        owner = entry.id if entry.note != NOTE else owner
-        if (stray_of(entry) or owner) in doomed:
+        parts: ChannelParts = {}
+        apply(parts, envelope.unseal(entry.payload))
+        owner = owner_of(entry, parts, owner)
+        stray = take_stray(parts)
+        if (stray[0] if stray else owner) in doomed:
             was_doomed = True
             yield _snapshot_of(entry, write_body([(SET, CHECKPOINT, encode(None))]), NOTE)
         elif was_doomed:
