@@ -187,7 +187,7 @@ def test_special_writes_are_replaced_and_others_are_not(saver: MilecastleSaver) 
 
 
 def test_writes_that_come_before_their_checkpoint_are_found(saver: MilecastleSaver) -> None:
-    """Fails if ``__early__`` is not moved with the checkpoint."""
+    """Fails if early writes are not stored with the checkpoint."""
     first = put(saver, place(), {"a": 1})
     checkpoint: Any = {**empty_checkpoint(), "id": str(uuid6(clock_seq=1))}
     early = place(checkpoint=checkpoint["id"])
@@ -267,6 +267,46 @@ def test_late_writers_do_not_bring_a_deleted_thread_back(store: Store) -> None:
     with pytest.raises(Conflict):
         put(saver, config, {"a": 2}, 1)
     assert values_at(saver, place()) == {"a": 3}
+
+
+def test_nothing_late_creates_a_deleted_thread(store: Store) -> None:
+    """By savers that remember it or not. Fails if early writes are stored without a checkpoint."""
+    saver = MilecastleSaver(store)
+    config = put(saver, place(), {"a": 1})
+    MilecastleSaver(store).delete_thread("t")
+    MilecastleSaver(store).put_writes(config, [("a", 2)], "task")
+    with pytest.raises(Conflict):
+        put(MilecastleSaver(store), config, {"a": 2}, 1, source="input")
+    assert list(store.threads("default")) == []
+    put(saver, place(), {"a": 3}, source="input")  # remembers the old one
+    assert values_at(saver, place()) == {"a": 3}
+
+
+def test_deleting_the_newest_run_leaves_the_one_before(store: Store) -> None:
+    """Fails if the snapshot of what stays is emptied with what is deleted, or loses late writes."""
+    saver = MilecastleSaver(store)
+    first = put(saver, place(), {"a": [1]}, run_id="kept")
+    second = put(saver, first, {"a": [1, 2]}, 1, run_id="kept")
+    third = put(saver, second, {"a": [1, 2, 3]}, 2, run_id="gone")
+    saver.put_writes(first, [("a", 4)], "late")
+    saver.put_writes(third, [("a", 5)], "task")
+    saver.delete_for_runs(["gone"])
+    saver.put_writes(second, [("a", 6)], "task")
+    fourth = put(saver, second, {"a": [1, 2, 7]}, 3, run_id="kept")
+    reader = MilecastleSaver(store)
+    found = [
+        (one.config, one.checkpoint["channel_values"]["a"], one.pending_writes)
+        for one in reader.list(place())
+    ]
+    assert found == [
+        (fourth, [1, 2, 7], []),
+        (second, [1, 2], [("task", "a", 6)]),
+        (first, [1], [("late", "a", 4)]),
+    ]
+    for config, _, writes in found:
+        one = reader.get_tuple(config)
+        assert one is not None
+        assert one.pending_writes == writes
 
 
 @pytest.mark.parametrize(
