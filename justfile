@@ -56,6 +56,7 @@ proof: proof-loss proof-fleet proof-server
     {{ python }} -m benchmarks memory --json
     {{ python }} -m benchmarks server --json
     {{ python }} -m benchmarks telemetry --json
+    {{ python }} -m benchmarks saver --json
 
 # nothing acknowledged is ever lost, at the sizes of docs/evidence/stores-loss.md; cuts need root
 proof-loss:
@@ -66,6 +67,7 @@ proof-loss:
     MILECASTLE_KILLS=20000 {{ long }} tests/process/test_kills.py -k jsonl
     MILECASTLE_KILLS=5000 {{ long }} tests/process/test_kills.py -k sqlite
     MILECASTLE_KILLS=2000 {{ long }} tests/process/test_kills.py -k postgres
+    MILECASTLE_SAVER_KILLS=200 {{ long }} tests/process/test_langgraph_kills.py
     MILECASTLE_KILLS=2000 {{ long }} tests/process/test_postgres_outcomes.py -k ended_backends
     MILECASTLE_BACKEND_KILLS=2000 {{ long }} tests/process/test_postgres_crashes.py
     MILECASTLE_RACES=10000 {{ long }} tests/process/test_linearizability.py
@@ -98,6 +100,6 @@ lock:
     {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt
 
 # not the agent libraries: they need newer versions of what other extras need
-lowest-extras := "--extra encryption --extra fleet --extra numpy --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
+lowest-extras := "--extra encryption --extra fleet --extra langgraph --extra numpy --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
 
 lock-options := "--quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --fork-strategy fewest"

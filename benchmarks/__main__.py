@@ -13,6 +13,7 @@ from benchmarks import (
     import_time,
     incremental,
     memory_growth,
+    saver,
     server,
     steps,
     stores,
@@ -31,6 +32,7 @@ VERBS = {
     "fleet": (fleet.measure, "fairness of workers, and what many waiting threads cost them"),
     "server": (server.measure, "readers of events while their server is killed; growth of pages"),
     "telemetry": (telemetry.measure, "what the OpenTelemetry observer adds to a step"),
+    "saver": (saver.measure, "the LangGraph saver beside LangGraph's own"),
     "memory": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
 }
 

@@ -71,7 +71,7 @@ def _figures(
     weigh: Callable[[Callable[[Any], None]], int], pages: Saver, size: Size
 ) -> dict[str, float]:
     steps = size.their_steps
-    short, long = (weigh(partial(_grow, count=count)) for count in (steps, 10 * steps))
+    short, long = (weigh(partial(grow, count=count)) for count in (steps, 10 * steps))
     values = weigh(partial(_overwrite, steps=size.overwrites))
     with pages as saver:
         growth = _page_growth(saver, steps, size.rounds)
@@ -83,7 +83,7 @@ def _figures(
     }
 
 
-def _grow(saver: Any, count: int, thread: str = "loop") -> None:
+def grow(saver: Any, count: int, thread: str = "loop") -> None:
     items = make_items(count)
 
     def add(state: Items) -> Items:
@@ -121,7 +121,7 @@ def _overwrite(saver: Any, steps: int) -> None:
 def _page_growth(saver: Any, steps: int, rounds: int) -> float:
     counts = {"few": steps, "many": 10 * steps}
     for name, count in counts.items():
-        _grow(saver, count, name)
+        grow(saver, count, name)
     best = best_of(
         max(2, rounds // 5),
         [timed(name, partial(_page, saver, steps, name)) for name in counts],

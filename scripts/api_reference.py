@@ -39,6 +39,7 @@ PUBLIC = (
     "milecastle.stores",
     "milecastle.testing",
     "milecastle.builds",
+    "milecastle.integrations.langgraph",
     "milecastle.server",
     "milecastle.integrations.opentelemetry",
     "milecastle.integrations.pydantic_ai",

@@ -12,6 +12,7 @@ import pytest
 
 import milecastle
 import milecastle.builds
+import milecastle.integrations.langgraph
 import milecastle.integrations.openai_agents
 import milecastle.integrations.opentelemetry
 import milecastle.integrations.pydantic_ai
@@ -221,6 +222,7 @@ EXPORTED: dict[str, list[str]] = {
         "let_runs_go",
         "root",
     ],
+    "milecastle.integrations.langgraph": ["MilecastleSaver"],
     "milecastle.server": ["Identity", "Mountable", "asgi"],
     "milecastle.integrations.opentelemetry": ["OpenTelemetryObserver"],
     "milecastle.integrations.pydantic_ai": ["MilecastleDurability"],
@@ -237,6 +239,7 @@ PUBLIC: list[ModuleType] = [
     milecastle.stores,
     milecastle.testing,
     milecastle.builds,
+    milecastle.integrations.langgraph,
     milecastle.server,
     milecastle.integrations.opentelemetry,
     milecastle.integrations.pydantic_ai,

@@ -32,14 +32,14 @@ def join_lists(bodies: Sequence[bytes]) -> bytes:
     total = 0
     parts = [b""]
     for body in bodies:
-        count, start = _head(body)
+        count, start = list_head(body)
         total += count
         parts.append(body[start:])
     parts[0] = struct.pack(">BI", 0xDD, total)
     return b"".join(parts)
 
 
-def _head(body: bytes) -> tuple[int, int]:
+def list_head(body: bytes) -> tuple[int, int]:
     """How many items a packed list has, and where the first one starts."""
     first = body[0] if body else 0
     if first & 0xF0 == 0x90:

@@ -32,7 +32,11 @@ GOTOS: Final = "__gotos__"
 """Where nodes lead by their own word, if the edges of another could not be evaluated:
 ``{node: [target, ...]}``, a target being a name or ``[node, update]``."""
 
-HIDDEN: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS)
+HOSTED: Final = ("__checkpoint__", "__writes__", "__late__", "__stray__")
+"""What an integration stores beside the state of another library's graph: its own checkpoint, and
+what tasks wrote (``integrations/langgraph``). The engine reads none of it."""
+
+HIDDEN: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS, *HOSTED)
 
 Hidden = dict[str, Any]
 

@@ -63,7 +63,8 @@ def _as_snapshot(store: Store, codec: LogCodec, key: ThreadKey, entry: Entry) ->
     chain = store.read(key, entry.seq)
     if chain is None:
         raise InvalidRequest(f"thread '{key.thread}' changed while it was being pruned: try again")
-    body = codec.encode_state(restore(chain, codec).values)
+    found = restore(chain, codec)
+    body = codec.encode_state({**found.values, **found.hidden})
     snapshot = msgspec.structs.replace(
         chain.entries[-1], kind=SNAPSHOT, base_seq=entry.seq, roll_seq=entry.seq
     )

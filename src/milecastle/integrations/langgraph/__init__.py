@@ -1,0 +1,7 @@
+"""LangGraph: a checkpointer for its graphs that stores threads as logs. Extra ``langgraph``."""
+
+from __future__ import annotations
+
+from milecastle.integrations.langgraph.saver import MilecastleSaver
+
+__all__ = ["MilecastleSaver"]

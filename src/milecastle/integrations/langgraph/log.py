@@ -1,0 +1,331 @@
+"""A LangGraph thread as a log: one log for each thread and namespace, one entry for each call.
+
+- ``put`` appends the channels that changed, and in ``__checkpoint__`` what LangGraph stores
+  besides. The entry has the id of the checkpoint. One that continues another than the newest is a
+  fork: a snapshot, whose parent is the checkpoint that it continues.
+- ``put_writes`` appends to ``__writes__``, which a new checkpoint empties. Its entries have the
+  note ``writes``.
+- Writes of a checkpoint that is no longer the newest are in ``__stray__`` of their own entry, and
+  nothing later repeats them; ``__late__`` lists those entries.
+- Writes of a checkpoint that is not stored yet wait in memory and are stored with it. Without it
+  nobody could read them; and a deleted thread is not created again by a late one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+import msgspec.msgpack
+import msgspec.structs
+
+from milecastle.codec import envelope
+from milecastle.engine.hidden import HOSTED
+from milecastle.graph.reducers import APPEND, SET
+from milecastle.integrations.langgraph.packing import (
+    ChannelParts,
+    Operation,
+    Packed,
+    PackedForm,
+    apply,
+    fold,
+    packed_of,
+    set_to,
+    write_body,
+)
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, Source
+from milecastle.model.keys import ThreadKey
+from milecastle.model.prepared import prepared
+from milecastle.model.run import RunRecord
+
+CHECKPOINT, WRITES, LATE, STRAY = HOSTED
+
+NOTE: Final = "writes"
+"""The note of entries that are not checkpoints."""
+
+_SMALL: Final = 4096
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+@prepared
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """What LangGraph stores of a checkpoint besides its channels.
+
+    ``forms`` has the channels that have a value and are not plain data; ``absent`` those that
+    have none, though the log has an older value of theirs.
+    """
+
+    id: str
+    parent: str | None
+    forms: dict[str, PackedForm]
+    absent: list[str]
+    checkpoint: tuple[str, bytes]
+    metadata: tuple[str, bytes]
+
+
+@prepared
+class TaskWrite(msgspec.Struct, frozen=True, array_like=True):
+    """One value that a task wrote. An ``upsert`` replaces the one before it at the same place."""
+
+    path: str
+    task: str
+    index: int
+    channel: str
+    form: str
+    body: bytes
+    upsert: bool
+
+
+_decode_record = msgspec.msgpack.Decoder(Record | None).decode
+_decode_writes = msgspec.msgpack.Decoder(list[TaskWrite]).decode
+_decode_late = msgspec.msgpack.Decoder(list[tuple[str, str]]).decode
+_decode_stray = msgspec.msgpack.Decoder(tuple[str, list[TaskWrite]]).decode
+
+
+class LogState(msgspec.Struct, frozen=True):
+    """What a log says at one of its entries; ``record`` is ``None`` where nothing is stored.
+
+    ``late`` are pairs of a checkpoint and the entry that has writes of it.
+    """
+
+    record: Record | None = None
+    channels: dict[str, Packed] = {}
+    writes: tuple[TaskWrite, ...] = ()
+    late: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, parts: ChannelParts) -> LogState:
+        """The state that the parts of a log make."""
+        record = _decode_record(parts[CHECKPOINT][-1]) if CHECKPOINT in parts else None
+        writes = tuple(one for part in parts.get(WRITES, ()) for one in _decode_writes(part))
+        late = tuple(one for part in parts.get(LATE, ()) for one in _decode_late(part))
+        channels: dict[str, Packed] = {}
+        if record is not None:
+            absent = {*record.absent, *HOSTED}
+            channels = {
+                name: packed_of(found, record.forms.get(name, ""))
+                for name, found in parts.items()
+                if name not in absent
+            }
+        return cls(record, channels, writes, late)
+
+    def operations(self) -> list[Operation]:
+        """What sets all of it."""
+        found = [set_to(name, packed) for name, packed in self.channels.items()]
+        found.append((SET, WRITES, encode(self.writes)))
+        if self.late:
+            found.append((SET, LATE, encode(self.late)))
+        record = self.record
+        if record is not None:
+            record = msgspec.structs.replace(record, absent=[])
+        found.append((SET, CHECKPOINT, encode(record)))
+        return found
+
+
+class Log(msgspec.Struct, frozen=True):
+    """The end of a log, as far as a writer has to know it. ``seq`` 0: there is none yet.
+
+    ``run`` is the record of the run that wrote it; only a writer reads it.
+    """
+
+    key: ThreadKey
+    state: LogState = LogState()
+    seq: int = 0
+    id: str | None = None
+    base_seq: int = 0
+    roll_seq: int = 0
+    tail: tuple[bytes, ...] = ()
+    chain_bytes: int = 0
+    next_look: int = _SMALL
+    gone: frozenset[str] = frozenset()
+    nodes: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+    step: int = 0
+    run_id: str = ""
+    run: RunRecord | None = None
+
+    @classmethod
+    def read(cls, key: ThreadKey, entries: Sequence[Entry]) -> Log:
+        """The log whose chain this is."""
+        start = max(at for at, entry in enumerate(entries) if entry.kind == SNAPSHOT)
+        entries = entries[start:]
+        bodies = [envelope.unseal(entry.payload) for entry in entries]
+        parts: ChannelParts = {}
+        for body in bodies:
+            apply(parts, body)
+        head = entries[-1]
+        state = LogState.of(parts)
+        behind = sum(entry.seq <= head.roll_seq for entry in entries)
+        size = sum(map(len, bodies))
+        return cls(
+            key=key,
+            state=state,
+            seq=head.seq,
+            id=head.id,
+            base_seq=entries[0].seq,
+            roll_seq=head.roll_seq,
+            tail=tuple(bodies[behind:]),
+            chain_bytes=size,
+            next_look=max(_SMALL, 2 * size),
+            gone=frozenset(parts) - set(state.channels) - set(HOSTED),
+            nodes=head.nodes,
+            next=head.next,
+            step=head.step,
+            run_id=head.run_id,
+        )
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """How an entry is listed."""
+
+    id: str
+    parent: str | None
+    source: Source
+    nodes: tuple[str, ...]
+    next: tuple[str, ...]
+    step: int
+    run: RunRecord
+    now: int
+    note: str = ""
+
+
+def append(
+    log: Log,
+    place: Listing,
+    operations: Iterable[Operation],
+    state: LogState,
+    *,
+    rollup_after: int | None,
+    snapshot: bool = False,
+) -> tuple[Entry, Log]:
+    """The entry with these operations, after which the log has this state, and the log with it."""
+    kind, body = _body(log, operations, state, rollup_after, place.note, snapshot)
+    seq = log.seq + 1
+    base = seq if kind == SNAPSHOT else log.base_seq
+    roll = log.roll_seq if kind == DELTA else seq
+    entry = _entry(place, seq, kind, (base, roll), body)
+    size = len(body) if kind == SNAPSHOT else log.chain_bytes + len(body)
+    if kind == ROLLUP:
+        size -= sum(map(len, log.tail))
+    look = max(_SMALL, 2 * size) if kind == SNAPSHOT else log.next_look
+    gone = frozenset[str]() if kind == SNAPSHOT else log.gone | set(log.state.channels)
+    return entry, Log(
+        key=log.key,
+        state=state,
+        seq=seq,
+        id=place.id,
+        base_seq=base,
+        roll_seq=roll,
+        tail=(*log.tail, body) if kind == DELTA and rollup_after is not None else (),
+        chain_bytes=size,
+        next_look=look if size <= look else 2 * size,
+        gone=gone - set(state.channels),
+        nodes=place.nodes,
+        next=place.next,
+        step=place.step,
+        run_id=place.run.run_id,
+        run=place.run,
+    )
+
+
+def _entry(place: Listing, seq: int, kind: Kind, pointers: tuple[int, int], body: bytes) -> Entry:
+    return Entry(
+        seq,
+        place.id,
+        place.parent,
+        place.step,
+        place.source,
+        place.nodes,
+        place.next,
+        place.run.run_id,
+        "",
+        place.now,
+        kind,
+        *pointers,
+        envelope.seal(body),
+        (),
+        place.note,
+    )
+
+
+def _body(
+    log: Log,
+    operations: Iterable[Operation],
+    state: LogState,
+    rollup_after: int | None,
+    note: str,
+    snapshot: bool,
+) -> tuple[Kind, bytes]:
+    """The contents of the next entry, in the form that is cheapest to read."""
+    if snapshot or not log.seq:
+        return SNAPSHOT, write_body(state.operations())
+    delta = write_body(operations)
+    if note:  # never a cut: what it says of another checkpoint is not part of the state
+        return DELTA, delta
+    cost = log.chain_bytes + len(delta)
+    if cost > log.next_look:
+        whole = write_body(state.operations())
+        if cost > 2 * len(whole):
+            return SNAPSHOT, whole
+    if rollup_after is not None and len(log.tail) >= rollup_after:
+        return ROLLUP, fold([*log.tail, delta], STRAY)
+    return DELTA, delta
+
+
+def resolve(writes: Iterable[TaskWrite]) -> list[TaskWrite]:
+    """The writes that count, in the order in which a step applies them."""
+    found: dict[tuple[str, int], TaskWrite] = {}
+    for write in writes:
+        place = write.task, write.index
+        if write.upsert or place not in found:
+            found[place] = write
+    return sorted(found.values(), key=lambda one: (one.path, one.task, one.index))
+
+
+def add_writes(
+    log: Log, checkpoint: str, writes: Sequence[TaskWrite], id: str
+) -> tuple[list[Operation], LogState]:
+    """The operations of an entry that records writes of a checkpoint, and the state after it."""
+    state = log.state
+    if state.record is not None and state.record.id == checkpoint:
+        added = msgspec.structs.replace(state, writes=(*state.writes, *writes))
+        return [(APPEND.code, WRITES, encode(writes))], added
+    late = (checkpoint, id)
+    stray = (SET, STRAY, encode((checkpoint, writes)))
+    added = msgspec.structs.replace(state, late=(*state.late, late))
+    return [(APPEND.code, LATE, encode([late])), stray], added
+
+
+def owner_of(entry: Entry, parts: ChannelParts, before: str) -> str:
+    """The checkpoint that an entry says something of, if the entry before it was of ``before``.
+
+    ``parts`` are those at the entry. A note that is stored whole has its own record, because it may
+    be far from its checkpoint; empty if what it was of is deleted.
+    """
+    if entry.note != NOTE:
+        return entry.id
+    if entry.kind != SNAPSHOT:
+        return before
+    record = _decode_record(parts[CHECKPOINT][-1]) if CHECKPOINT in parts else None
+    return record.id if record else ""
+
+
+def take_stray(parts: ChannelParts) -> tuple[str, list[TaskWrite]] | None:
+    """The late writes of an entry and their checkpoint, if it has any."""
+    found = parts.pop(STRAY, None)
+    return _decode_stray(found[-1]) if found else None
+
+
+def note_id(log: Log, checkpoint: str) -> str:
+    """The id of an entry that is not a checkpoint: just above that of the newest checkpoint.
+
+    Stores find ids faster that are in the order of the log.
+    """
+    newest = log.state.record.id if log.state.record else checkpoint
+    try:
+        return str(UUID(int=UUID(newest).int + log.seq + 1))
+    except ValueError:
+        return f"{newest}.{log.seq + 1}"

@@ -1,0 +1,224 @@
+"""Checkpoints of a log, as LangGraph wants them: the newest, one by its id, or all in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec.structs
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from milecastle.codec import envelope
+from milecastle.integrations.langgraph.log import (
+    NOTE,
+    STRAY,
+    Log,
+    LogState,
+    TaskWrite,
+    owner_of,
+    resolve,
+    take_stray,
+)
+from milecastle.integrations.langgraph.naming import config_of
+from milecastle.integrations.langgraph.packing import ChannelParts, apply, unpack
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+
+_PAGE: Final = 200
+_STRETCH: Final = 16
+
+
+def read_log(store: Store, key: ThreadKey) -> Log:
+    """The log as it is now; one of seq 0 if there is none."""
+    chain = store.read(key)
+    if chain is None:
+        return Log(key=key)
+    return Log.read(key, chain.entries)
+
+
+def with_run(store: Store, log: Log) -> Log:
+    """The log with the record of the run that wrote its head."""
+    if not log.seq or log.run is not None:
+        return log
+    return msgspec.structs.replace(log, run=store.run(log.key, log.run_id))
+
+
+def read_newest(store: Store, key: ThreadKey, known: Log | None) -> Log:
+    """The log as it is now; what is known of it is used if nothing was appended since."""
+    if known is not None:
+        head = store.head(key)
+        if head is not None and (head.seq, head.id) == (known.seq, known.id):
+            return known
+    return read_log(store, key)
+
+
+def read_checkpoint(
+    store: Store, key: ThreadKey, checkpoint: str, known: Log | None = None
+) -> LogState | None:
+    """The state at a checkpoint, with all its writes; ``None`` if it is not stored."""
+    seq = store.locate(key, checkpoint)
+    chain = None if seq is None else store.read(key, seq)
+    if seq is None or chain is None:
+        return None
+    parts, _ = restored(chain.entries)
+    state = LogState.of(_noted(store, key, seq, checkpoint, parts))
+    if state.record is None or state.record.id != checkpoint:
+        return None
+    late = read_newest(store, key, known).state.late
+    writes = _late(store, key, [id for target, id in late if target == checkpoint])
+    return msgspec.structs.replace(state, writes=(*state.writes, *writes))
+
+
+def _noted(
+    store: Store, key: ThreadKey, seq: int, checkpoint: str, parts: ChannelParts
+) -> ChannelParts:
+    """The parts at a checkpoint, with what notes say of it up to the next checkpoint."""
+    found, owner = dict(parts), checkpoint
+    while page := store.entries(key, after=seq, limit=_STRETCH):
+        for entry in page:
+            if entry.note != NOTE:
+                return found
+            parts = {} if entry.kind == SNAPSHOT else parts
+            apply(parts, envelope.unseal(entry.payload))
+            owner = owner_of(entry, parts, owner)
+            if owner == checkpoint:
+                found = dict(parts)
+        seq = page[-1].seq
+    return found
+
+
+def _late(store: Store, key: ThreadKey, ids: Sequence[str]) -> Iterator[TaskWrite]:
+    """The late writes in these entries."""
+    for id in ids:
+        seq = store.locate(key, id)
+        for entry in () if seq is None else store.entries(key, after=seq - 1, limit=1):
+            parts: ChannelParts = {}
+            apply(parts, envelope.unseal(entry.payload))
+            stray = take_stray(parts)
+            yield from stray[1] if stray else ()
+
+
+def walk(
+    store: Store, key: ThreadKey, before: int | None = None
+) -> Iterator[tuple[Entry, LogState]]:
+    """The checkpoints of a log, newest first, each with its writes; from below a seq if given."""
+    late: dict[str, list[TaskWrite]] = {}
+    listed = read_log(store, key).state.late
+    ids = {id for _, id in listed}
+    is_part = before is not None
+    while page := _page(store, key, before):
+        for entry, state in reversed(_replayed(store, key, page, ids, late)):
+            if state.record is None or state.record.id != entry.id:
+                continue
+            more = late.get(entry.id, [])
+            if is_part:
+                more = [*_late(store, key, [id for target, id in listed if target == entry.id])]
+            yield entry, msgspec.structs.replace(state, writes=(*state.writes, *more))
+        before = page[0].seq
+
+
+def _page(store: Store, key: ThreadKey, before: int | None) -> list[Entry]:
+    """Some entries, oldest first, that begin with a checkpoint unless they begin the log."""
+    found: list[Entry] = []
+    for entry in store.history(key, before=before):
+        found.append(entry)
+        if len(found) >= _PAGE and entry.note != NOTE:
+            break
+    return found[::-1]
+
+
+def _replayed(
+    store: Store,
+    key: ThreadKey,
+    page: list[Entry],
+    ids: set[str],
+    late: dict[str, list[TaskWrite]],
+) -> list[tuple[Entry, LogState]]:
+    """The checkpoints of a page with their states, oldest first.
+
+    Late writes of the entries that have these ids are collected.
+    """
+    first = page[0]
+    chain = store.read(key, first.seq)
+    if chain is None:
+        return []
+    parts, cut = restored(chain.entries)
+    owner = owner_of(first, parts, "")
+    strays: dict[str, list[TaskWrite]] = {}
+    found: dict[str, tuple[Entry, ChannelParts]] = {owner: (first, dict(parts))}
+    for entry in store.entries(key, after=first.seq, limit=len(page) - 1):
+        if entry.kind != DELTA:
+            parts = dict(cut) if entry.kind == ROLLUP else {}
+        apply(parts, envelope.unseal(entry.payload))
+        if entry.kind != DELTA:
+            cut = dict(parts)
+        stray = take_stray(parts)
+        if stray and entry.id in ids:
+            strays.setdefault(stray[0], []).extend(stray[1])
+        owner = owner_of(entry, parts, owner)
+        if entry.note != NOTE:
+            found[owner] = entry, dict(parts)
+        elif owner in found:
+            found[owner] = found[owner][0], dict(parts)
+    for target, writes in strays.items():  # pages come newest first
+        late[target] = [*writes, *late.get(target, [])]
+    return [(entry, LogState.of(at)) for entry, at in found.values()]
+
+
+def restored(entries: Sequence[Entry]) -> tuple[ChannelParts, ChannelParts]:
+    """The parts at the end of a chain, and those at its last rollup or snapshot."""
+    parts: ChannelParts = {}
+    cut: ChannelParts = {}
+    for entry in entries:
+        if entry.kind == SNAPSHOT:
+            parts = {}
+        parts.pop(STRAY, None)  # of the entry before
+        apply(parts, envelope.unseal(entry.payload))
+        if entry.kind != DELTA:
+            cut = dict(parts)
+    return parts, cut
+
+
+def metadata_of(serde: SerializerProtocol, state: LogState) -> dict[str, Any]:
+    """The metadata of a checkpoint."""
+    assert state.record is not None  # noqa: S101 - a checkpoint has one
+    found: dict[str, Any] = serde.loads_typed(state.record.metadata)
+    return found
+
+
+def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> CheckpointTuple | None:
+    """A state as LangGraph wants it."""
+    record = state.record
+    if record is None:
+        return None
+    checkpoint = serde.loads_typed(record.checkpoint)
+    checkpoint["channel_values"] = {
+        name: unpack(serde, packed) for name, packed in state.channels.items()
+    }
+    return CheckpointTuple(
+        config=config_of(key, record.id),
+        checkpoint=checkpoint,
+        metadata=serde.loads_typed(record.metadata),
+        parent_config=config_of(key, record.parent) if record.parent else None,
+        pending_writes=[
+            (one.task, one.channel, serde.loads_typed((one.form, one.body)))
+            for one in resolve(state.writes)
+        ],
+    )
+
+
+def matches(metadata: Any, wanted: Any) -> bool:
+    """Whether one JSON document contains another: objects by key, lists item by item."""
+    if isinstance(wanted, dict):
+        names = cast("Mapping[Any, Any]", wanted)
+        return isinstance(metadata, dict) and all(
+            name in metadata and matches(metadata[name], value) for name, value in names.items()
+        )
+    if isinstance(wanted, list | tuple):
+        ones, items = cast("Sequence[Any]", wanted), cast("Sequence[Any]", metadata)
+        return isinstance(metadata, list | tuple) and all(
+            any(matches(item, one) for item in items) for one in ones
+        )
+    return type(metadata) is type(wanted) and bool(metadata == wanted)

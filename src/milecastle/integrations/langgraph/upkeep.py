@@ -1,0 +1,192 @@
+"""Copying and shortening logs of LangGraph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec.structs
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from milecastle.codec import envelope
+from milecastle.errors import Conflict, InvalidRequest
+from milecastle.graph.reducers import SET
+from milecastle.integrations.langgraph.log import (
+    CHECKPOINT,
+    NOTE,
+    LogState,
+    encode,
+    owner_of,
+    take_stray,
+)
+from milecastle.integrations.langgraph.packing import ChannelParts, apply, whole, write_body
+from milecastle.integrations.langgraph.reading import (
+    metadata_of,
+    read_log,
+    restored,
+    walk,
+    with_run,
+)
+from milecastle.integrations.langgraph.writing import rekeyed, snapshot
+from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Batch, Store
+
+_ATTEMPTS: Final = 100
+_COUNTERS: Final = "counters_since_delta_snapshot"
+
+
+def copy_log(store: Store, source: ThreadKey, target: ThreadKey) -> None:
+    """Copy a log as it is; the target must not exist."""
+    entries = store.entries(source)
+    if not entries:
+        return
+    if store.head(target) is not None:
+        raise InvalidRequest(f"thread '{target.thread}' exists: copy to a new one")
+    line = store.thread(source)
+    runs = reversed(store.runs(source))
+    batch = Batch(
+        key=target,
+        head=0,
+        entries=tuple(_renumbered(entries)),
+        runs=tuple(rekeyed(run, target) for run in runs),
+        thread=msgspec.structs.replace(line, key=target) if line else None,
+    )
+    store.commit(batch)
+
+
+def _renumbered(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """The same entries from seq 1 on; what was pruned is no longer counted."""
+    base = roll = 1
+    for seq, entry in enumerate(entries, 1):
+        base = seq if entry.kind == SNAPSHOT else base
+        roll = seq if entry.kind in (SNAPSHOT, ROLLUP) else roll
+        yield msgspec.structs.replace(entry, seq=seq, base_seq=base, roll_seq=roll)
+
+
+def keep_latest(store: Store, serde: SerializerProtocol, key: ThreadKey) -> None:
+    """Drop every checkpoint but the newest, and those that its delta channels are rebuilt from."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return _keep_latest(store, serde, key)
+        except Conflict:  # it was written to meanwhile
+            continue
+    return _keep_latest(store, serde, key)
+
+
+def _keep_latest(store: Store, serde: SerializerProtocol, key: ThreadKey) -> None:
+    log = with_run(store, read_log(store, key))
+    cut = _oldest_needed(store, serde, key, log.state)
+    if cut is None or not any(True for _ in store.history(key, before=cut, limit=1)):
+        return
+    batch, after = snapshot(log, log.state, log.next)
+    store.commit(batch)
+    first, *others = store.entries(key, after=cut - 1)
+    rewritten = [_as_snapshot(store, key, first)] if first.kind != SNAPSHOT else []
+    if first.kind not in (SNAPSHOT, ROLLUP):
+        rewritten += _next_rollup(store, key, others)
+    store.prune(key, head=after.seq, cut=cut, rewritten=rewritten)
+
+
+def _oldest_needed(
+    store: Store, serde: SerializerProtocol, key: ThreadKey, state: LogState
+) -> int | None:
+    """The seq of the newest checkpoint, or of the ancestor from which it can be rebuilt."""
+    if state.record is None:
+        return None
+    counters: dict[str, Any] = metadata_of(serde, state).get(_COUNTERS) or {}
+    missing = set(counters) - set(state.channels)
+    found = {entry.id: (entry.seq, at) for entry, at in walk(store, key)} if missing else {}
+    id: str | None = state.record.id
+    seq = store.locate(key, state.record.id)
+    while missing and id in found:
+        seq, at = found[id]
+        missing -= set(at.channels)
+        id = at.record.parent if at.record else None
+    return seq
+
+
+def delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
+    """Remove the checkpoints of these runs from a log; return whether it had any."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return _delete_runs(store, key, runs)
+        except Conflict:
+            continue
+    return _delete_runs(store, key, runs)
+
+
+def _delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
+    """First the newest checkpoint that stays becomes the head, then the others are emptied.
+
+    An interrupted call can be repeated.
+    """
+    log = with_run(store, read_log(store, key))
+    found = list(walk(store, key))
+    doomed = {entry.id for entry, _ in found if entry.run_id in runs}
+    if not doomed:
+        return False
+    kept = [(entry, state) for entry, state in found if entry.id not in doomed]
+    if not kept:
+        return store.delete(key, head=log.seq, head_id=log.id)
+    newest, state = kept[0]  # with all its writes, the late ones too
+    gone = {newest.id, *doomed}
+    late = tuple(one for one in log.state.late if one[0] not in gone)
+    state = msgspec.structs.replace(state, late=late)
+    batch, after = snapshot(log, state, newest.next)
+    store.commit(batch)
+    entries = store.entries(key)
+    rewritten = {entry.seq: entry for entry in _emptied(store, key, entries, doomed)}
+    store.prune(key, head=after.seq, cut=entries[0].seq, rewritten=list(rewritten.values()))
+    return True
+
+
+def _emptied(
+    store: Store, key: ThreadKey, entries: Sequence[Entry], doomed: set[str]
+) -> Iterator[Entry]:
+    """The doomed entries without contents; what follows each of them stored whole."""
+    owner = ""
+    was_doomed = False
+    for at, entry in enumerate(entries):
+        parts: ChannelParts = {}
+        apply(parts, envelope.unseal(entry.payload))
+        owner = owner_of(entry, parts, owner)
+        stray = take_stray(parts)
+        if (stray[0] if stray else owner) in doomed:
+            was_doomed = True
+            yield _snapshot_of(entry, write_body([(SET, CHECKPOINT, encode(None))]), NOTE)
+        elif was_doomed:
+            was_doomed = False
+            if entry.kind != SNAPSHOT:
+                yield _as_snapshot(store, key, entry)
+            if entry.kind not in (SNAPSHOT, ROLLUP):
+                yield from _next_rollup(store, key, entries[at + 1 :])
+
+
+def _next_rollup(store: Store, key: ThreadKey, entries: Sequence[Entry]) -> Iterator[Entry]:
+    """The next rollup, stored whole: it reaches below what is stored whole before it."""
+    for entry in entries:
+        if entry.kind == SNAPSHOT:
+            return
+        if entry.kind == ROLLUP:
+            yield _as_snapshot(store, key, entry)
+            return
+
+
+def _as_snapshot(store: Store, key: ThreadKey, entry: Entry) -> Entry:
+    chain = store.read(key, entry.seq)
+    if chain is None:
+        raise InvalidRequest(f"thread '{key.thread}' changed meanwhile: try again")
+    parts, _ = restored(chain.entries)
+    return _snapshot_of(chain.entries[-1], whole(parts), entry.note)
+
+
+def _snapshot_of(entry: Entry, body: bytes, note: str) -> Entry:
+    return msgspec.structs.replace(
+        entry,
+        kind=SNAPSHOT,
+        base_seq=entry.seq,
+        roll_seq=entry.seq,
+        payload=envelope.seal(body),
+        note=note,
+    )
