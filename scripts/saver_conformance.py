@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - savers that may not be installed
 from pathlib import Path
 from typing import Any
 

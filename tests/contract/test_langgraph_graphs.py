@@ -12,12 +12,14 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-graphs: Any = pytest.importorskip("langgraph.graph")
-memory: Any = pytest.importorskip("langgraph.checkpoint.memory")
-types: Any = pytest.importorskip("langgraph.types")
+pytest.importorskip("langgraph.graph")
 
 from milecastle.errors import Conflict
 from milecastle.integrations.langgraph import MilecastleSaver
+
+graphs: Any = pytest.importorskip("langgraph.graph")
+memory: Any = pytest.importorskip("langgraph.checkpoint.memory")
+types: Any = pytest.importorskip("langgraph.types")
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -70,7 +72,7 @@ def course(make: Any, durability: str) -> list[Any]:
     command = types.Command(resume="yes")
     seen.append(nested(make()).invoke(command, CONFIG, durability=durability))
     app = nested(make())
-    past = [one for one in app.get_state_history(CONFIG) if one.next][0]
+    past = next(one for one in app.get_state_history(CONFIG) if one.next)
     seen.append([(one.values, one.next) for one in app.get_state_history(CONFIG)])
     fork = app.update_state(past.config, {"items": ["edit"]}, as_node="__start__")
     seen.append(nested(make()).invoke(None, fork, durability=durability))
