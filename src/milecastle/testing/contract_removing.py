@@ -196,9 +196,9 @@ class RemovingClauses(ContractHooks):
                 check_reads(store, writer)
 
     def test_a_rewritten_entry_is_a_snapshot_from_then_on(self, store: Store) -> None:
-        """Rule 11: though nothing is dropped; what it cannot replace is ignored."""
+        """Rule 11: with its note, though nothing is dropped; what it cannot replace is ignored."""
         writer = Writer().begin(store).write(store, (DELTA, DELTA, ROLLUP, DELTA))
-        (snapshot,) = writer.rewrite(4)
+        snapshot = msgspec.structs.replace(writer.rewrite(4)[0], note="rewritten")
         stray = an_entry(0, id=make_id(99))
         rewritten = (stray, snapshot)
         assert store.prune(writer.key, head=5, cut=1, rewritten=rewritten) == 0

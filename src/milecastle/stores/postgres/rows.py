@@ -18,6 +18,7 @@ from milecastle.model.run import Mode, Owner, RunRecord, RunStatus, ThreadInfo
 from milecastle.stores.postgres.values import (
     NO_ID,
     SOURCES,
+    escape,
     id_from,
     names_from,
     origin_from,
@@ -52,6 +53,7 @@ def rewritten_parameters(entries: Sequence[Entry]) -> Parameters:
         "base_seqs": [entry.base_seq for entry in entries],
         "roll_seqs": [entry.roll_seq for entry in entries],
         "payloads": [entry.payload for entry in entries],
+        "notes": [escape(entry.note) for entry in entries],
     }
 
 

@@ -15,10 +15,10 @@ WITH head AS (
     SELECT *
     FROM unnest(
         %(seqs)s::bigint[], %(kinds)s::smallint[], %(base_seqs)s::integer[],
-        %(roll_seqs)s::integer[], %(payloads)s::bytea[]
-    ) AS given (seq, kind, base_seq, roll_seq, payload)
+        %(roll_seqs)s::integer[], %(payloads)s::bytea[], %(notes)s::text[]
+    ) AS given (seq, kind, base_seq, roll_seq, payload, note)
     UNION ALL
-    SELECT %(cut)s::bigint, NULL, NULL, NULL, NULL
+    SELECT %(cut)s::bigint, NULL, NULL, NULL, NULL, NULL
     WHERE %(cut)s::bigint <> ALL (%(seqs)s::bigint[])
 ), rewritten AS (
     UPDATE {schema}.entries AS entry
@@ -27,6 +27,7 @@ WITH head AS (
         base_seq = coalesce(given.base_seq, entry.base_seq),
         roll_seq = coalesce(given.roll_seq, entry.roll_seq),
         payload = coalesce(given.payload, entry.payload),
+        note = coalesce(given.note, entry.note),
         parent = CASE
             WHEN given.seq > %(cut)s::bigint OR entry.parent <> '' THEN entry.parent
             ELSE (
