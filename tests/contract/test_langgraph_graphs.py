@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -16,6 +17,7 @@ pytest.importorskip("langgraph.graph")
 
 from milecastle.errors import Conflict
 from milecastle.integrations.langgraph import MilecastleSaver
+from milecastle.stores import SqliteStore
 
 graphs: Any = pytest.importorskip("langgraph.graph")
 memory: Any = pytest.importorskip("langgraph.checkpoint.memory")
@@ -40,6 +42,13 @@ def saver(url: str) -> Generator[MilecastleSaver]:
         yield made
 
 
+def adds(text: str) -> Callable[[Items], Items]:
+    def add(_: Items) -> Items:
+        return {"items": [text]}
+
+    return add
+
+
 def nested(saver: Any) -> Any:
     """A graph with a subgraph that asks, two tasks at once, and a node after both."""
 
@@ -47,14 +56,14 @@ def nested(saver: Any) -> Any:
         return {"items": [types.interrupt("sure?")]}
 
     inner = graphs.StateGraph(Items)
-    inner.add_node("first", lambda _: {"items": ["inner"]})
+    inner.add_node("first", adds("inner"))
     inner.add_node("ask", ask)
     inner.add_edge(graphs.START, "first")
     inner.add_edge("first", "ask")
     outer = graphs.StateGraph(Items)
-    outer.add_node("left", lambda _: {"items": ["left"]})
+    outer.add_node("left", adds("left"))
     outer.add_node("sub", inner.compile())
-    outer.add_node("end", lambda _: {"items": ["end"]})
+    outer.add_node("end", adds("end"))
     for name in ("left", "sub"):
         outer.add_edge(graphs.START, name)
         outer.add_edge(name, "end")
@@ -64,19 +73,25 @@ def nested(saver: Any) -> Any:
 def course(make: Any, durability: str) -> list[Any]:
     """Ask, answer, fork from the past, and answer again, each by a new saver; what was seen."""
     seen: list[Any] = []
-    seen.append(nested(make()).invoke({"items": ["in"]}, CONFIG, durability=durability))
+
+    def invoke(given: Any, config: Any = CONFIG) -> None:
+        found = nested(make()).invoke(given, config, durability=durability)
+        asked = [one.value for one in found.pop("__interrupt__", [])]  # their ids are random
+        seen.append((found, asked))
+
+    invoke({"items": ["in"]})
     state = nested(make()).get_state(CONFIG, subgraphs=True)
     seen += [state.next, [one.value for one in state.interrupts], state.tasks[0].error]
     inner = [one.state.values for one in state.tasks if one.state is not None]
     seen.append(inner)
     command = types.Command(resume="yes")
-    seen.append(nested(make()).invoke(command, CONFIG, durability=durability))
+    invoke(command)
     app = nested(make())
     past = next(one for one in app.get_state_history(CONFIG) if one.next)
     seen.append([(one.values, one.next) for one in app.get_state_history(CONFIG)])
     fork = app.update_state(past.config, {"items": ["edit"]}, as_node="__start__")
-    seen.append(nested(make()).invoke(None, fork, durability=durability))
-    seen.append(nested(make()).invoke(command, CONFIG, durability=durability))
+    invoke(None, fork)
+    invoke(command)
     seen.append([(one.values, one.next) for one in app.get_state_history(CONFIG)])
     return seen
 
@@ -109,12 +124,13 @@ def loop(saver: Any, steps: int, after: Any = None) -> Any:
             after(len(state["items"]))
         return {"items": [str(len(state["items"]))]}
 
+    def again(state: Items) -> str:
+        return "add" if len(state["items"]) % steps else str(graphs.END)
+
     graph = graphs.StateGraph(Items)
     graph.add_node("add", add)
     graph.add_edge(graphs.START, "add")
-    graph.add_conditional_edges(
-        "add", lambda state: "add" if len(state["items"]) % steps else graphs.END
-    )
+    graph.add_conditional_edges("add", again)
     return graph.compile(checkpointer=saver)
 
 
@@ -134,7 +150,8 @@ def test_run_does_not_bring_its_deleted_thread_back(
             loop(saver, 8, delete).invoke({"items": []}, CONFIG, durability=durability)
         assert other.get_tuple(CONFIG) is None
         assert list(other.list(None)) == []
-        assert other._store.threads("default") == []
+    with closing(SqliteStore(url.removeprefix("sqlite:///"))) as store:
+        assert store.threads("default") == []
     assert loop(saver, 2).invoke({"items": []}, CONFIG)["items"] == ["0", "1"]
 
 
