@@ -117,10 +117,10 @@ def test_a_slow_reader_slows_no_node_and_learns_what_it_missed(app: App[Speech],
 
 def test_publishing_never_waits_for_a_server_that_hangs(url: str) -> None:
     """Fails if ``publish`` sends by itself, or if the buffer has no bound: then all are sent."""
-    hangs, sent = Flag(), list[int]()
+    hangs, sent, store = Flag(), list[int](), PostgresStore(url)
 
     class Hanging:
-        address = PostgresStore(url)._pool.address  # pyright: ignore[reportPrivateUsage]
+        address = store._pool.address  # pyright: ignore[reportPrivateUsage]
 
         def run(self, query: bytes, parameters: dict[str, Any], tenant: str) -> None:
             sent.append(sum(map(len, parameters["payloads"])))
@@ -137,6 +137,7 @@ def test_publishing_never_waits_for_a_server_that_hangs(url: str) -> None:
         wait_until(lambda: len(sent) >= 2, 30)
     finally:
         made.close()
+        store.close()
     assert sent[1] < 50_000 * 10
     assert sent[1] > feed._MOST * 10  # pyright: ignore[reportPrivateUsage]
 

@@ -268,7 +268,7 @@ def test_more_threads_than_connections_take_turns() -> None:
 
 
 def test_waiting_too_long_for_a_connection_is_an_error() -> None:
-    store = PostgresStore(the_cluster().url_of(new_schema(), max_size="1", timeout="0.1"))
+    store = PostgresStore(the_cluster().url_of(new_schema(), max_size="1", timeout="2"))
     pool = pool_of(store)
     lease = pool.take()
     with pytest.raises(Unavailable, match="max_size"):

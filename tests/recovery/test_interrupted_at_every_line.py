@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -50,6 +51,7 @@ def interrupted(call: Callable[[], object], line: int) -> bool:
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # or the line may be one of an earlier run that is collected here
     sys.settrace(trace)
     try:
         call()
@@ -57,6 +59,7 @@ def interrupted(call: Callable[[], object], line: int) -> bool:
         return True
     finally:
         sys.settrace(before)
+        gc.enable()
     return seen >= line
 
 
