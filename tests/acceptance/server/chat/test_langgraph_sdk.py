@@ -244,6 +244,23 @@ def test_strategies_for_a_busy_thread(sdk: Any) -> None:
     assert texts(values)[-1] == "You said: now"
 
 
+def test_messages_that_are_sent_at_once_all_run(server: Server) -> None:
+    """Fails if a message is queued only behind a run that was seen before: the others get 409."""
+    words = [f"word {number}" for number in range(8)]
+
+    async def send() -> list[Any]:
+        async with get_client(url=base(server), api_key=token(server)) as found:
+            client: Any = found
+            await client.runs.wait("at-once", "chat", input=human("first"))
+            sent = (client.runs.create("at-once", "chat", input=human(word)) for word in words)
+            runs = await asyncio.gather(*sent)
+            await asyncio.gather(*(client.runs.join("at-once", run["run_id"]) for run in runs))
+            listed: list[Any] = await client.runs.list("at-once", limit=100)
+            return listed
+
+    assert [run["status"] for run in asyncio.run(send())] == ["success"] * 9
+
+
 def test_what_cannot_be_done_is_refused(sdk: Any) -> None:
     """Fails if a setting is accepted and then has no effect."""
     for more in (
