@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, suppress
-from threading import Thread
+from contextlib import closing, contextmanager
+from threading import Event, Thread
 
 import httpx
 import pytest
+import uvicorn
 
 from milecastle.server.access import new_secret
 from milecastle.server.application import Application
@@ -36,21 +37,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @contextmanager
 def serving(application: Application, listening: ListeningSocket) -> Generator[None, None, None]:
-    """Serve in a thread while the block runs."""
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(serve(application, listening))
+    """Serve in a thread while the block runs: there it gets no signal, so that it is asked here."""
+    stop, honest = Event(), uvicorn.Server.on_tick
 
-    def run() -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner, suppress(asyncio.CancelledError):
-            runner.run(wait())
+    async def on_tick(server: uvicorn.Server, counter: int) -> bool:
+        return stop.is_set() or await honest(server, counter)
 
-    async def wait() -> None:
-        await task
-
-    thread = Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(task.cancel)
-        thread.join()
+    thread = Thread(target=lambda: asyncio.run(serve(application, listening)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.Server, "on_tick", on_tick)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
