@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,12 +140,11 @@ class Process:
         self._process.stderr.close()
 
 
-class Server(NamedTuple):
-    """A server process and a client that may do everything there."""
+@dataclass(frozen=True)
+class Served:
+    """A server, as a client that may do everything there."""
 
-    process: Process
     client: httpx.Client
-    url: str
 
     def rests(self, thread: str, *statuses: str) -> Any:
         """The thread, once it has one of these statuses."""
@@ -159,6 +159,14 @@ class Server(NamedTuple):
         return found[0]
 
 
+@dataclass(frozen=True)
+class Server(Served):
+    """A server process, and the URL that it printed."""
+
+    process: Process
+    url: str
+
+
 @contextmanager
 def serving(
     store: str, *options: str, how: str = "honest", reference: str = REFERENCE
@@ -171,7 +179,7 @@ def serving(
         headers = {"Authorization": f"Bearer {found[1]}"} if found else {}
         with httpx.Client(base_url=url.partition("?")[0], headers=headers, timeout=LIMIT) as client:
             wait_until(lambda: is_ready(client), LIMIT)
-            yield Server(process, client, url)
+            yield Server(client, process, url)
     finally:
         process.kill()
 

@@ -153,22 +153,22 @@ def test_a_timeout_ends_a_background_child_that_keeps_the_pipe(
     mark = tmp_path / "pid"
     child = (
         f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); "
-        "time.sleep(20)"
+        "time.sleep(60)"
     )
     code = (
         "import subprocess, sys; "
         f"subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session={session})"
     )
     begun = time.monotonic()
-    with pytest.raises(CommandFailed, match="took longer than 1 s"):
-        command("c", python(code), timeout=1)({})
-    assert time.monotonic() - begun < 10
+    with pytest.raises(CommandFailed, match="took longer than 3 s"):
+        command("c", python(code), timeout=3)({})
+    assert time.monotonic() - begun < 30
     pid = int(mark.read_text())
     if session:
         os.kill(pid, 9)
         return
     while _is_alive(pid):
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 30
         time.sleep(0.01)
 
 

@@ -25,7 +25,7 @@ from ag_ui.core import (
 from pydantic import TypeAdapter
 
 from tests.acceptance.server.chat.graphs import PAUSES
-from tests.acceptance.server.processes import Server
+from tests.acceptance.server.processes import Served
 
 jsonpatch: Any = pytest.importorskip("jsonpatch")
 EVENTS: Final[TypeAdapter[Any]] = TypeAdapter(Event)
@@ -35,7 +35,7 @@ APPROVE = {"decisions": [{"type": "approve"}]}
 class Client:
     """A front end with one thread."""
 
-    def __init__(self, server: Server, thread: str) -> None:
+    def __init__(self, server: Served, thread: str) -> None:
         self.server = server
         self.thread = thread
         self.messages: list[Any] = []
@@ -114,7 +114,7 @@ def kinds_of(events: list[Any]) -> list[str]:
     return [event.type.value for event in events]
 
 
-def heard(server: Server) -> tuple[Client, list[Any]]:
+def heard(server: Served) -> tuple[Client, list[Any]]:
     """A client whose first run was heard from its beginning, with the events of that run."""
     for pause in PAUSES:
         client = Client(server, f"talk-{pause}")
@@ -124,7 +124,7 @@ def heard(server: Server) -> tuple[Client, list[Any]]:
     raise AssertionError("what nodes emit does not come")
 
 
-def test_conversation_is_streamed(server: Server) -> None:
+def test_conversation_is_streamed(server: Served) -> None:
     """Fails if a patch is wrong, a message comes twice, or a message that is known is stored again.
 
     The text of the answer is there before its checkpoint: it is not sent again.
@@ -151,7 +151,7 @@ def test_conversation_is_streamed(server: Server) -> None:
     assert client.state["turns"] == 2
 
 
-def test_state_that_the_client_changed_is_an_input(server: Server) -> None:
+def test_state_that_the_client_changed_is_an_input(server: Served) -> None:
     """Fails if all of the state is sent to the run, or nothing of it."""
     client = Client(server, "moods")
     client.say("hello", state={"mood": "good"})
@@ -160,7 +160,7 @@ def test_state_that_the_client_changed_is_an_input(server: Server) -> None:
     assert (client.stored()["mood"], client.stored()["turns"]) == ("bad", 2)
 
 
-def test_question_is_an_outcome_and_its_answer_a_resume(server: Server) -> None:
+def test_question_is_an_outcome_and_its_answer_a_resume(server: Served) -> None:
     """Fails if the schema is missing, or an answer starts another run."""
     client = Client(server, "asks")
     asked = client.say("delete it")
@@ -175,7 +175,7 @@ def test_question_is_an_outcome_and_its_answer_a_resume(server: Server) -> None:
     assert len(server.client.get("/v1/threads/asks/runs").json()["runs"]) == 1
 
 
-def test_question_that_is_abandoned_cancels_the_run(server: Server) -> None:
+def test_question_that_is_abandoned_cancels_the_run(server: Served) -> None:
     client = Client(server, "abandons")
     (interrupt,) = client.say("delete it")[-1].outcome.interrupts
     done = client.resume(interrupt_id=interrupt.id, status="cancelled")
@@ -184,7 +184,7 @@ def test_question_that_is_abandoned_cancels_the_run(server: Server) -> None:
     assert client.say("sorry")[-1].outcome.type == "success"
 
 
-def test_answer_of_another_type_is_refused(server: Server) -> None:
+def test_answer_of_another_type_is_refused(server: Served) -> None:
     """Fails if it is found out in the stream, where clients see no status."""
     client = Client(server, "wrong")
     (interrupt,) = client.say("delete it")[-1].outcome.interrupts
@@ -194,7 +194,7 @@ def test_answer_of_another_type_is_refused(server: Server) -> None:
     assert (refused.status_code, refused.json()["code"]) == (422, "MC303")
 
 
-def test_run_that_fails_is_an_error(server: Server) -> None:
+def test_run_that_fails_is_an_error(server: Served) -> None:
     """Fails if the next message is refused, or what was said before is forgotten."""
     client = Client(server, "fails")
     failed = client.say("fail now")
@@ -204,7 +204,7 @@ def test_run_that_fails_is_an_error(server: Server) -> None:
     assert said == ["fail now", "better", "You said: better"]
 
 
-def test_same_run_sent_again_is_not_run_again(server: Server) -> None:
+def test_same_run_sent_again_is_not_run_again(server: Served) -> None:
     """Fails if the id of the run is not its idempotency key."""
     message = UserMessage(id="u", role="user", content="once")
     asked = RunAgentInput(thread_id="once", run_id="same", messages=[message])
@@ -215,12 +215,12 @@ def test_same_run_sent_again_is_not_run_again(server: Server) -> None:
     assert len(server.client.get("/v1/threads/once/runs").json()["runs"]) == 1
 
 
-def test_graph_that_is_not_served_is_refused(server: Server) -> None:
+def test_graph_that_is_not_served_is_refused(server: Served) -> None:
     body: Any = {"threadId": "t", "runId": "r", "messages": []}
     assert server.client.post("/agui/other", json=body).status_code == 404
 
 
-def test_client_that_has_no_messages_gets_those_of_the_thread(server: Server) -> None:
+def test_client_that_has_no_messages_gets_those_of_the_thread(server: Served) -> None:
     """Fails if old messages are spoken again, or are missing."""
     Client(server, "joined").say("first")
     late = Client(server, "joined")

@@ -30,23 +30,23 @@ from langgraph_sdk.schema import (
 from pydantic import TypeAdapter, create_model
 
 from tests.acceptance.server.chat.graphs import PAUSES
-from tests.acceptance.server.processes import LIMIT, Server
+from tests.acceptance.server.processes import LIMIT, Served
 
 APPROVE = {"decisions": [{"type": "approve"}]}
 CHAT = ["values", "messages-tuple", "custom"]
 """The modes that the chat front end asks for."""
 
 
-def base(server: Server) -> str:
+def base(server: Served) -> str:
     return f"{server.client.base_url}langgraph"
 
 
-def token(server: Server) -> str:
+def token(server: Served) -> str:
     return server.client.headers["Authorization"].removeprefix("Bearer ")
 
 
 @pytest.fixture
-def sdk(server: Server) -> Iterator[Any]:
+def sdk(server: Served) -> Iterator[Any]:
     with get_sync_client(url=base(server), api_key=token(server), timeout=LIMIT) as client:
         yield client
 
@@ -244,6 +244,23 @@ def test_strategies_for_a_busy_thread(sdk: Any) -> None:
     assert texts(values)[-1] == "You said: now"
 
 
+def test_messages_that_are_sent_at_once_all_run(server: Served) -> None:
+    """Fails if a message is queued only behind a run that was seen before: the others get 409."""
+    words = [f"word {number}" for number in range(8)]
+
+    async def send() -> list[Any]:
+        async with get_client(url=base(server), api_key=token(server)) as found:
+            client: Any = found
+            await client.runs.wait("at-once", "chat", input=human("first"))
+            sent = (client.runs.create("at-once", "chat", input=human(word)) for word in words)
+            runs = await asyncio.gather(*sent)
+            await asyncio.gather(*(client.runs.join("at-once", run["run_id"]) for run in runs))
+            listed: list[Any] = await client.runs.list("at-once", limit=100)
+            return listed
+
+    assert [run["status"] for run in asyncio.run(send())] == ["success"] * 9
+
+
 def test_what_cannot_be_done_is_refused(sdk: Any) -> None:
     """Fails if a setting is accepted and then has no effect."""
     for more in (
@@ -276,7 +293,7 @@ def test_stateless_runs_have_threads_of_their_own(sdk: Any) -> None:
 
 
 @contextmanager
-def cutting(server: Server, needed: bytes) -> Generator[str, None, None]:
+def cutting(server: Served, needed: bytes) -> Generator[str, None, None]:
     """A proxy that cuts its first connection after it has passed some bytes on."""
     listener = socket.create_server(("127.0.0.1", 0))
     cuts = [needed]
@@ -316,7 +333,7 @@ def cutting(server: Server, needed: bytes) -> Generator[str, None, None]:
         listener.close()
 
 
-def test_cut_stream_is_continued_by_the_sdk(server: Server) -> None:
+def test_cut_stream_is_continued_by_the_sdk(server: Served) -> None:
     """The connection ends after the first state. The SDK comes back with its ``Last-Event-ID``.
 
     Fails without ``Location``, if the modes are not in it, and if ids are those of other events.
@@ -339,7 +356,7 @@ def test_cut_stream_is_continued_by_the_sdk(server: Server) -> None:
     assert len(server.client.get("/v1/threads/cut/runs").json()["runs"]) == 1
 
 
-def test_run_is_joined_from_its_beginning_and_from_its_end(server: Server) -> None:
+def test_run_is_joined_from_its_beginning_and_from_its_end(server: Served) -> None:
     """Fails if ``-1`` does not replay the run, or replays another."""
 
     async def join() -> tuple[list[Any], list[Any], Any]:
@@ -361,7 +378,7 @@ def test_run_is_joined_from_its_beginning_and_from_its_end(server: Server) -> No
     assert end[1].data == values
 
 
-def test_stream_that_is_to_cancel_cancels_when_its_reader_leaves(server: Server, sdk: Any) -> None:
+def test_stream_that_is_to_cancel_cancels_when_its_reader_leaves(server: Served, sdk: Any) -> None:
     """Fails if the run goes on, and in the second case if it is cancelled."""
     for mode, expected in (("cancel", "cancelled"), ("continue", "running")):
         body = {"assistant_id": "chat", "input": human("x", pause=600), "on_disconnect": mode}

@@ -26,7 +26,7 @@ from langgraph_sdk.schema import (
 from langgraph_sdk.sse import BytesLineDecoder, SSEDecoder
 from pydantic import TypeAdapter
 
-from tests.acceptance.server.processes import Server
+from tests.acceptance.server.processes import Served
 
 SESSION: Any = json.loads((Path(__file__).parent / "recorded_session.json").read_text("utf-8"))
 
@@ -50,7 +50,7 @@ EVENTS: dict[str, Any] = {
 class Replay:
     """The front end, as far as it has come."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Served) -> None:
         token = server.client.headers["Authorization"].removeprefix("Bearer ")
         self.client = httpx.Client(
             base_url=f"{server.client.base_url}langgraph",
@@ -130,7 +130,7 @@ def test_session_has_every_call_of_the_front_end() -> None:
     assert names == {*SHAPES, *streams}
 
 
-def test_every_answer_is_of_the_type_that_the_sdk_declares(server: Server) -> None:
+def test_every_answer_is_of_the_type_that_the_sdk_declares(server: Served) -> None:
     """Failed when the states of a history had no tasks."""
     replay = Replay(server)
     asked: list[int] = []

@@ -128,7 +128,7 @@ async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Han
     given = _with_roles(asked.input)
     is_free = info is None or info.status == "completed"
     is_busy = info is not None and is_unfinished(info.status)
-    if_busy = _BUSY[asked.multitask_strategy] if is_busy else "reject"
+    if_busy = _BUSY[asked.multitask_strategy]  # it may be busy by the time that this is submitted
     if not is_free and (not is_busy or asked.multitask_strategy == "interrupt"):
         app, if_busy = service.named(asked.assistant_id), "cancel"
         given = await service.off_loop(with_kept_messages, service, key, app, given)

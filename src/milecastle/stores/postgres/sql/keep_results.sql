@@ -16,10 +16,9 @@ WITH head AS (
 ), passed AS (
     SELECT seq, held FROM head WHERE seq & 4294967295 = $4 AND ($9 = '' OR id = $9)
 ), spent_result AS (
-    DELETE FROM {schema}.results AS result
-    USING passed
-    WHERE result.shard = $1 AND result.tenant = $2 AND result.thread = $3
-        AND result.seq < passed.seq - passed.held
+    DELETE FROM {schema}.results -- not USING passed: the plan may then read every result
+    WHERE shard = $1 AND tenant = $2 AND thread = $3
+        AND seq < (SELECT passed.seq - passed.held FROM passed)
 ), kept_result AS (
     INSERT INTO {schema}.results (shard, tenant, thread, seq, digest, given, task, payload)
     SELECT $1, $2, $3, passed.seq, result.digest, result.given, result.task, result.payload

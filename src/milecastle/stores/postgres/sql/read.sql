@@ -3,6 +3,9 @@
 -- id; kind -2 is an origin, with the seq by which entries name it.
 --
 -- A rollup rests on the one that the entry before it names: so the chain is walked back.
+--
+-- No seq is found by a join: a planner without statistics takes a thread for one entry, and would
+-- read all of them for each. Scalars and OFFSET leave it no choice but the index.
 WITH RECURSIVE head AS (
     SELECT seq, held, seq - (seq & 4294967295) AS life
     FROM {schema}.entries
@@ -10,38 +13,50 @@ WITH RECURSIVE head AS (
     ORDER BY seq DESC
     LIMIT 1
 ), target AS (
-    SELECT entry.seq, entry.roll_seq, head.life
-    FROM head, {schema}.entries AS entry
-    WHERE entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
-        AND entry.seq = coalesce(head.life + {seq}::bigint, head.seq)
-        AND entry.seq > head.life
+    SELECT seq, roll_seq, seq - (seq & 4294967295) AS life
+    FROM {schema}.entries
+    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
+        AND seq = (SELECT coalesce(life + {seq}::bigint, head.seq) FROM head)
+        AND seq > (SELECT life FROM head)
 ), cut AS (
-    SELECT entry.seq, entry.kind, target.life
-    FROM target, {schema}.entries AS entry
-    WHERE entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
-        AND entry.seq = target.life + least(target.roll_seq, target.seq - target.life)
-        AND entry.seq > target.life
+    SELECT seq, kind, seq - (seq & 4294967295) AS life
+    FROM {schema}.entries
+    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
+        AND seq = (
+            SELECT target.life + least(target.roll_seq, target.seq - target.life) FROM target
+        )
+        AND seq > (SELECT life FROM target)
     UNION ALL
     SELECT entry.seq, entry.kind, cut.life
-    FROM cut, {schema}.entries AS before, {schema}.entries AS entry
-    WHERE before.shard = {shard} AND before.tenant = {tenant} AND before.thread = {thread}
-        AND before.seq = cut.seq - 1
-        AND entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
-        AND entry.seq = cut.life + before.roll_seq
-        AND entry.seq > cut.life AND entry.seq < cut.seq
-        AND cut.kind < 2
+    FROM cut, LATERAL (
+        SELECT roll_seq
+        FROM {schema}.entries
+        WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread} AND seq = cut.seq - 1
+        OFFSET 0
+    ) AS before, LATERAL (
+        SELECT seq, kind
+        FROM {schema}.entries
+        WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
+            AND seq = cut.life + before.roll_seq
+            AND seq > cut.life AND seq < cut.seq
+        OFFSET 0
+    ) AS entry
+    WHERE cut.kind < 2
 ), chain AS MATERIALIZED (
-    SELECT entry.*, target.life
-    FROM target, {schema}.entries AS entry
-    WHERE entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
-        AND entry.seq > target.life + target.roll_seq
-        AND entry.seq <= target.seq
+    SELECT *, seq - (seq & 4294967295) AS life
+    FROM {schema}.entries
+    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
+        AND seq > (SELECT target.life + target.roll_seq FROM target)
+        AND seq <= (SELECT target.seq FROM target)
     UNION ALL
     SELECT entry.*, cut.life
-    FROM cut, {schema}.entries AS entry
-    WHERE entry.shard = {shard} AND entry.tenant = {tenant} AND entry.thread = {thread}
-        AND entry.seq = cut.seq
-        AND entry.kind > 0
+    FROM cut, LATERAL (
+        SELECT *
+        FROM {schema}.entries
+        WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread} AND seq = cut.seq
+            AND kind > 0
+        OFFSET 0
+    ) AS entry
 )
 SELECT
     kind, seq - life, id, coalesce(
@@ -73,11 +88,10 @@ SELECT
     -1, NULL, result.digest, result.digest, result.given::integer, NULL, result.task, NULL, NULL,
     NULL, NULL, NULL, NULL, result.payload, NULL, NULL
 FROM (
-    SELECT DISTINCT ON (result.digest) result.*
-    FROM head, target, {schema}.results AS result
-    WHERE result.shard = {shard} AND result.tenant = {tenant} AND result.thread = {thread}
-        AND target.seq = head.seq
-        AND result.seq >= head.seq - head.held
-    ORDER BY result.digest, result.seq DESC
+    SELECT DISTINCT ON (digest) *
+    FROM {schema}.results
+    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
+        AND seq >= (SELECT head.seq - head.held FROM head JOIN target ON target.seq = head.seq)
+    ORDER BY digest, seq DESC
 ) AS result
 ORDER BY 2 NULLS LAST
