@@ -145,6 +145,15 @@ def late_writers_after_a_deletion(make: Make) -> None:
     assert list(make().list(None)) == []
 
 
+def thread_begun_anew(make: Make) -> None:
+    """Fails if what is remembered of a thread is compared with the store by its length alone."""
+    saver, other = make(), make()
+    put(saver, place(), {"a": 1})
+    other.delete_thread("t")
+    put(other, place(), {"a": 2})
+    assert values_at(saver, place()) == {"a": 2}
+
+
 def attempt(call: Callable[[], object]) -> None:
     """Call what may be refused."""
     try:
@@ -250,6 +259,7 @@ CLAUSES: Final = (
     writes_after_the_next_checkpoint,
     two_writers_lose_nothing,
     late_writers_after_a_deletion,
+    thread_begun_anew,
     hostile_keys_in_a_filter,
     strict_decoding,
     messages_changed_in_place,

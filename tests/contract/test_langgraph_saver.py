@@ -188,6 +188,21 @@ def test_threads_of_other_savers_can_be_copied_in(saver: MilecastleSaver, tmp_pa
     assert run_loop(saver)["items"] == list(range(7))
 
 
+def test_filter_tells_types_apart(saver: MilecastleSaver) -> None:
+    """Fails if a number is compared with a truth value as Python compares them."""
+    put(saver, place("number"), {"a": 1}, n=1, deep={"x": [1, 2]})
+    put(saver, place("truth"), {"a": 1}, n=True, deep={"x": [2]})
+    for wanted, threads in (
+        ({"n": 1}, ["number"]),
+        ({"n": True}, ["truth"]),
+        ({"deep": {"x": [1]}}, ["number"]),
+        ({"deep": {}}, ["truth", "number"]),
+        ({"deep": {"y": None}}, []),
+    ):
+        found = saver.list(None, filter=wanted)
+        assert [one.config.get("configurable", {})["thread_id"] for one in found] == threads
+
+
 class Items(TypedDict):
     items: Annotated[list[int], operator.add]
 
@@ -250,6 +265,24 @@ def test_deleting_runs_leaves_the_others_whole(saver: MilecastleSaver, store: St
     entries = store.entries(ThreadKey("default", "t"))
     assert not any(b"SECRET" in entry.payload for entry in entries)
     put(saver, kept[-1][0], {"items": [1]}, 41, run_id="kept")
+
+
+@pytest.mark.parametrize("gone", range(7))
+def test_any_one_checkpoint_can_be_deleted(gone: int, saver: MilecastleSaver, store: Store) -> None:
+    """With a rollup after every second entry. Fails if the next rollup is not stored whole."""
+    setattr(saver, "_rollup_after", 2)  # noqa: B010 - a rollup comes late otherwise
+    config, items = place(), list[int]()
+    kept: list[tuple[Any, list[int]]] = []
+    for step in range(8):
+        items = [*items, step]
+        run = "gone" if step == gone else "kept"
+        config = put(saver, config, {"items": items}, step, run_id=run)
+        kept += [] if step == gone else [(config, items)]
+    saver.delete_for_runs(["gone"])
+    reader = MilecastleSaver(store)
+    assert [values_at(reader, config)["items"] for config, _ in kept] == [one for _, one in kept]
+    found = [one.checkpoint["channel_values"]["items"] for one in reader.list(place())]
+    assert found == [one for _, one in reversed(kept)]
 
 
 def test_pruning_keeps_what_delta_channels_are_rebuilt_from(saver: MilecastleSaver) -> None:

@@ -1,7 +1,7 @@
 """A random walk of three savers on one store, beside a model that stores every checkpoint whole.
 
 The savers share nothing but the store, so that each of them is overtaken by the others all the
-time. Half of the walks roll up after few entries. ``MILECASTLE_SAVER_WALKS`` sets the number.
+time. Most walks roll up after few entries. ``MILECASTLE_SAVER_WALKS`` sets the number.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Known:
     versions: dict[str, Any]
     run: str
     given: list[TaskWrites] = field(default_factory=list)
+    has_entry: bool = True
 
     @property
     def pending(self) -> list[tuple[str, str, Any]]:
@@ -81,9 +82,9 @@ class Walk:
         self.random = random.Random(seed)
         self.stores = stores
         self.savers = [MilecastleSaver(store) for store in stores]
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.8:
             for saver in self.savers:
-                setattr(saver, "_rollup_after", self.random.choice([2, 3, 5, None]))  # noqa: B010
+                setattr(saver, "_rollup_after", self.random.choice([2, 3, 5]))  # noqa: B010
         self.model: dict[str, list[Known]] = {}
         self.numbers = count(1)
         self.done: list[str] = []
@@ -96,7 +97,7 @@ class Walk:
         actions: list[tuple[Any, int]] = [(self.put, 45)]
         if known:
             actions += [(self.write, 25), (self.shorten, 2), (self.prune, 2)]
-            actions += [(self.delete_run, 2), (self.delete, 1), (None, 23)]
+            actions += [(self.delete_run, 4), (self.delete, 1), (None, 21)]
         (action,) = self.random.choices([one for one, _ in actions], [odds for _, odds in actions])
         if action is not None:
             self.done.append(f"{action.__name__} '{namespace}'")
@@ -111,7 +112,7 @@ class Walk:
         known = self.model[namespace]
         parent = None
         if known:
-            parent = known[-1] if self.random.random() < 0.8 else self.random.choice(known)
+            parent = known[-1] if self.random.random() < 0.93 else self.random.choice(known)
         made = Known(
             id=str(uuid6(clock_seq=next(self.numbers))),
             parent=parent and parent.id,
@@ -136,7 +137,7 @@ class Walk:
         }
         metadata: Any = {"source": "loop", "step": len(known), "run_id": made.run}
         saver.put(place(namespace, made.parent), checkpoint, metadata, new)
-        known.append(made)
+        self.keep(namespace, [*(one for one in known if one.has_entry), made])
 
     def value(self, old: Any) -> Any:
         """A value that grew, shrank, or is of another kind."""
@@ -173,12 +174,14 @@ class Walk:
         at.given.append(given)
 
     def shorten(self, saver: MilecastleSaver, namespace: str) -> None:
-        """As ``milecastle gc --keep-last`` does."""
+        """As ``milecastle gc --keep-last`` does; the newest checkpoint stays until the next one."""
         store, key = self.random.choice(self.stores), key_of("default", "t", namespace)
         keep = self.random.randrange(1, 20)
         prune_thread(store, LogCodec(UntypedCodec()), key, keep_last=keep)
         left = {entry.id for entry in store.history(key)}
-        self.keep(namespace, [one for one in self.model[namespace] if one.id in left])
+        known = self.model[namespace]
+        known[-1].has_entry = known[-1].id in left
+        self.keep(namespace, [one for one in known if one.id in left or one is known[-1]])
 
     def prune(self, saver: MilecastleSaver, namespace: str) -> None:
         saver.prune(["t"])
@@ -246,7 +249,13 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[list[Sto
 
 @pytest.mark.parametrize("seed", range(WALKS))
 def test_savers_say_what_was_stored(seed: int, stores: list[Store]) -> None:
-    """PLACEHOLDER."""
+    """Of any checkpoint, whatever was stored, deleted or pruned meanwhile, and by whomever.
+
+    Seen to fail, among others, when what is remembered is not compared with the head, when a list
+    is continued at a rollup with the state before it, when a rollup repeats late writes, when
+    channels that were removed are not named, and when the rollup after a deleted checkpoint is not
+    stored whole.
+    """
     walk = Walk(seed, stores)
     for _ in range(walk.random.randrange(20, 120)):
         try:

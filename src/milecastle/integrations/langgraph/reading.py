@@ -61,7 +61,8 @@ def read_checkpoint(
     seq = store.locate(key, checkpoint)
     chain = None if seq is None else store.read(key, seq)
     if seq is None or chain is None:
-        return None
+        newest = read_newest(store, key, known).state  # its own entry may be pruned
+        return newest if newest.record is not None and newest.record.id == checkpoint else None
     parts, _ = restored(chain.entries)
     state = LogState.of(_noted(store, key, seq, checkpoint, parts))
     if state.record is None or state.record.id != checkpoint:
@@ -105,17 +106,21 @@ def walk(
 ) -> Iterator[tuple[Entry, LogState]]:
     """The checkpoints of a log, newest first, each with its writes; from below a seq if given."""
     late: dict[str, list[TaskWrite]] = {}
-    listed = read_log(store, key).state.late
+    newest = read_log(store, key).state
+    listed = newest.late
     ids = {id for _, id in listed}
     is_part = before is not None
     while page := _page(store, key, before):
         for entry, state in reversed(_replayed(store, key, page, ids, late)):
-            if state.record is None or state.record.id != entry.id:
-                continue
-            more = late.get(entry.id, [])
-            if is_part:
-                more = [*_late(store, key, [id for target, id in listed if target == entry.id])]
-            yield entry, msgspec.structs.replace(state, writes=(*state.writes, *more))
+            id = state.record.id if state.record else ""
+            if newest.record is not None and newest.record.id == id:
+                if entry.id == id or store.locate(key, id) is None:  # its own entry may be pruned
+                    yield msgspec.structs.replace(entry, id=id), newest
+            elif entry.id == id:
+                more = late.get(id, [])
+                if is_part:
+                    more = [*_late(store, key, [one for target, one in listed if target == id])]
+                yield entry, msgspec.structs.replace(state, writes=(*state.writes, *more))
         before = page[0].seq
 
 
@@ -160,8 +165,8 @@ def _replayed(
         owner = owner_of(entry, parts, owner)
         if entry.note != NOTE:
             found[owner] = entry, dict(parts)
-        elif owner in found:
-            found[owner] = found[owner][0], dict(parts)
+        elif owner in found or entry.kind == SNAPSHOT:
+            found[owner] = found.get(owner, (entry,))[0], dict(parts)
     for target, writes in strays.items():  # pages come newest first
         late[target] = [*writes, *late.get(target, [])]
     return [(entry, LogState.of(at)) for entry, at in found.values()]

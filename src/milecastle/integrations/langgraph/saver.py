@@ -309,10 +309,13 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             if log.state.record is None or log.state.record.id != checkpoint:
                 found: int | None = yield partial(self._store.locate, key, checkpoint)
                 if found is None:
-                    if was_stored:
-                        raise _conflict(log)
-                    self._performer.hold(key, checkpoint, packed)
-                    return None
+                    newest: Log = yield partial(read_newest, self._store, key, log)
+                    if newest.state.record is None or newest.state.record.id != checkpoint:
+                        if was_stored:
+                            raise _conflict(log)
+                        self._performer.hold(key, checkpoint, packed)
+                        return None
+                    log = yield partial(self._writable, key, newest)  # its own entry is pruned
             was_stored = True
             return append_writes(log, checkpoint, packed, self._rollup_after)
 

@@ -79,7 +79,7 @@ def _keep_latest(store: Store, serde: SerializerProtocol, key: ThreadKey) -> Non
     cut = _oldest_needed(store, serde, key, log.state)
     if cut is None or not any(True for _ in store.history(key, before=cut, limit=1)):
         return
-    batch, after = snapshot(log, log.state, log.next)
+    batch, after = snapshot(log, log.state, log.next, log.run)
     store.commit(batch)
     first, *others = store.entries(key, after=cut - 1)
     rewritten = [_as_snapshot(store, key, first)] if first.kind != SNAPSHOT else []
@@ -133,25 +133,29 @@ def _delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:
     gone = {newest.id, *doomed}
     late = tuple(one for one in log.state.late if one[0] not in gone)
     state = msgspec.structs.replace(state, late=late)
-    batch, after = snapshot(log, state, newest.next)
+    batch, after = snapshot(log, state, newest.next, store.run(key, newest.run_id))
     store.commit(batch)
     entries = store.entries(key)
-    rewritten = {entry.seq: entry for entry in _emptied(store, key, entries, doomed)}
+    ids = {id for _, id in log.state.late}
+    rewritten = {entry.seq: entry for entry in _emptied(store, key, entries, doomed, ids)}
     store.prune(key, head=after.seq, cut=entries[0].seq, rewritten=list(rewritten.values()))
     return True
 
 
 def _emptied(
-    store: Store, key: ThreadKey, entries: Sequence[Entry], doomed: set[str]
+    store: Store, key: ThreadKey, entries: Sequence[Entry], doomed: set[str], late: set[str]
 ) -> Iterator[Entry]:
-    """The doomed entries without contents; what follows each of them stored whole."""
+    """The doomed entries without contents; what follows each of them stored whole.
+
+    Only the entries that are listed as ``late`` have late writes: pruning repeats older ones.
+    """
     owner = ""
     was_doomed = False
     for at, entry in enumerate(entries):
         parts: ChannelParts = {}
         apply(parts, envelope.unseal(entry.payload))
         owner = owner_of(entry, parts, owner)
-        stray = take_stray(parts)
+        stray = take_stray(parts) if entry.id in late else None
         if (stray[0] if stray else owner) in doomed:
             was_doomed = True
             yield _snapshot_of(entry, write_body([(SET, CHECKPOINT, encode(None))]), NOTE)

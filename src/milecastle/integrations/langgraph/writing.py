@@ -142,9 +142,11 @@ def append_writes(
     return _batch(log, place, operations, state, rollup_after)
 
 
-def snapshot(log: Log, state: LogState, next: tuple[str, ...]) -> tuple[Batch, Log]:
-    """The batch after which the log has this state, stored whole."""
-    if log.run is None or state.record is None:
+def snapshot(
+    log: Log, state: LogState, next: tuple[str, ...], run: RunRecord | None
+) -> tuple[Batch, Log]:
+    """The batch after which the log has this state of a run, stored whole."""
+    if run is None or state.record is None:
         raise InvalidRequest(f"thread '{log.key.thread}' has no checkpoint")
     place = Listing(
         id=note_id(log, state.record.id),
@@ -153,12 +155,12 @@ def snapshot(log: Log, state: LogState, next: tuple[str, ...]) -> tuple[Batch, L
         nodes=(),
         next=next,
         step=log.step,
-        run=log.run,
+        run=run,
         now=_clock.now(),
         note=NOTE,
     )
     entry, after = append(log, place, (), state, rollup_after=None, snapshot=True)
-    line = thread_info(entry, log.run, NOTHING)
+    line = thread_info(entry, run, NOTHING)
     return Batch(key=log.key, head=log.seq, head_id=log.id, entries=(entry,), thread=line), after
 
 
