@@ -54,16 +54,3 @@ class TestClaimsOfPostgresStore(ClaimContract):
 
     def reopen(self, store: Store) -> ClaimStore:
         return PostgresStore(plain_url())
-
-
-@needs_postgres
-class TestClaimsWithoutPreparedStatements(ClaimContract):
-    """As behind a pooler."""
-
-    def open_store(self) -> ClaimStore:
-        store = PostgresStore(f"{plain_url()}&prepare=off")
-        emptied(plain_url())
-        return store
-
-    def reopen(self, store: Store) -> ClaimStore:
-        return PostgresStore(f"{plain_url()}&prepare=off")
