@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from importlib import import_module  # noqa: TID251 - savers that may not be installed
 from itertools import count
@@ -26,7 +26,7 @@ Kinds = dict[str, tuple[str, Places]]
 
 
 @asynccontextmanager
-async def _opened(kind: str, where: str) -> AsyncIterator[Any]:
+async def _opened(kind: str, where: str) -> AsyncGenerator[Any]:
     """A saver on an empty place."""
     if kind == "InMemorySaver":
         yield import_module("langgraph.checkpoint.memory").InMemorySaver()

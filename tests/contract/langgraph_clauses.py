@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -139,8 +140,8 @@ def late_writers_after_a_deletion(make: Make) -> None:
     config = put(saver, place(), {"a": 1})
     make().delete_thread("t")
     for writer in (saver, make()):
-        attempt(lambda writer=writer: writer.put_writes(config, [("a", 2)], "task"))
-        attempt(lambda writer=writer: put(writer, config, {"a": 2}, 1))
+        attempt(partial(writer.put_writes, config, [("a", 2)], "task"))
+        attempt(partial(put, writer, config, {"a": 2}, 1))
     assert make().get_tuple(place()) is None
     assert list(make().list(None)) == []
 

@@ -192,13 +192,14 @@ def test_filter_tells_types_apart(saver: MilecastleSaver) -> None:
     """Fails if a number is compared with a truth value as Python compares them."""
     put(saver, place("number"), {"a": 1}, n=1, deep={"x": [1, 2]})
     put(saver, place("truth"), {"a": 1}, n=True, deep={"x": [2]})
-    for wanted, threads in (
+    cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"n": 1}, ["number"]),
         ({"n": True}, ["truth"]),
         ({"deep": {"x": [1]}}, ["number"]),
         ({"deep": {}}, ["truth", "number"]),
         ({"deep": {"y": None}}, []),
-    ):
+    ]
+    for wanted, threads in cases:
         found = saver.list(None, filter=wanted)
         assert [one.config.get("configurable", {})["thread_id"] for one in found] == threads
 

@@ -58,7 +58,7 @@ class Known:
     values: dict[str, Any]
     versions: dict[str, Any]
     run: str
-    given: list[TaskWrites] = field(default_factory=list)
+    given: list[TaskWrites] = field(default_factory=list[TaskWrites])
     has_entry: bool = True
 
     @property
@@ -115,7 +115,7 @@ class Walk:
             parent = known[-1] if self.random.random() < 0.93 else self.random.choice(known)
         made = Known(
             id=str(uuid6(clock_seq=next(self.numbers))),
-            parent=parent and parent.id,
+            parent=parent.id if parent else None,
             values=dict(parent.values) if parent else {},
             versions=dict(parent.versions) if parent else {},
             run=f"run {self.random.randrange(3)}",
@@ -141,10 +141,10 @@ class Walk:
 
     def value(self, old: Any) -> Any:
         """A value that grew, shrank, or is of another kind."""
-        items = old if isinstance(old, list) else []
+        items: list[Any] = list(old) if type(old) is list else []
         message = HumanMessage("said", id=str(next(self.numbers)))
-        grown = [[*items, next(self.numbers)], [*items, message]]
-        others = [
+        grown: list[Any] = [[*items, next(self.numbers)], [*items, message]]
+        others: list[Any] = [
             [],
             items[:-1],
             [AIMessage("x", id="1")],
