@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -141,7 +141,7 @@ class Walk:
 
     def value(self, old: Any) -> Any:
         """A value that grew, shrank, or is of another kind."""
-        items = cast("list[Any]", old) if type(old) is list else []
+        items: Any = old if type(old) is list else []
         message = HumanMessage("said", id=str(next(self.numbers)))
         grown: list[Any] = [[*items, next(self.numbers)], [*items, message]]
         others: list[Any] = [
