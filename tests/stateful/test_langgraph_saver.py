@@ -141,7 +141,7 @@ class Walk:
 
     def value(self, old: Any) -> Any:
         """A value that grew, shrank, or is of another kind."""
-        items: Any = old if type(old) is list else []
+        items: list[Any] = [*old] if type(old) is list else []
         message = HumanMessage("said", id=str(next(self.numbers)))
         grown: list[Any] = [[*items, next(self.numbers)], [*items, message]]
         others: list[Any] = [
