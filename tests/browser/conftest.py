@@ -64,14 +64,11 @@ def visit(server: Server, chromium: Browser) -> Iterator[Visit]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def visits(server: Server, chromium: Browser) -> Iterator[tuple[Visit, Visit]]:
-    """Two pages for all tests of a module that only read: with scripts and without."""
-    with (
-        visiting(server, chromium) as found,
-        visiting(server, chromium, java_script_enabled=False) as without_scripts,
-    ):
-        yield found, without_scripts
+@pytest.fixture
+def visit_without_scripts(server: Server, chromium: Browser) -> Iterator[Visit]:
+    """The same in a browser that runs no scripts."""
+    with visiting(server, chromium, java_script_enabled=False) as found:
+        yield found
 
 
 @contextmanager
