@@ -83,14 +83,14 @@ def _open_when_served(address: str, url: str) -> None:
     """Open a browser once the server answers. The socket is open: a request waits until then."""
     import http.client
     import webbrowser
-    from contextlib import suppress
+    from contextlib import closing, suppress
     from threading import Thread
 
     def wait_and_open() -> None:
         with suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection(address)
-            connection.request("GET", "/healthz")
-            connection.getresponse().read()
+            with closing(http.client.HTTPConnection(address)) as connection:
+                connection.request("GET", "/healthz")
+                connection.getresponse().read()
             webbrowser.open(url)
 
     Thread(target=wait_and_open, daemon=True).start()
