@@ -80,7 +80,6 @@ proof-loss:
 proof-fleet:
     MILECASTLE_FLEET_SEEDS=200000 {{ long }} tests/recovery/test_simulated_fleets.py -k long_form
     MILECASTLE_FLEET_ROUNDS=200 MILECASTLE_FLEET_RUNS=2000 {{ long }} tests/process/test_fleet_chaos.py tests/process/test_fleet_pgbouncer.py
-    MILECASTLE_AGENT_KILLS=1 {{ long }} tests/process/test_agent_kills.py
     MILECASTLE_DEPLOYS=50 MILECASTLE_DELAY=2 {{ long }} tests/process/test_fleet_deploys.py
     MILECASTLE_FIRINGS=1000 MILECASTLE_PERIOD=50 {{ long }} tests/process/test_schedules.py
 
