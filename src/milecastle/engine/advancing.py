@@ -47,6 +47,7 @@ class Advance:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._graph = parts.graph
+        self._exits = {} if parts.teller or parts.graph.defers else parts.graph.exits
         self._progress = parts.progress
         self._answer: Any = NOT_ASKED
         self._raised: Exception | None = None
@@ -59,8 +60,8 @@ class Advance:
         progress, parts = self._progress, self._parts
         looked: Sequence[Looked] = ()
         problem: RunError | None = None
-        quick = len(names) == 1 and parts.teller is None and gotos is None and not progress.hidden
-        exits = self._graph.exits[names[0]] if quick and not self._graph.defers else _ASK
+        quick = len(names) == 1 and gotos is None and not progress.hidden
+        exits = self._exits.get(names[0], _ASK) if quick else _ASK
         if exits.straight is not None:
             progress.next, progress.route = exits.straight, ()
         elif exits.sole is None or not self._ask(exits.sole):

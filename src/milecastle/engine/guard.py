@@ -7,9 +7,13 @@ its last visit. The state is not compared: each change raises a version, and vis
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 from milecastle.errors import CycleDetected, MaxStepsExceeded
 from milecastle.model.policies import ExecutionConfig
+
+_NEVER: Final = (-inf, -1, 0)
+"""When a node was visited, at which version of the state, and how often."""
 
 
 class Guard:
@@ -17,10 +21,9 @@ class Guard:
 
     def __init__(self, config: ExecutionConfig) -> None:
         self._max_steps = inf if config.max_steps is None else config.max_steps
-        self._window = config.cycle_window
-        self._detect = config.cycle_detection is not False
+        self._window = config.cycle_window if config.cycle_detection is not False else -1
         self._strict = config.cycle_detection == "strict"
-        self._visits: dict[str, tuple[int, int, int]] = {}
+        self._visits: dict[str, tuple[float, int, int]] = {}
         self.steps = 0
         self.version = 0
         self.path: list[str] = []
@@ -35,24 +38,16 @@ class Guard:
         self.steps += 1
         if self.steps > self._max_steps:
             raise MaxStepsExceeded(max=int(self._max_steps), reached=self.steps, node=names[0])
-        path, version = self.path, self.version
+        path, visits, version = self.path, self._visits, self.version
         for name in names:
             path.append(name)
             visit = len(path)
-            last = self._visits.get(name)
-            if last is None:
-                self._visits[name] = (visit, version, 1)
-                continue
-            self._visits[name] = (visit, version, last[2] + 1)
-            if (
-                self._detect
-                and visit - last[0] <= self._window
-                and (self._strict or last[1] == version)
-            ):
+            last, seen, count = visits.get(name, _NEVER)
+            visits[name] = visit, version, count + 1
+            if visit - last <= self._window and (seen == version or self._strict):
                 recent = path[-self._window - 1 :]
                 raise CycleDetected(node=name, recent=recent, strict=self._strict)
 
     def visit_count(self, name: str) -> int:
         """How often the node was entered."""
-        last = self._visits.get(name)
-        return last[2] if last else 0
+        return self._visits.get(name, _NEVER)[2]

@@ -93,6 +93,7 @@ class Standing(Protocol):
 class Journal:
     """Writes for one run on one thread. It expects the head where it left it.
 
+    ``head`` is the seq of the newest entry, as far as this run knows.
     ``known`` says that this run has written an entry, which fences out all others. ``dequeues`` is
     the run whose waiting input is removed with the next entry: this one, if it was enqueued.
     """
@@ -124,7 +125,7 @@ class Journal:
         self._manifest = None if manifest is None else (record.fingerprint, manifest)
         self._unwritten: tuple[RunRecord, ...] = (record,) if announced else ()
         self._failure: Failure | None = None
-        self._head = head
+        self.head = head
         self.known = False
         self.settled = position.settled
         self.settled_id = position.settled_id
@@ -148,11 +149,6 @@ class Journal:
     def codec(self) -> LogCodec:
         """The codec of the thread."""
         return self._codec
-
-    @property
-    def head(self) -> int:
-        """The seq of the newest entry, as far as this run knows."""
-        return self._head
 
     @property
     def head_id(self) -> str | None:
@@ -229,8 +225,8 @@ class Journal:
         kind, body = self._body(values, at.nodes, not holds)
         if status is not None:
             self.turn(status, wake_at)
-        head = self._head
-        self._head = seq = head + 1
+        head = self.head
+        self.head = seq = head + 1
         self.known = True
         rolled = self._roll_seq
         if kind != DELTA:
@@ -239,7 +235,16 @@ class Journal:
         if not holds:
             self.settled, self.settled_id = seq, entry.id
         waits = waits_at(at.hidden) if at.hidden else NOTHING
-        turns = self._unwritten or waits is not self._waits or source in _BRANCHES
+        if self._unwritten or waits is not self._waits or source in _BRANCHES:
+            batch = self._transition(head, entry, waits)
+        else:
+            batch = Batch(key=self.record.key, head=head, head_id=self._head_id, entries=(entry,))
+        self._newest = entry
+        self._parent_id = self._head_id = entry.id
+        return batch
+
+    def _transition(self, head: int, entry: Entry, waits: Waits) -> Batch:
+        """The batch with an entry at which the status changes, and everything else to write."""
         batch = Batch(
             key=self.record.key,
             head=head,
@@ -248,15 +253,12 @@ class Journal:
             runs=self._unwritten,
             failure=self._failure,
             manifest=self._manifest,
-            thread=self._line(entry, waits) if turns else None,
+            thread=self._line(entry, waits),
             dequeues=self.dequeues,
         )
-        self._newest, self._waits = entry, waits
-        self._parent_id = self._head_id = entry.id
+        self._waits = waits
         self._unwritten = ()
-        self._failure = None
-        self._manifest = None
-        self.dequeues = None
+        self._failure = self._manifest = self.dequeues = None
         return batch
 
     def _line(self, entry: Entry, waits: Waits) -> ThreadInfo:
@@ -276,7 +278,7 @@ class Journal:
 
         ``rolled`` is the newest rollup or snapshot before it.
         """
-        record, clock, seq = self.record, self._clock, self._head
+        record, clock, seq = self.record, self._clock, self.head
         return Entry(
             seq,
             clock.new_id(),
@@ -301,8 +303,8 @@ class Journal:
     def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult:
         """What a task returned, to be stored under this name until its step is committed."""
         body = self._codec.encode_state(update, node=node)
-        payload = self._codec.seal(body, PayloadPlace(self._head, task=row))
-        return TaskResult(seq=self._head, task=row, payload=payload)
+        payload = self._codec.seal(body, PayloadPlace(self.head, task=row))
+        return TaskResult(seq=self.head, task=row, payload=payload)
 
     def kept(self, row: str, value: Any, node: str) -> TaskResult:
         """Any value that a task records, written in the same way."""
@@ -314,7 +316,7 @@ class Journal:
 
     def rows(self, results: tuple[TaskResult, ...]) -> Batch:
         """The batch with only these results; may be called from any thread."""
-        return Batch(key=self.record.key, head=self._head, head_id=self._head_id, results=results)
+        return Batch(key=self.record.key, head=self.head, head_id=self._head_id, results=results)
 
     def close(self, failure: Failure | None = None) -> Batch:
         """The batch that records the outcome of the run without a new entry.
@@ -326,7 +328,7 @@ class Journal:
             thread = self._line(self._newest, self._waits)
         batch = Batch(
             key=self.record.key,
-            head=self._head,
+            head=self.head,
             head_id=self._head_id,
             runs=self._unwritten,
             failure=failure,

@@ -211,7 +211,9 @@ class Run:
                 if teller:
                     yield from teller.node_start(name, name)
                 try:
-                    returned = prepared(schema, (yield task))
+                    returned = yield task
+                    if schema.prepares:
+                        returned = prepared(schema, returned)
                 except BaseException as error:
                     return (yield from self._not_returned(task, error))
                 if teller:
@@ -231,7 +233,8 @@ class Run:
             guard.version += changed
             progress.step += 1
             progress.values = values
-            self._note(operations)
+            if journal is not None and operations:
+                journal.note(operations)
             yield from self._advance.after(names, "step", gotos)
         return (yield from self._complete())
 

@@ -43,10 +43,13 @@ class Saver:
         progress, journal = self._progress, self._journal
         self._unsaved += 1
         releases = self._assignment is not None and (self._queues or self._is_draining)
-        if source == "step" and progress.next and self._unsaved < self._interval and not releases:
-            return None
         status: RunStatus | None = None
-        if source == "interrupt":
+        if source == "step" and progress.next:
+            if releases:
+                status = "queued"
+            elif self._unsaved < self._interval:
+                return None
+        elif source == "interrupt":
             status = "interrupted"
         elif source == "sleep":
             status = "sleeping"

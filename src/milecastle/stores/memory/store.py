@@ -138,11 +138,10 @@ class MemoryStore:
             log = self._logs.get(batch.key)
             if log is None:
                 require_key(batch.key)
-            head = log.entries[-1].seq if log and log.entries else 0
-            if batch.head != head:
+            newest = log.entries[-1] if log and log.entries else None
+            head = newest.seq if newest else 0
+            if batch.head != head or (newest and batch.head_id not in (None, newest.id)):
                 raise conflict(batch.key, batch.head + 1, head)
-            if log and head and batch.head_id not in (None, log.entries[-1].id):
-                raise conflict(batch.key, head + 1, head)
             for entry in batch.entries:
                 head += 1
                 if entry.seq != head:
