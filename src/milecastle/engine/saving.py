@@ -88,8 +88,9 @@ class Saver:
         """The batch was committed. A run that has stopped has nothing more to record."""
         if batch.entries:
             self._unsaved = 0
-            if batch.entries[-1].source != "takeover":
-                self._progress.since = batch.entries[-1].created_at
+            entry = batch.entries[-1]
+            if entry.source != "takeover":
+                self._progress.since = entry.created_at
         self.may_record = self._journal.record.status == "running"
 
     def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult | None:
