@@ -43,8 +43,11 @@ _SOURCES: Final[dict[str, Source]] = {
     "fork": "fork",
 }
 _TRIGGER: Final = "branch:to:"
+_JOIN: Final = "join:"
 _START: Final = "__start__"
 _TASKS: Final = "__pregel_tasks"
+_CALLER: Final = "00000000-0000-0000-0000-000000000000"
+"""The task that writes what the caller resumes a run with."""
 _NIL: Final = b"\xc0"
 _ENDED: Final = ("completed", "failed", "cancelled", "superseded")
 
@@ -88,7 +91,7 @@ def append_checkpoint(
         nodes=log.nodes if log.state.writes else (),
         next=next,
         step=max(0, int(metadata.get("step", 0)) + 1),
-        run=_turned(run, _status(next, {one.channel for one in state.writes}), now),
+        run=_turned(run, _status(next, state.writes), now),
         now=now,
         note=NOTE if again else "",
     )
@@ -125,15 +128,17 @@ def append_writes(
     now = _clock.now()
     is_newest = state.record is not None and state.record.id == checkpoint
     run = log.run or _new_run(log, checkpoint, {}, now)
+    next = log.next
     if is_newest and written & {ERROR, INTERRUPT, RESUME}:
-        run = _turned(run, _status(log.next, written), now)
+        run = _turned(run, _status(next, state.writes), now)
+        next = next or tuple(filter(None, [node]))  # of triggers that do not name it
     nodes = log.nodes if log.state.writes else ()
     place = Listing(
         id=id,
         parent=log.id,
         source="interrupt" if INTERRUPT in written else "answer" if RESUME in written else "step",
         nodes=tuple(dict.fromkeys((*nodes, node))) if node and is_newest else nodes,
-        next=log.next,
+        next=next,
         step=log.step,
         run=run,
         now=now,
@@ -165,16 +170,30 @@ def snapshot(
 
 
 def next_nodes(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """The nodes that run next: those whose trigger has a value, and those that tasks are sent to.
-
-    LangGraph names triggers after their nodes; a trigger that was used has no value.
-    """
-    found = [name.removeprefix(_TRIGGER) for name in values if name.startswith(_TRIGGER)]
+    """The nodes that run next: those whose trigger is due, and those that tasks are sent to."""
+    found = [name.rpartition(":")[2] for name, value in values.items() if _is_due(name, value)]
     found += [_START] if _START in values else []
     sent = values.get(_TASKS) or ()
     if isinstance(sent, list | tuple):
         found += [str(getattr(one, "node", "")) for one in cast("Sequence[object]", sent)]
     return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _is_due(name: str, value: Any) -> bool:
+    """Whether a channel triggers the node that its name ends with.
+
+    A trigger that was used has no value. That of a node that waits for several is named after them
+    and has those that have run; that of a deferred node also says whether the others have finished.
+    """
+    if not name.startswith((_TRIGGER, _JOIN)):
+        return False
+    if isinstance(value, list | tuple):
+        value, is_finished = cast("Sequence[Any]", value)
+        if not is_finished:
+            return False
+    sources = name.removeprefix(_JOIN).rpartition(":")[0]
+    ran = cast("set[str]", value) if isinstance(value, set) else ()
+    return name.startswith(_TRIGGER) or len("+".join(ran)) == len(sources)
 
 
 def node_of(path: str) -> str:
@@ -218,13 +237,23 @@ def _changes(log: Log, state: LogState) -> list[Operation]:
     return [operation for operation in found if operation is not None]
 
 
-def _status(next: tuple[str, ...], written: set[str]) -> RunStatus:
-    """The status of a run at a checkpoint at which these channels were written."""
-    if not next:
-        return "completed"
-    if ERROR in written:
-        return "failed"
-    return "interrupted" if INTERRUPT in written and RESUME not in written else "running"
+def _status(next: tuple[str, ...], writes: Sequence[TaskWrite]) -> RunStatus:
+    """The status of a run at a checkpoint that has these writes, in the order of their arrival.
+
+    A task that asked or failed counts until it writes something else, and one that asked until
+    the caller resumes the run.
+    """
+    stopped: dict[str, RunStatus] = {}
+    for write in writes:
+        if write.channel in (ERROR, INTERRUPT):
+            stopped[write.task] = "failed" if write.channel == ERROR else "interrupted"
+        elif write.channel != RESUME:
+            stopped.pop(write.task, None)
+        elif write.task == _CALLER:
+            stopped.clear()
+    if stopped:
+        return "failed" if "failed" in stopped.values() else "interrupted"
+    return "running" if next else "completed"
 
 
 def _run_of(log: Log, checkpoint: str, metadata: Mapping[str, Any], now: int) -> RunRecord:
@@ -256,8 +285,8 @@ def _new_run(log: Log, id: str, metadata: Mapping[str, Any], now: int) -> RunRec
 
 
 def _turned(run: RunRecord, status: RunStatus, now: int) -> RunRecord:
-    """The run with a status, unless it has ended."""
-    if run.status == status or run.status in _ENDED:
+    """The run with a status; one that had ended runs again."""
+    if run.status == status:
         return run
     ended = now if status in _ENDED else None
     return msgspec.structs.replace(run, status=status, ended_at=ended)
