@@ -21,7 +21,8 @@ from langgraph.checkpoint.serde.types import ERROR
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import MilecastleSaver
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store
+from milecastle.ports.store import Batch, Store
+from milecastle.stores.memory import MemoryStore
 from tests.contract.langgraph_clauses import CLAUSES, Make, Secret, place, put, values_at
 from tests.every_store import POSTGRES, Stores
 
@@ -189,7 +190,7 @@ def test_threads_of_other_savers_can_be_copied_in(saver: MilecastleSaver, tmp_pa
 
 
 def test_filter_tells_types_apart(saver: MilecastleSaver) -> None:
-    """Fails if a number is compared with a truth value as Python compares them."""
+    """Fails if a number equals a truth value, as in Python, or if 1 is not 1.0."""
     put(saver, place("number"), {"a": 1}, n=1, deep={"x": [1, 2]})
     put(saver, place("truth"), {"a": 1}, n=True, deep={"x": [2]})
     cases: list[tuple[dict[str, Any], list[str]]] = [
@@ -198,6 +199,7 @@ def test_filter_tells_types_apart(saver: MilecastleSaver) -> None:
         ({"deep": {"x": [1]}}, ["number"]),
         ({"deep": {}}, ["truth", "number"]),
         ({"deep": {"y": None}}, []),
+        ({"n": 1.0}, ["number"]),
     ]
     for wanted, threads in cases:
         found = saver.list(None, filter=wanted)
@@ -328,3 +330,99 @@ def test_sync_and_async_methods_agree(saver: MilecastleSaver) -> None:
     assert saver.get_tuple(place()) is None
     assert values_at(saver, place("copy")) == {"a": 2}
     assert saver.get(place("copy")) == found[0].checkpoint
+
+
+class Meanwhile(MemoryStore):
+    """Calls a function before or after the next commit."""
+
+    before: Callable[[], None] | None = None
+    after: Callable[[], None] | None = None
+
+    def commit(self, batch: Batch) -> None:
+        before, after, self.before, self.after = self.before, self.after, None, None
+        if before is not None:
+            before()
+        super().commit(batch)
+        if after is not None:
+            after()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_writes_that_come_with_their_checkpoint_are_stored(moment: str) -> None:
+    """On another event loop, whose turns are its own. Fails if what came meanwhile is dropped."""
+    store = Meanwhile()
+    saver = MilecastleSaver(store)
+    first = put(saver, place(), {"a": 1})
+    checkpoint: Any = {**empty_checkpoint(), "id": str(uuid6(clock_seq=1))}
+    config = place(checkpoint=checkpoint["id"])
+
+    def write() -> None:
+        asyncio.run(saver.aput_writes(config, [("x", 2)], "second"))
+
+    saver.put_writes(config, [("x", 1)], "first")
+    setattr(store, moment, write)
+    saver.put(first, checkpoint, {"source": "loop", "step": 1}, {})
+    expected = [("first", "x", 1), ("second", "x", 2)]
+    for reader in (saver, MilecastleSaver(store)):
+        found = reader.get_tuple(place())
+        assert found is not None
+        assert found.pending_writes == expected
+
+
+def test_long_namespaces_are_names_too(saver: MilecastleSaver) -> None:
+    """Of graphs nested deeply. Fails if a namespace is part of the name of its log as it is."""
+    deep = "|".join(f"node_with_a_name:{number:036}" for number in range(30))
+    config = place("t", deep)
+    for step in range(3):
+        config = put(saver, config, {"a": step}, step)
+        saver.put_writes(config, [("a", step)], "task")
+    put(saver, place("t", deep + "|x:1"), {"a": "other"})
+    put(saver, place("t"), {"a": "root"})
+    assert values_at(saver, place("t", deep)) == {"a": 2}
+    listed = [one.config["configurable"]["checkpoint_ns"] for one in saver.list(place_of("t"))]
+    assert sorted(listed) == sorted([deep] * 3 + [deep + "|x:1", ""])
+    newest, second, _ = saver.list(place("t", deep))
+    assert newest.config == config
+    assert newest.parent_config == second.config
+    saver.copy_thread("t", "copy")
+    assert values_at(saver, place("copy", deep)) == {"a": 2}
+    other = MilecastleSaver("memory://")
+    assert other.copy_from(saver, "t") == 5
+    assert values_at(other, place("t", deep)) == {"a": 2}
+    saver.delete_thread("t")
+    assert saver.get_tuple(place("t", deep)) is None
+
+
+def place_of(thread: str) -> Any:
+    """All namespaces of a thread."""
+    return {"configurable": {"thread_id": thread}}
+
+
+def test_empty_checkpoint_id_means_the_newest(saver: MilecastleSaver) -> None:
+    """As on LangGraph's savers. Fails if it is looked for, or if it is a parent."""
+    empty: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": ""}}
+    config = put(saver, empty, {"a": 1})
+    found = saver.get_tuple(empty)
+    assert found is not None
+    assert (found.config, found.parent_config) == (config, None)
+    assert len(list(saver.list(empty, before=empty))) == 1
+
+
+def test_unknown_parent_is_named_in_the_error(saver: MilecastleSaver) -> None:
+    """Fails if the error speaks of a head that has not changed."""
+    put(saver, place(), {"a": 1})
+    with pytest.raises(Conflict, match="does not have the checkpoint"):
+        put(saver, place(checkpoint=str(uuid6())), {"a": 2}, 1)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"step": None}, {"step": "x"}, {"step": 2**63}, {"source": [1]}, {"source": None}]
+)
+def test_odd_metadata_is_stored_as_it_is(saver: MilecastleSaver, odd: dict[str, Any]) -> None:
+    """Fails if what lists show of it is required to be a number or a name."""
+    said: Any = {"source": "loop", "step": 1, **odd}
+    checkpoint: Any = {**empty_checkpoint(), "id": str(uuid6())}
+    saver.put(place(), checkpoint, said, {})
+    found = saver.get_tuple(place())
+    assert found is not None
+    assert found.metadata == said

@@ -55,7 +55,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """What LangGraph stores of a checkpoint besides its channels.
 
     ``forms`` has the channels that have a value and are not plain data; ``absent`` those that
-    have none, though the log has an older value of theirs.
+    have none, though the log has an older value of theirs. ``namespace`` is there if it is long.
     """
 
     id: str
@@ -64,6 +64,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     absent: list[str]
     checkpoint: tuple[str, bytes]
     metadata: tuple[str, bytes]
+    namespace: str = ""
 
 
 @prepared

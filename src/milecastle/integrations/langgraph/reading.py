@@ -203,10 +203,10 @@ def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> Chec
         name: unpack(serde, packed) for name, packed in state.channels.items()
     }
     return CheckpointTuple(
-        config=config_of(key, record.id),
+        config=config_of(key, record.id, record.namespace),
         checkpoint=checkpoint,
         metadata=serde.loads_typed(record.metadata),
-        parent_config=config_of(key, record.parent) if record.parent else None,
+        parent_config=(config_of(key, record.parent, record.namespace) if record.parent else None),
         pending_writes=[
             (one.task, one.channel, serde.loads_typed((one.form, one.body)))
             for one in resolve(state.writes)
@@ -215,7 +215,10 @@ def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> Chec
 
 
 def matches(metadata: Any, wanted: Any) -> bool:
-    """Whether one JSON document contains another: objects by key, lists item by item."""
+    """Whether one JSON document contains another: objects by key, lists item by item.
+
+    Numbers are compared by value; a truth value is not a number.
+    """
     if isinstance(wanted, dict):
         names = cast("Mapping[Any, Any]", wanted)
         return isinstance(metadata, dict) and all(
@@ -226,4 +229,5 @@ def matches(metadata: Any, wanted: Any) -> bool:
         return isinstance(metadata, list | tuple) and all(
             any(matches(item, one) for item in items) for one in ones
         )
-    return type(metadata) is type(wanted) and bool(metadata == wanted)
+    is_truth = isinstance(metadata, bool)
+    return is_truth is isinstance(wanted, bool) and bool(metadata == wanted)

@@ -34,7 +34,7 @@ from milecastle.app.opening import find_store, require_store
 from milecastle.app.runtime.children import children_of, delete_with_children, every_thread
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import upkeep
-from milecastle.integrations.langgraph.log import Log, LogState
+from milecastle.integrations.langgraph.log import Log, LogState, TaskWrite
 from milecastle.integrations.langgraph.naming import config_of, configurable, key_of, namespace_of
 from milecastle.integrations.langgraph.performing import Performer, Work
 from milecastle.integrations.langgraph.reading import (
@@ -180,7 +180,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         self, config: RunnableConfig | None, before: RunnableConfig | None
     ) -> Iterator[_Found]:
         given: dict[str, Any] = (config or {}).get("configurable", {})
-        limit = (before or {}).get("configurable", {}).get("checkpoint_id")
+        limit = (before or {}).get("configurable", {}).get("checkpoint_id") or None
         keys = self._keys(given)
         if wanted := given.get("checkpoint_id"):
             for key in keys:
@@ -244,20 +244,24 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> Work[RunnableConfig]:
         key, parent = self._address(config)
+        namespace = configurable(config).get("checkpoint_ns") or ""
         id = checkpoint["id"]
-        said = get_serializable_checkpoint_metadata(config, metadata)
+        said = dict(get_serializable_checkpoint_metadata(config, metadata))
         after = self._rollup_after
+        early: Sequence[TaskWrite] = ()
 
         def work(log: Log) -> Work[tuple[Batch, Log] | None]:
+            nonlocal early
             base = yield from self._base(log, parent)
             early = self._performer.held(key, id)
+            versions, serde = new_versions, self.serde
             return append_checkpoint(
-                log, base, self.serde, checkpoint, dict(said), new_versions, parent, early, after
+                log, base, serde, checkpoint, said, versions, parent, namespace, early, after
             )
 
         yield from self._append(key, work)
-        self._performer.release(key, id)
-        return config_of(key, id)
+        yield from self._storing(key, id, self._performer.take(key, id)[len(early) :])
+        return config_of(key, id, namespace)
 
     def _base(self, log: Log, parent: str | None) -> Work[LogState]:
         """The state of the parent; ``Conflict`` if that is gone, as its thread may be."""
@@ -301,7 +305,10 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         key, checkpoint = self._address(config)
         if checkpoint is None:
             raise InvalidRequest("writes belong to a checkpoint: give configurable.checkpoint_id")
-        packed = pack_writes(self.serde, writes, task)
+        yield from self._storing(key, checkpoint, pack_writes(self.serde, writes, task))
+
+    def _storing(self, key: ThreadKey, checkpoint: str, packed: Sequence[TaskWrite]) -> Work[None]:
+        """Store writes, or hold them if their checkpoint is not stored yet."""
         was_stored = False
 
         def work(log: Log) -> Work[tuple[Batch, Log] | None]:
@@ -319,8 +326,11 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             was_stored = True
             return append_writes(log, checkpoint, packed, self._rollup_after)
 
-        if packed:
+        while packed:
             yield from self._append(key, work)
+            if was_stored or (yield partial(self._store.locate, key, checkpoint)) is None:
+                return
+            packed = self._performer.take(key, checkpoint)  # the checkpoint came meanwhile
 
     def _append(
         self, key: ThreadKey, work: Callable[[Log], Work[tuple[Batch, Log] | None]]
@@ -435,9 +445,9 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         """The log that a configuration addresses, and the checkpoint."""
         given = configurable(config)
         key = key_of(self._tenant, given["thread_id"], given.get("checkpoint_ns") or "")
-        return key, given.get("checkpoint_id")
+        return key, given.get("checkpoint_id") or None
 
 
 def _conflict(log: Log) -> Conflict:
     key = log.key
-    return Conflict(tenant=key.tenant, thread=key.thread, expected=log.seq, head=log.seq)
+    return Conflict(tenant=key.tenant, thread=key.thread, expected=0, head=log.seq)

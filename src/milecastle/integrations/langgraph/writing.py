@@ -30,6 +30,7 @@ from milecastle.integrations.langgraph.log import (
     encode,
     note_id,
 )
+from milecastle.integrations.langgraph.naming import digest_of
 from milecastle.integrations.langgraph.packing import Operation, Packed, change, pack
 from milecastle.model.checkpoint import Source
 from milecastle.model.keys import ThreadKey
@@ -49,6 +50,7 @@ _TASKS: Final = "__pregel_tasks"
 _CALLER: Final = "00000000-0000-0000-0000-000000000000"
 """The task that writes what the caller resumes a run with."""
 _NIL: Final = b"\xc0"
+_MOST_STEPS: Final = 2**31 - 1
 _ENDED: Final = ("completed", "failed", "cancelled", "superseded")
 
 _clock = SystemClock()
@@ -62,6 +64,7 @@ def append_checkpoint(
     metadata: Mapping[str, Any],
     new_versions: Mapping[str, Any],
     parent: str | None,
+    namespace: str,
     writes: Sequence[TaskWrite],
     rollup_after: int | None,
 ) -> tuple[Batch, Log]:
@@ -75,6 +78,7 @@ def append_checkpoint(
         absent=sorted(seen - set(channels)),
         checkpoint=serde.dumps_typed({**checkpoint, "channel_values": {}}),
         metadata=serde.dumps_typed(dict(metadata)),
+        namespace=namespace if digest_of(namespace) else "",
     )
     state = LogState(record, channels, tuple(writes), log.state.late)
     operations = _changes(log, state)
@@ -87,10 +91,10 @@ def append_checkpoint(
     place = Listing(
         id=note_id(log, record.id) if again else record.id,
         parent=parent if is_fork else log.id,
-        source=_SOURCES.get(metadata.get("source", ""), "step"),
+        source=_SOURCES.get(str(metadata.get("source")), "step"),
         nodes=log.nodes if log.state.writes else (),
         next=next,
-        step=max(0, int(metadata.get("step", 0)) + 1),
+        step=_step_of(metadata.get("step")),
         run=_turned(run, _status(next, state.writes), now),
         now=now,
         note=NOTE if again else "",
@@ -194,6 +198,11 @@ def _is_due(name: str, value: Any) -> bool:
     sources = name.removeprefix(_JOIN).rpartition(":")[0]
     ran = cast("set[str]", value) if isinstance(value, set) else ()
     return name.startswith(_TRIGGER) or len("+".join(ran)) == len(sources)
+
+
+def _step_of(given: object) -> int:
+    """The step of a checkpoint for lists, from 0 on; 0 if the metadata has no number for it."""
+    return min(max(0, given + 1), _MOST_STEPS) if isinstance(given, int) else 0
 
 
 def node_of(path: str) -> str:
