@@ -14,10 +14,11 @@ import pytest
 
 pytest.importorskip("langgraph.checkpoint.base")
 
-from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.types import ERROR
 
+from milecastle import END, START, StateGraph
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import MilecastleSaver
 from milecastle.model.keys import ThreadKey
@@ -426,3 +427,70 @@ def test_odd_metadata_is_stored_as_it_is(saver: MilecastleSaver, odd: dict[str, 
     found = saver.get_tuple(place())
     assert found is not None
     assert found.metadata == said
+
+
+def test_delta_history_is_that_of_the_ancestors(saver: MilecastleSaver, store: Store) -> None:
+    """With forks and late writes. Fails if the walk takes what is on another branch."""
+    walked: Any = BaseCheckpointSaver.get_delta_channel_history
+    configs = [place()]
+    for step in range(60):
+        parent = configs[-1] if step % 7 else configs[len(configs) // 2]
+        checkpoint: Any = {
+            **empty_checkpoint(),
+            "id": str(uuid6(clock_seq=step)),
+            "channel_values": {"n": step} | ({"log": [step]} if step % 20 == 5 else {}),
+            "channel_versions": {"n": step + 1, "log": step + 1},
+        }
+        said: Any = {"source": "loop", "step": step}
+        configs.append(saver.put(parent, checkpoint, said, checkpoint["channel_versions"]))
+        saver.put_writes(configs[-1], [("log", step), ("n", step)], f"task-{step}")
+        saver.put_writes(configs[1 + step // 2], [("log", -step)], f"late-{step}")
+    channels = ["log", "n", "none"]
+    reader = MilecastleSaver(store)
+    for config in (*configs, place("nobody")):
+        expected = walked(saver, config=config, channels=channels)
+        assert reader.get_delta_channel_history(config=config, channels=channels) == expected
+    found = asyncio.run(reader.aget_delta_channel_history(config=place(), channels=channels))
+    assert found == walked(saver, config=place(), channels=channels)
+
+
+class Counting(MemoryStore):
+    """Counts the chains that are read."""
+
+    reads = 0
+
+    def read(self, key: ThreadKey, seq: int | None = None) -> Any:
+        self.reads += 1
+        return super().read(key, seq)
+
+
+def test_delta_history_is_read_in_pages() -> None:
+    """Fails if each ancestor is read by itself: rebuilding a channel took seconds."""
+    store = Counting()
+    saver = MilecastleSaver(store)
+    config = place()
+    for step in range(150):
+        config = put(saver, config, {"n": step}, step)
+        saver.put_writes(config, [("log", step)], "task")
+    store.reads = 0
+    found = saver.get_delta_channel_history(config=config, channels=["log"])
+    assert [value for _, _, value in found["log"]["writes"]] == list(range(149))
+    assert store.reads < 10
+
+
+def test_thread_of_ours_is_refused(saver: MilecastleSaver, store: Store) -> None:
+    """Fails if LangGraph's checkpoints are appended to it: it could not be resumed any more."""
+    graph = StateGraph(Count)
+    graph.add_node("work", lambda state: {"number": state["number"] + 1})
+    graph.add_edges(START, "work", END)
+    app = graph.compile(store=store)
+    app.invoke({"number": 1}, thread="t")
+    assert saver.get_tuple(place()) is None
+    assert list(saver.list(None)) == []
+    with pytest.raises(InvalidRequest, match="not one of LangGraph"):
+        put(saver, place(), {"a": 1})
+    assert app.state("t").seq == 2
+
+
+class Count(TypedDict):
+    number: int

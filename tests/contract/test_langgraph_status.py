@@ -39,6 +39,11 @@ class Place:
         assert run.status == info.status
         return info.status
 
+    def failure(self) -> object:
+        """That of the newest run."""
+        info = self.store.thread(ThreadKey("default", "t"))
+        return self.store.failure(info.key, info.run_id) if info else None
+
     def next(self) -> tuple[str, ...]:
         head = self.store.head(ThreadKey("default", "t"))
         return head.next if head else ()
@@ -138,7 +143,7 @@ def test_thread_waits_until_every_question_is_answered() -> None:
 
 
 def test_question_after_a_failure_is_shown() -> None:
-    """Fails if a run that failed stays failed when it is tried again."""
+    """Fails if a run that failed stays failed, or keeps its failure, when it is tried again."""
     place = Place()
     calls: list[int] = []
 
@@ -154,6 +159,7 @@ def test_question_after_a_failure_is_shown() -> None:
     assert place.status() == "interrupted"
     app.invoke(types.Command(resume="yes"), CONFIG)
     assert place.status() == "completed"
+    assert place.failure() is None
 
 
 def test_run_that_is_tried_again_under_its_id_is_shown_as_completed() -> None:

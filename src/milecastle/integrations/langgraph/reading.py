@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec.structs
-from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from milecastle.codec import envelope
@@ -170,6 +170,38 @@ def _replayed(
     for target, writes in strays.items():  # pages come newest first
         late[target] = [*writes, *late.get(target, [])]
     return [(entry, LogState.of(at)) for entry, at in found.values()]
+
+
+def delta_history(
+    store: Store,
+    serde: SerializerProtocol,
+    key: ThreadKey,
+    checkpoint: str | None,
+    channels: Sequence[str],
+) -> dict[str, DeltaChannelHistory] | None:
+    """For each channel its nearest stored value above a checkpoint, and the writes since.
+
+    One walk down the log, because an ancestor is below its descendants; ``None`` if one is not.
+    """
+    found: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
+    left = set(channels)
+    seq = None if checkpoint is None else store.locate(key, checkpoint)
+    wanted, is_ancestor = checkpoint, False
+    for _, state in walk(store, key, None if seq is None else seq + 1):
+        record = state.record
+        if record is None or wanted not in (None, record.id):
+            continue
+        for write in reversed(resolve(state.writes)) if is_ancestor else ():
+            if write.channel in left:
+                value = serde.loads_typed((write.form, write.body))
+                found[write.channel]["writes"].insert(0, (write.task, write.channel, value))
+        for name in left & state.channels.keys() if is_ancestor else ():
+            found[name]["seed"] = unpack(serde, state.channels[name])
+            left.remove(name)
+        wanted, is_ancestor = record.parent, True
+        if wanted is None or not left:
+            return found
+    return None
 
 
 def restored(entries: Sequence[Entry]) -> tuple[ChannelParts, ChannelParts]:

@@ -13,7 +13,7 @@ it, on this thread or from an event loop. Rules:
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -26,6 +26,7 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    DeltaChannelHistory,
     get_serializable_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -39,6 +40,7 @@ from milecastle.integrations.langgraph.naming import config_of, configurable, ke
 from milecastle.integrations.langgraph.performing import Performer, Work
 from milecastle.integrations.langgraph.reading import (
     as_tuple,
+    delta_history,
     matches,
     metadata_of,
     read_checkpoint,
@@ -211,6 +213,23 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         root = key_of(self._tenant, thread)
         return [root, *(info.key for info in children_of(self._store, root))]
 
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What delta channels are rebuilt from: the nearest stored value, and the writes since."""
+        key, wanted = self._address(config)
+        found = delta_history(self._store, self.serde, key, wanted, channels)
+        if found is None:
+            return super().get_delta_channel_history(config=config, channels=channels)
+        return found
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What delta channels are rebuilt from: the nearest stored value, and the writes since."""
+        work = partial(self.get_delta_channel_history, config=config, channels=channels)
+        return await self._performer.call(work)
+
     # writing
 
     def put(
@@ -342,6 +361,8 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             if known is None or (known.run is None and known.seq):
                 known = yield partial(self._writable, key, known)
             log: Log = known
+            if log.seq and log.state.record is None:
+                raise InvalidRequest(f"thread '{key.thread}' is not one of LangGraph: use another")
             made = yield from work(log)
             if made is None:
                 return

@@ -134,7 +134,10 @@ def append_writes(
     run = log.run or _new_run(log, checkpoint, {}, now)
     next = log.next
     if is_newest and written & {ERROR, INTERRUPT, RESUME}:
-        run = _turned(run, _status(next, state.writes), now)
+        status = _status(next, state.writes)
+        if status != run.status and run.status in _ENDED:
+            run = _new_run(log, id, {}, now)
+        run = _turned(run, status, now)
         next = next or tuple(filter(None, [node]))  # of triggers that do not name it
     nodes = log.nodes if log.state.writes else ()
     place = Listing(
@@ -307,7 +310,7 @@ def _failure(run: str, node: str, now: int) -> Failure:
         run_id=run,
         failure_class="execution",
         resumable=True,
-        error_type="",
+        error_type="Exception",
         message="a node raised; the error is among the writes of the checkpoint",
         traceback=(),
         causes=(),
