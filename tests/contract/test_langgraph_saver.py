@@ -16,7 +16,8 @@ pytest.importorskip("langgraph.checkpoint.base")
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
-from langgraph.checkpoint.serde.types import ERROR
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from milecastle import END, START, StateGraph
 from milecastle.errors import Conflict, InvalidRequest
@@ -494,3 +495,31 @@ def test_thread_of_ours_is_refused(saver: MilecastleSaver, store: Store) -> None
 
 class Count(TypedDict):
     number: int
+
+
+def test_copy_stores_writes_with_their_checkpoint(saver: MilecastleSaver, store: Store) -> None:
+    """Fails if an interrupted copy may lose them: what is here is not copied again."""
+    theirs = InMemorySaver()
+    config = put(theirs, place(), {"branch:to:work": None})
+    theirs.put_writes(config, [(INTERRUPT, "sure?")], "asks")
+    theirs.put_writes(config, [("x", 1)], "ends")
+    put(theirs, config, {"a": 2}, 1)
+    saver.copy_from(theirs)
+    assert [entry.note for entry in store.entries(ThreadKey("default", "t"))] == ["", ""]
+    for one in theirs.list(place()):
+        found = saver.get_tuple(one.config)
+        assert found is not None
+        assert found.pending_writes == one.pending_writes
+
+
+def test_copied_writes_keep_their_positions(saver: MilecastleSaver) -> None:
+    """LangGraph saves those of a caller again. Fails if one is then there twice."""
+    theirs = InMemorySaver()
+    caller = "00000000-0000-0000-0000-000000000000"
+    config = put(theirs, place(), {"a": 1})
+    theirs.put_writes(config, [("x", 1), (RESUME, "first")], caller)
+    saver.copy_from(theirs)
+    saver.put_writes(config, [("x", 1), ("y", 2), (RESUME, "second")], caller)
+    found = saver.get_tuple(config)
+    assert found is not None
+    assert [channel for _, channel, _ in found.pending_writes or ()] == [RESUME, "x", "y"]

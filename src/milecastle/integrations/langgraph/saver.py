@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -453,13 +454,14 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         place = {"thread_id": given["thread_id"], "checkpoint_ns": given.get("checkpoint_ns", "")}
         if parent is not None and self._store.locate(key, parent) is not None:
             place["checkpoint_id"] = parent
-        versions = found.checkpoint["channel_versions"]
-        self.put({"configurable": place}, found.checkpoint, found.metadata, versions)
         tasks: dict[str, list[tuple[str, Any]]] = {}
         for task, channel, value in found.pending_writes or ():
             tasks.setdefault(task, []).append((channel, value))
-        for task, writes in tasks.items():
+        for task, writes in tasks.items():  # before their checkpoint: they are stored with it
+            writes.sort(key=lambda write: write[0] in WRITES_IDX_MAP)  # these have no position
             self.put_writes(found.config, writes, task)
+        versions = found.checkpoint["channel_versions"]
+        self.put({"configurable": place}, found.checkpoint, found.metadata, versions)
         return True
 
     def _address(self, config: RunnableConfig) -> tuple[ThreadKey, str | None]:
