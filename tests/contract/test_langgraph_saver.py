@@ -381,7 +381,9 @@ def test_long_namespaces_are_names_too(saver: MilecastleSaver) -> None:
     put(saver, place("t", deep + "|x:1"), {"a": "other"})
     put(saver, place("t"), {"a": "root"})
     assert values_at(saver, place("t", deep)) == {"a": 2}
-    listed = [one.config["configurable"]["checkpoint_ns"] for one in saver.list(place_of("t"))]
+    listed = [
+        one.config.get("configurable", {})["checkpoint_ns"] for one in saver.list(place_of("t"))
+    ]
     assert sorted(listed) == sorted([deep] * 3 + [deep + "|x:1", ""])
     newest, second, _ = saver.list(place("t", deep))
     assert newest.config == config
@@ -432,7 +434,7 @@ def test_odd_metadata_is_stored_as_it_is(saver: MilecastleSaver, odd: dict[str, 
 
 def test_delta_history_is_that_of_the_ancestors(saver: MilecastleSaver, store: Store) -> None:
     """With forks and late writes. Fails if the walk takes what is on another branch."""
-    walked: Any = BaseCheckpointSaver.get_delta_channel_history
+    walked: Any = BaseCheckpointSaver[Any].get_delta_channel_history
     configs = [place()]
     for step in range(60):
         parent = configs[-1] if step % 7 else configs[len(configs) // 2]
@@ -481,8 +483,12 @@ def test_delta_history_is_read_in_pages() -> None:
 
 def test_thread_of_ours_is_refused(saver: MilecastleSaver, store: Store) -> None:
     """Fails if LangGraph's checkpoints are appended to it: it could not be resumed any more."""
+
+    def work(state: Count) -> Count:
+        return {"number": state["number"] + 1}
+
     graph = StateGraph(Count)
-    graph.add_node("work", lambda state: {"number": state["number"] + 1})
+    graph.add_node("work", work)
     graph.add_edges(START, "work", END)
     app = graph.compile(store=store)
     app.invoke({"number": 1}, thread="t")

@@ -127,11 +127,16 @@ def test_second_question_of_a_node_is_shown() -> None:
 def test_thread_waits_until_every_question_is_answered() -> None:
     """Fails if the answer to one of several questions counts for all."""
     place = Place()
+
+    def ask_by_number(given: dict[str, int]) -> Items:
+        return {"items": [types.interrupt(given["number"])]}
+
+    def send(_: Items) -> list[Any]:
+        return [types.Send("work", {"number": one}) for one in range(3)]
+
     graph = graphs.StateGraph(Items)
-    graph.add_node("work", lambda given: {"items": [types.interrupt(given["number"])]})
-    graph.add_conditional_edges(
-        graphs.START, lambda _: [types.Send("work", {"number": one}) for one in range(3)], ["work"]
-    )
+    graph.add_node("work", ask_by_number)
+    graph.add_conditional_edges(graphs.START, send, ["work"])
     app = graph.compile(checkpointer=place.saver)
     found = app.invoke({"items": []}, CONFIG)
     for left in (2, 1, 0):
@@ -178,12 +183,11 @@ def test_graph_whose_triggers_have_other_names_shows_its_question() -> None:
     pregel: Any = pytest.importorskip("langgraph.pregel")
     channels: Any = pytest.importorskip("langgraph.channels")
     place = Place()
-    node = (
-        pregel.NodeBuilder()
-        .subscribe_only("a")
-        .do(lambda _: types.interrupt("sure?"))
-        .write_to("b")
-    )
+
+    def question(_: Any) -> Any:
+        return types.interrupt("sure?")
+
+    node = pregel.NodeBuilder().subscribe_only("a").do(question).write_to("b")
     app = pregel.Pregel(
         nodes={"work": node},
         channels={"a": channels.LastValue(str), "b": channels.LastValue(str)},
