@@ -20,8 +20,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from milecastle import END, START, StateGraph
+from milecastle.app.runtime.pruning import prune_thread
+from milecastle.codec.deltas import LogCodec
+from milecastle.codec.values import UntypedCodec
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import MilecastleSaver
+from milecastle.integrations.langgraph.naming import key_of
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
@@ -290,12 +294,15 @@ def test_any_one_checkpoint_can_be_deleted(gone: int, saver: MilecastleSaver, st
     assert found == [one for _, one in reversed(kept)]
 
 
-def test_pruning_keeps_what_delta_channels_are_rebuilt_from(saver: MilecastleSaver) -> None:
+@pytest.mark.parametrize("by_gc", [False, True])
+def test_pruning_keeps_what_delta_channels_are_rebuilt_from(
+    saver: MilecastleSaver, store: Store, by_gc: bool
+) -> None:
     """Fails if the ancestors of a delta channel are dropped with the others."""
     counters = {"counters_since_delta_snapshot": {"log": [1, 1]}}
-    config = place()
-    for step in range(6):
-        values: dict[str, Any] = {"n": step} | ({"log": ["seed"]} if step == 2 else {})
+    config, steps = place(), 100
+    for step in range(steps):
+        values: dict[str, Any] = {"n": step} | ({"log": ["seed"]} if step == 20 else {})
         versions: Any = {"n": step + 1, "log": step + 1}
         checkpoint: Any = {
             **empty_checkpoint(),
@@ -308,10 +315,16 @@ def test_pruning_keeps_what_delta_channels_are_rebuilt_from(saver: MilecastleSav
         saver.put_writes(config, [("log", step)], f"task-{step}")
     before = saver.get_delta_channel_history(config=config, channels=["log"])
     assert before["log"].get("seed") == ["seed"]
-    assert [value for _, _, value in before["log"]["writes"]] == [2, 3, 4]
-    saver.prune(["t"])
-    assert saver.get_delta_channel_history(config=config, channels=["log"]) == before
-    assert [one.metadata.get("step", -9) for one in saver.list(place())] == [5, 4, 3, 2]
+    assert [value for _, _, value in before["log"]["writes"]] == [*range(20, steps - 1)]
+    if by_gc:
+        prune_thread(store, LogCodec(UntypedCodec()), key_of("default", "t"), keep_last=1)
+    else:
+        saver.prune(["t"])
+    reader = MilecastleSaver(store)
+    assert reader.get_delta_channel_history(config=config, channels=["log"]) == before
+    left = [one.metadata.get("step", -9) for one in reader.list(place())]
+    if not by_gc or store.rollup_after is not None:
+        assert left == [*range(20, steps)][::-1]
 
 
 def test_sync_and_async_methods_agree(saver: MilecastleSaver) -> None:

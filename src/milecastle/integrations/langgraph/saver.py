@@ -427,7 +427,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
                 self.delete_thread(thread)
                 continue
             for key in self._logs(thread):
-                upkeep.keep_latest(self._store, self.serde, key)
+                upkeep.keep_latest(self._store, key)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace of the threads, or delete the threads."""

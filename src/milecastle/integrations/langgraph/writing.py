@@ -18,6 +18,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.graph.reducers import SET
 from milecastle.integrations.langgraph.log import (
     CHECKPOINT,
+    NEEDED,
     NOTE,
     WRITES,
     Listing,
@@ -50,6 +51,8 @@ _TASKS: Final = "__pregel_tasks"
 _CALLER: Final = "00000000-0000-0000-0000-000000000000"
 """The task that writes what the caller resumes a run with."""
 _NIL: Final = b"\xc0"
+_COUNTERS: Final = "counters_since_delta_snapshot"
+"""In metadata: the delta channels, which a checkpoint has no value of unless it is a snapshot."""
 _MOST_STEPS: Final = 2**31 - 1
 _ENDED: Final = ("completed", "failed", "cancelled", "superseded")
 
@@ -80,7 +83,9 @@ def append_checkpoint(
         metadata=serde.dumps_typed(dict(metadata)),
         namespace=namespace if digest_of(namespace) else "",
     )
-    state = LogState(record, channels, tuple(writes), log.state.late)
+    is_whole = channels.keys() >= (metadata.get(_COUNTERS) or {}).keys()
+    needed = None if is_whole else base.needed or parent
+    state = LogState(record, channels, tuple(writes), log.state.late, needed)
     operations = _changes(log, state)
     operations.append((SET, CHECKPOINT, encode(record)))
     next = next_nodes(checkpoint["channel_values"])
@@ -246,6 +251,8 @@ def _changes(log: Log, state: LogState) -> list[Operation]:
     found += [(SET, name, _NIL) for name in before if name not in state.channels]
     if log.state.writes or state.writes:
         found.append((SET, WRITES, encode(state.writes)))
+    if log.state.needed != state.needed:
+        found.append((SET, NEEDED, encode(state.needed)))
     return [operation for operation in found if operation is not None]
 
 
