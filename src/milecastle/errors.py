@@ -435,30 +435,35 @@ class StoreError(MilecastleError, RunPosition):
     code = "MC400"
 
 
+_OTHER_OWNER = "another run owns the thread, so read the thread again before writing"
+
+
 class Conflict(StoreError):
     """Another writer appended to the thread first. This writer must stop.
 
     ``expected`` is the seq that this writer tried to append; ``head`` is the thread's newest seq.
+    ``expected`` is 0 if the checkpoint that this writer continues is not in the thread.
     """
 
     code = "MC401"
 
     def __init__(self, *, tenant: str, thread: str, expected: int, head: int) -> None:
-        happened = (
-            f"was deleted and created again: its head is seq {head} again, but not the entry that "
-            "this writer read"
-            if expected == head + 1
-            else f"has changed: this writer expected to append seq {expected}, but the head is "
-            f"already at seq {head}"
-        )
-        self._keep(
-            f"thread '{thread}' {happened}; "
-            "another run owns the thread, so read the thread again before writing",
-            tenant,
-            thread,
-            expected,
-            head,
-        )
+        if not expected:
+            happened = (
+                "does not have the checkpoint that this writer continues; that was deleted, or it "
+                "is not of this thread"
+            )
+        elif expected == head + 1:
+            happened = (
+                f"was deleted and created again: its head is seq {head} again, but not the entry "
+                f"that this writer read; {_OTHER_OWNER}"
+            )
+        else:
+            happened = (
+                f"has changed: this writer expected to append seq {expected}, but the head is "
+                f"already at seq {head}; {_OTHER_OWNER}"
+            )
+        self._keep(f"thread '{thread}' {happened}", tenant, thread, expected, head)
 
     def _keep(self, message: str, tenant: str, thread: str, expected: int, head: int) -> None:
         super().__init__(message)

@@ -14,14 +14,21 @@ import pytest
 
 pytest.importorskip("langgraph.checkpoint.base")
 
-from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
-from langgraph.checkpoint.serde.types import ERROR
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
+from milecastle import END, START, StateGraph
+from milecastle.app.runtime.pruning import prune_thread
+from milecastle.codec.deltas import LogCodec
+from milecastle.codec.values import UntypedCodec
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import MilecastleSaver
+from milecastle.integrations.langgraph.naming import key_of
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store
+from milecastle.ports.store import Batch, Store
+from milecastle.stores.memory import MemoryStore
 from tests.contract.langgraph_clauses import CLAUSES, Make, Secret, place, put, values_at
 from tests.every_store import POSTGRES, Stores
 
@@ -189,7 +196,7 @@ def test_threads_of_other_savers_can_be_copied_in(saver: MilecastleSaver, tmp_pa
 
 
 def test_filter_tells_types_apart(saver: MilecastleSaver) -> None:
-    """Fails if a number is compared with a truth value as Python compares them."""
+    """Fails if a number equals a truth value, as in Python, or if 1 is not 1.0."""
     put(saver, place("number"), {"a": 1}, n=1, deep={"x": [1, 2]})
     put(saver, place("truth"), {"a": 1}, n=True, deep={"x": [2]})
     cases: list[tuple[dict[str, Any], list[str]]] = [
@@ -198,6 +205,7 @@ def test_filter_tells_types_apart(saver: MilecastleSaver) -> None:
         ({"deep": {"x": [1]}}, ["number"]),
         ({"deep": {}}, ["truth", "number"]),
         ({"deep": {"y": None}}, []),
+        ({"n": 1.0}, ["number"]),
     ]
     for wanted, threads in cases:
         found = saver.list(None, filter=wanted)
@@ -286,12 +294,15 @@ def test_any_one_checkpoint_can_be_deleted(gone: int, saver: MilecastleSaver, st
     assert found == [one for _, one in reversed(kept)]
 
 
-def test_pruning_keeps_what_delta_channels_are_rebuilt_from(saver: MilecastleSaver) -> None:
+@pytest.mark.parametrize("by_gc", [False, True])
+def test_pruning_keeps_what_delta_channels_are_rebuilt_from(
+    saver: MilecastleSaver, store: Store, by_gc: bool
+) -> None:
     """Fails if the ancestors of a delta channel are dropped with the others."""
     counters = {"counters_since_delta_snapshot": {"log": [1, 1]}}
-    config = place()
-    for step in range(6):
-        values: dict[str, Any] = {"n": step} | ({"log": ["seed"]} if step == 2 else {})
+    config, steps = place(), 100
+    for step in range(steps):
+        values: dict[str, Any] = {"n": step} | ({"log": ["seed"]} if step == 20 else {})
         versions: Any = {"n": step + 1, "log": step + 1}
         checkpoint: Any = {
             **empty_checkpoint(),
@@ -304,10 +315,16 @@ def test_pruning_keeps_what_delta_channels_are_rebuilt_from(saver: MilecastleSav
         saver.put_writes(config, [("log", step)], f"task-{step}")
     before = saver.get_delta_channel_history(config=config, channels=["log"])
     assert before["log"].get("seed") == ["seed"]
-    assert [value for _, _, value in before["log"]["writes"]] == [2, 3, 4]
-    saver.prune(["t"])
-    assert saver.get_delta_channel_history(config=config, channels=["log"]) == before
-    assert [one.metadata.get("step", -9) for one in saver.list(place())] == [5, 4, 3, 2]
+    assert [value for _, _, value in before["log"]["writes"]] == [*range(20, steps - 1)]
+    if by_gc:
+        prune_thread(store, LogCodec(UntypedCodec()), key_of("default", "t"), keep_last=1)
+    else:
+        saver.prune(["t"])
+    reader = MilecastleSaver(store)
+    assert reader.get_delta_channel_history(config=config, channels=["log"]) == before
+    left = [one.metadata.get("step", -9) for one in reader.list(place())]
+    if not by_gc or store.rollup_after is not None:
+        assert left == [*range(20, steps)][::-1]
 
 
 def test_sync_and_async_methods_agree(saver: MilecastleSaver) -> None:
@@ -328,3 +345,200 @@ def test_sync_and_async_methods_agree(saver: MilecastleSaver) -> None:
     assert saver.get_tuple(place()) is None
     assert values_at(saver, place("copy")) == {"a": 2}
     assert saver.get(place("copy")) == found[0].checkpoint
+
+
+class Meanwhile(MemoryStore):
+    """Calls a function before or after the next commit."""
+
+    before: Callable[[], None] | None = None
+    after: Callable[[], None] | None = None
+
+    def commit(self, batch: Batch) -> None:
+        before, after, self.before, self.after = self.before, self.after, None, None
+        if before is not None:
+            before()
+        super().commit(batch)
+        if after is not None:
+            after()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_writes_that_come_with_their_checkpoint_are_stored(moment: str) -> None:
+    """On another event loop, whose turns are its own. Fails if what came meanwhile is dropped."""
+    store = Meanwhile()
+    saver = MilecastleSaver(store)
+    first = put(saver, place(), {"a": 1})
+    checkpoint: Any = {**empty_checkpoint(), "id": str(uuid6(clock_seq=1))}
+    config = place(checkpoint=checkpoint["id"])
+
+    def write() -> None:
+        asyncio.run(saver.aput_writes(config, [("x", 2)], "second"))
+
+    saver.put_writes(config, [("x", 1)], "first")
+    setattr(store, moment, write)
+    saver.put(first, checkpoint, {"source": "loop", "step": 1}, {})
+    expected = [("first", "x", 1), ("second", "x", 2)]
+    for reader in (saver, MilecastleSaver(store)):
+        found = reader.get_tuple(place())
+        assert found is not None
+        assert found.pending_writes == expected
+
+
+def test_long_namespaces_are_names_too(saver: MilecastleSaver) -> None:
+    """Of graphs nested deeply. Fails if a namespace is part of the name of its log as it is."""
+    deep = "|".join(f"node_with_a_name:{number:036}" for number in range(30))
+    config = place("t", deep)
+    for step in range(3):
+        config = put(saver, config, {"a": step}, step)
+        saver.put_writes(config, [("a", step)], "task")
+    put(saver, place("t", deep + "|x:1"), {"a": "other"})
+    put(saver, place("t"), {"a": "root"})
+    assert values_at(saver, place("t", deep)) == {"a": 2}
+    listed = [
+        one.config.get("configurable", {})["checkpoint_ns"] for one in saver.list(place_of("t"))
+    ]
+    assert sorted(listed) == sorted([deep] * 3 + [deep + "|x:1", ""])
+    newest, second, _ = saver.list(place("t", deep))
+    assert newest.config == config
+    assert newest.parent_config == second.config
+    saver.copy_thread("t", "copy")
+    assert values_at(saver, place("copy", deep)) == {"a": 2}
+    other = MilecastleSaver("memory://")
+    assert other.copy_from(saver, "t") == 5
+    assert values_at(other, place("t", deep)) == {"a": 2}
+    saver.delete_thread("t")
+    assert saver.get_tuple(place("t", deep)) is None
+
+
+def place_of(thread: str) -> Any:
+    """All namespaces of a thread."""
+    return {"configurable": {"thread_id": thread}}
+
+
+def test_empty_checkpoint_id_means_the_newest(saver: MilecastleSaver) -> None:
+    """As on LangGraph's savers. Fails if it is looked for, or if it is a parent."""
+    empty: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": ""}}
+    config = put(saver, empty, {"a": 1})
+    found = saver.get_tuple(empty)
+    assert found is not None
+    assert (found.config, found.parent_config) == (config, None)
+    assert len(list(saver.list(empty, before=empty))) == 1
+
+
+def test_unknown_parent_is_named_in_the_error(saver: MilecastleSaver) -> None:
+    """Fails if the error speaks of a head that has not changed."""
+    put(saver, place(), {"a": 1})
+    with pytest.raises(Conflict, match="does not have the checkpoint"):
+        put(saver, place(checkpoint=str(uuid6())), {"a": 2}, 1)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"step": None}, {"step": "x"}, {"step": 2**63}, {"source": [1]}, {"source": None}]
+)
+def test_odd_metadata_is_stored_as_it_is(saver: MilecastleSaver, odd: dict[str, Any]) -> None:
+    """Fails if what lists show of it is required to be a number or a name."""
+    said: Any = {"source": "loop", "step": 1, **odd}
+    checkpoint: Any = {**empty_checkpoint(), "id": str(uuid6())}
+    saver.put(place(), checkpoint, said, {})
+    found = saver.get_tuple(place())
+    assert found is not None
+    assert found.metadata == said
+
+
+def test_delta_history_is_that_of_the_ancestors(saver: MilecastleSaver, store: Store) -> None:
+    """With forks and late writes. Fails if the walk takes what is on another branch."""
+    walked: Any = BaseCheckpointSaver[Any].get_delta_channel_history
+    configs = [place()]
+    for step in range(60):
+        parent = configs[-1] if step % 7 else configs[len(configs) // 2]
+        checkpoint: Any = {
+            **empty_checkpoint(),
+            "id": str(uuid6(clock_seq=step)),
+            "channel_values": {"n": step} | ({"log": [step]} if step % 20 == 5 else {}),
+            "channel_versions": {"n": step + 1, "log": step + 1},
+        }
+        said: Any = {"source": "loop", "step": step}
+        configs.append(saver.put(parent, checkpoint, said, checkpoint["channel_versions"]))
+        saver.put_writes(configs[-1], [("log", step), ("n", step)], f"task-{step}")
+        saver.put_writes(configs[1 + step // 2], [("log", -step)], f"late-{step}")
+    channels = ["log", "n", "none"]
+    reader = MilecastleSaver(store)
+    for config in (*configs, place("nobody")):
+        expected = walked(saver, config=config, channels=channels)
+        assert reader.get_delta_channel_history(config=config, channels=channels) == expected
+    found = asyncio.run(reader.aget_delta_channel_history(config=place(), channels=channels))
+    assert found == walked(saver, config=place(), channels=channels)
+
+
+class Counting(MemoryStore):
+    """Counts the chains that are read."""
+
+    reads = 0
+
+    def read(self, key: ThreadKey, seq: int | None = None) -> Any:
+        self.reads += 1
+        return super().read(key, seq)
+
+
+def test_delta_history_is_read_in_pages() -> None:
+    """Fails if each ancestor is read by itself: rebuilding a channel took seconds."""
+    store = Counting()
+    saver = MilecastleSaver(store)
+    config = place()
+    for step in range(150):
+        config = put(saver, config, {"n": step}, step)
+        saver.put_writes(config, [("log", step)], "task")
+    store.reads = 0
+    found = saver.get_delta_channel_history(config=config, channels=["log"])
+    assert [value for _, _, value in found["log"]["writes"]] == list(range(149))
+    assert store.reads < 10
+
+
+def test_thread_of_ours_is_refused(saver: MilecastleSaver, store: Store) -> None:
+    """Fails if LangGraph's checkpoints are appended to it: it could not be resumed any more."""
+
+    def work(state: Count) -> Count:
+        return {"number": state["number"] + 1}
+
+    graph = StateGraph(Count)
+    graph.add_node("work", work)
+    graph.add_edges(START, "work", END)
+    app = graph.compile(store=store)
+    app.invoke({"number": 1}, thread="t")
+    assert saver.get_tuple(place()) is None
+    assert list(saver.list(None)) == []
+    with pytest.raises(InvalidRequest, match="not one of LangGraph"):
+        put(saver, place(), {"a": 1})
+    assert app.state("t").seq == 2
+
+
+class Count(TypedDict):
+    number: int
+
+
+def test_copy_stores_writes_with_their_checkpoint(saver: MilecastleSaver, store: Store) -> None:
+    """Fails if an interrupted copy may lose them: what is here is not copied again."""
+    theirs = InMemorySaver()
+    config = put(theirs, place(), {"branch:to:work": None})
+    theirs.put_writes(config, [(INTERRUPT, "sure?")], "asks")
+    theirs.put_writes(config, [("x", 1)], "ends")
+    put(theirs, config, {"a": 2}, 1)
+    saver.copy_from(theirs)
+    assert [entry.note for entry in store.entries(ThreadKey("default", "t"))] == ["", ""]
+    for one in theirs.list(place()):
+        found = saver.get_tuple(one.config)
+        assert found is not None
+        assert found.pending_writes == one.pending_writes
+
+
+def test_copied_writes_keep_their_positions(saver: MilecastleSaver) -> None:
+    """LangGraph saves those of a caller again. Fails if one is then there twice."""
+    theirs = InMemorySaver()
+    caller = "00000000-0000-0000-0000-000000000000"
+    config = put(theirs, place(), {"a": 1})
+    theirs.put_writes(config, [("x", 1), (RESUME, "first")], caller)
+    saver.copy_from(theirs)
+    saver.put_writes(config, [("x", 1), ("y", 2), (RESUME, "second")], caller)
+    found = saver.get_tuple(config)
+    assert found is not None
+    assert [channel for _, channel, _ in found.pending_writes or ()] == [RESUME, "x", "y"]

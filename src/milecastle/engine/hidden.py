@@ -32,9 +32,12 @@ GOTOS: Final = "__gotos__"
 """Where nodes lead by their own word, if the edges of another could not be evaluated:
 ``{node: [target, ...]}``, a target being a name or ``[node, update]``."""
 
-HOSTED: Final = ("__checkpoint__", "__writes__", "__late__", "__stray__")
+NEEDED: Final = "__needed__"
+"""The id of the oldest checkpoint that the state of another library's graph is rebuilt from."""
+
+HOSTED: Final = ("__checkpoint__", "__writes__", "__late__", "__stray__", NEEDED)
 """What an integration stores beside the state of another library's graph: its own checkpoint, and
-what tasks wrote (``integrations/langgraph``). The engine reads none of it."""
+what tasks wrote (``integrations/langgraph``). The engine reads none of it; pruning ``NEEDED``."""
 
 HIDDEN: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS, *HOSTED)
 

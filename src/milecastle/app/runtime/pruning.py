@@ -1,7 +1,8 @@
 """Pruning a thread: deletes the oldest checkpoints; the rest stays readable.
 
 At the cut, a snapshot replaces the entries that it was built from. The cut is never past the head's
-last rollup, because an active run depends on it.
+last rollup, because an active run depends on it, nor past what another library rebuilds its state
+from.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import msgspec.structs
 
 from milecastle.codec.deltas import LogCodec
+from milecastle.engine.hidden import NEEDED
 from milecastle.engine.position import restore
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
@@ -30,7 +32,7 @@ def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: in
         return 0
     head = chain.entries[-1]
     codec = codec.for_thread(key)
-    cut = find_cut(head, keep_last)
+    cut = find_cut(store, codec, head, key, keep_last)
     kept = [entry for entry in store.history(key) if entry.seq >= cut]
     if cut <= 1 or kept[-1].seq > cut:
         return 0
@@ -38,9 +40,17 @@ def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: in
     return store.prune(key, head=head.seq, cut=cut, rewritten=rewritten)
 
 
-def find_cut(head: Entry, keep_last: int) -> int:
+def find_cut(store: Store, codec: LogCodec, head: Entry, key: ThreadKey, keep_last: int) -> int:
     """The oldest seq that stays: what a live writer may still roll up is never cut."""
-    return min(head.seq - keep_last + 1, head.roll_seq)
+    cut = min(head.seq - keep_last + 1, head.roll_seq)
+    return cut if head.fingerprint else min(cut, _needed(store, codec, key, cut))
+
+
+def _needed(store: Store, codec: LogCodec, key: ThreadKey, cut: int) -> int:
+    """The oldest seq that the graph of another library needs; such a graph has no fingerprint."""
+    chain = store.read(key)
+    id = restore(chain, codec).hidden.get(NEEDED) if chain else None
+    return cut if id is None else store.locate(key, id) or 0
 
 
 def _resting_below(kept: list[Entry]) -> Iterator[Entry]:

@@ -232,7 +232,7 @@ class _Sweep:
         if self._keep_last is None or head is None or head.seq <= self._keep_last:
             return
         keep = self._to_keep(key)
-        cut = find_cut(head, keep)
+        cut = self._cut(key, head, keep)
         left = sum(1 for entry in self._store.history(key) if entry.seq >= cut)
         if left > self._keep_last:
             why: Literal["head", "young"] = "head" if cut <= head.seq - keep else "young"
@@ -257,8 +257,11 @@ class _Sweep:
         if not self._dry_run:
             return prune_thread(self._store, self._codec, key, keep_last=keep)
         head = self._store.head(key)
-        cut = find_cut(head, keep) if head else 0
+        cut = self._cut(key, head, keep) if head else 0
         return sum(1 for _ in self._store.history(key, before=cut))
+
+    def _cut(self, key: ThreadKey, head: Entry, keep: int) -> int:
+        return find_cut(self._store, self._codec.for_thread(key), head, key, keep)
 
     def _to_keep(self, key: ThreadKey) -> int:
         """How many of the newest checkpoints stay: down to the oldest recent one."""

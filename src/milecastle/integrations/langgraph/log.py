@@ -40,7 +40,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.prepared import prepared
 from milecastle.model.run import RunRecord
 
-CHECKPOINT, WRITES, LATE, STRAY = HOSTED
+CHECKPOINT, WRITES, LATE, STRAY, NEEDED = HOSTED
 
 NOTE: Final = "writes"
 """The note of entries that are not checkpoints."""
@@ -55,7 +55,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """What LangGraph stores of a checkpoint besides its channels.
 
     ``forms`` has the channels that have a value and are not plain data; ``absent`` those that
-    have none, though the log has an older value of theirs.
+    have none, though the log has an older value of theirs. ``namespace`` is there if it is long.
     """
 
     id: str
@@ -64,6 +64,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     absent: list[str]
     checkpoint: tuple[str, bytes]
     metadata: tuple[str, bytes]
+    namespace: str = ""
 
 
 @prepared
@@ -82,19 +83,22 @@ class TaskWrite(msgspec.Struct, frozen=True, array_like=True):
 _decode_record = msgspec.msgpack.Decoder(Record | None).decode
 _decode_writes = msgspec.msgpack.Decoder(list[TaskWrite]).decode
 _decode_late = msgspec.msgpack.Decoder(list[tuple[str, str]]).decode
+_decode_needed = msgspec.msgpack.Decoder(str | None).decode
 _decode_stray = msgspec.msgpack.Decoder(tuple[str, list[TaskWrite]]).decode
 
 
 class LogState(msgspec.Struct, frozen=True):
     """What a log says at one of its entries; ``record`` is ``None`` where nothing is stored.
 
-    ``late`` are pairs of a checkpoint and the entry that has writes of it.
+    ``late`` are pairs of a checkpoint and the entry that has writes of it. ``needed`` is the
+    ancestor that delta channels are rebuilt from; older ones may be pruned.
     """
 
     record: Record | None = None
     channels: dict[str, Packed] = {}
     writes: tuple[TaskWrite, ...] = ()
     late: tuple[tuple[str, str], ...] = ()
+    needed: str | None = None
 
     @classmethod
     def of(cls, parts: ChannelParts) -> LogState:
@@ -110,7 +114,8 @@ class LogState(msgspec.Struct, frozen=True):
                 for name, found in parts.items()
                 if name not in absent
             }
-        return cls(record, channels, writes, late)
+        needed = _decode_needed(parts[NEEDED][-1]) if NEEDED in parts else None
+        return cls(record, channels, writes, late, needed)
 
     def operations(self) -> list[Operation]:
         """What sets all of it."""
@@ -118,6 +123,8 @@ class LogState(msgspec.Struct, frozen=True):
         found.append((SET, WRITES, encode(self.writes)))
         if self.late:
             found.append((SET, LATE, encode(self.late)))
+        if self.needed:
+            found.append((SET, NEEDED, encode(self.needed)))
         record = self.record
         if record is not None:
             record = msgspec.structs.replace(record, absent=[])

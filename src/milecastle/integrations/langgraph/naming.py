@@ -1,11 +1,13 @@
 """Which log a configuration of LangGraph addresses.
 
 A thread has the name that LangGraph gives it. The namespaces of its subgraphs are named as the
-subgraphs of our own threads are, so that listing, deleting and retention treat them alike.
+subgraphs of our own threads are, so that listing, deleting and retention treat them alike. A
+namespace grows with each level; a long one is replaced by its digest, and is in the record.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
@@ -15,29 +17,36 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 
 _PLACE: Final = "langgraph"
+_LONG: Final = 200
 
 
 def key_of(tenant: str, thread: object, namespace: str = "") -> ThreadKey:
     """The log of a namespace of a thread."""
     refuse_mark(str(thread))
     root = ThreadKey(tenant, str(thread))
-    return child_key(root, _PLACE, namespace) if namespace else root
+    return child_key(root, _PLACE, digest_of(namespace) or namespace) if namespace else root
+
+
+def digest_of(namespace: str) -> str:
+    """What represents a long namespace in the name of its log; empty if it is not long."""
+    packed = namespace.encode(errors="surrogatepass")
+    return f"#{sha256(packed).hexdigest()}" if len(packed) > _LONG else ""
 
 
 def namespace_of(key: ThreadKey) -> str:
-    """The namespace of a log."""
+    """The namespace of a log, or the digest of it."""
     root = root_of(key)
     if root is key:
         return ""
     return key.thread.removeprefix(child_key(root, _PLACE, "").thread)
 
 
-def config_of(key: ThreadKey, checkpoint: str) -> RunnableConfig:
-    """What addresses a checkpoint of a log."""
+def config_of(key: ThreadKey, checkpoint: str, namespace: str = "") -> RunnableConfig:
+    """What addresses a checkpoint of a log; a long namespace has to be given."""
     return {
         "configurable": {
             "thread_id": root_of(key).thread,
-            "checkpoint_ns": namespace_of(key),
+            "checkpoint_ns": namespace or namespace_of(key),
             "checkpoint_id": checkpoint,
         }
     }

@@ -26,7 +26,9 @@ LogEffect = Batch | Callable[[], Any]
 Work = Generator[LogEffect, Any, T]
 
 _MOST: Final = 512
-"""How many logs are remembered, and how many checkpoints may have early writes."""
+"""How many logs are remembered."""
+_MOST_EARLY: Final = 10_000
+"""How many checkpoints may have early writes. Those of checkpoints that never come stay here."""
 
 
 class Slot:
@@ -56,7 +58,7 @@ class Performer:
         """Hold writes of a checkpoint that is not stored yet."""
         with self._lock:
             self._early.setdefault((key, checkpoint), []).extend(writes)
-            if len(self._early) > _MOST:
+            if len(self._early) > _MOST_EARLY:
                 self._early.popitem(last=False)
 
     def held(self, key: ThreadKey, checkpoint: str) -> Sequence[TaskWrite]:
@@ -64,10 +66,10 @@ class Performer:
         with self._lock:
             return tuple(self._early.get((key, checkpoint), ()))
 
-    def release(self, key: ThreadKey, checkpoint: str) -> None:
-        """Forget the writes that were held for a checkpoint: they are stored with it."""
+    def take(self, key: ThreadKey, checkpoint: str) -> Sequence[TaskWrite]:
+        """The writes that are held for a checkpoint, which are not held any more."""
         with self._lock:
-            self._early.pop((key, checkpoint), None)
+            return tuple(self._early.pop((key, checkpoint), ()))
 
     def slot(self, key: ThreadKey) -> Slot:
         """What is remembered of a log."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec.structs
-from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from milecastle.codec import envelope
@@ -172,6 +172,38 @@ def _replayed(
     return [(entry, LogState.of(at)) for entry, at in found.values()]
 
 
+def delta_history(
+    store: Store,
+    serde: SerializerProtocol,
+    key: ThreadKey,
+    checkpoint: str | None,
+    channels: Sequence[str],
+) -> dict[str, DeltaChannelHistory] | None:
+    """For each channel its nearest stored value above a checkpoint, and the writes since.
+
+    One walk down the log, because an ancestor is below its descendants; ``None`` if one is not.
+    """
+    found: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
+    left = set(channels)
+    seq = None if checkpoint is None else store.locate(key, checkpoint)
+    wanted, is_ancestor = checkpoint, False
+    for _, state in walk(store, key, None if seq is None else seq + 1):
+        record = state.record
+        if record is None or wanted not in (None, record.id):
+            continue
+        for write in reversed(resolve(state.writes)) if is_ancestor else ():
+            if write.channel in left:
+                value = serde.loads_typed((write.form, write.body))
+                found[write.channel]["writes"].insert(0, (write.task, write.channel, value))
+        for name in left & state.channels.keys() if is_ancestor else ():
+            found[name]["seed"] = unpack(serde, state.channels[name])
+            left.remove(name)
+        wanted, is_ancestor = record.parent, True
+        if wanted is None or not left:
+            return found
+    return None
+
+
 def restored(entries: Sequence[Entry]) -> tuple[ChannelParts, ChannelParts]:
     """The parts at the end of a chain, and those at its last rollup or snapshot."""
     parts: ChannelParts = {}
@@ -203,10 +235,10 @@ def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> Chec
         name: unpack(serde, packed) for name, packed in state.channels.items()
     }
     return CheckpointTuple(
-        config=config_of(key, record.id),
+        config=config_of(key, record.id, record.namespace),
         checkpoint=checkpoint,
         metadata=serde.loads_typed(record.metadata),
-        parent_config=config_of(key, record.parent) if record.parent else None,
+        parent_config=(config_of(key, record.parent, record.namespace) if record.parent else None),
         pending_writes=[
             (one.task, one.channel, serde.loads_typed((one.form, one.body)))
             for one in resolve(state.writes)
@@ -215,7 +247,10 @@ def as_tuple(serde: SerializerProtocol, key: ThreadKey, state: LogState) -> Chec
 
 
 def matches(metadata: Any, wanted: Any) -> bool:
-    """Whether one JSON document contains another: objects by key, lists item by item."""
+    """Whether one JSON document contains another: objects by key, lists item by item.
+
+    Numbers are compared by value; a truth value is not a number.
+    """
     if isinstance(wanted, dict):
         names = cast("Mapping[Any, Any]", wanted)
         return isinstance(metadata, dict) and all(
@@ -226,4 +261,5 @@ def matches(metadata: Any, wanted: Any) -> bool:
         return isinstance(metadata, list | tuple) and all(
             any(matches(item, one) for item in items) for one in ones
         )
-    return type(metadata) is type(wanted) and bool(metadata == wanted)
+    is_truth = isinstance(metadata, bool)
+    return is_truth is isinstance(wanted, bool) and bool(metadata == wanted)

@@ -13,7 +13,7 @@ it, on this thread or from an event loop. Rules:
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -21,11 +21,13 @@ from typing import Any, Final, Self
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    DeltaChannelHistory,
     get_serializable_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -34,11 +36,12 @@ from milecastle.app.opening import find_store, require_store
 from milecastle.app.runtime.children import children_of, delete_with_children, every_thread
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import upkeep
-from milecastle.integrations.langgraph.log import Log, LogState
+from milecastle.integrations.langgraph.log import Log, LogState, TaskWrite
 from milecastle.integrations.langgraph.naming import config_of, configurable, key_of, namespace_of
 from milecastle.integrations.langgraph.performing import Performer, Work
 from milecastle.integrations.langgraph.reading import (
     as_tuple,
+    delta_history,
     matches,
     metadata_of,
     read_checkpoint,
@@ -180,7 +183,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         self, config: RunnableConfig | None, before: RunnableConfig | None
     ) -> Iterator[_Found]:
         given: dict[str, Any] = (config or {}).get("configurable", {})
-        limit = (before or {}).get("configurable", {}).get("checkpoint_id")
+        limit = (before or {}).get("configurable", {}).get("checkpoint_id") or None
         keys = self._keys(given)
         if wanted := given.get("checkpoint_id"):
             for key in keys:
@@ -210,6 +213,23 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     def _logs(self, thread: object) -> Sequence[ThreadKey]:
         root = key_of(self._tenant, thread)
         return [root, *(info.key for info in children_of(self._store, root))]
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What delta channels are rebuilt from: the nearest stored value, and the writes since."""
+        key, wanted = self._address(config)
+        found = delta_history(self._store, self.serde, key, wanted, channels)
+        if found is None:
+            return super().get_delta_channel_history(config=config, channels=channels)
+        return found
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What delta channels are rebuilt from: the nearest stored value, and the writes since."""
+        work = partial(self.get_delta_channel_history, config=config, channels=channels)
+        return await self._performer.call(work)
 
     # writing
 
@@ -244,20 +264,24 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> Work[RunnableConfig]:
         key, parent = self._address(config)
+        namespace = configurable(config).get("checkpoint_ns") or ""
         id = checkpoint["id"]
-        said = get_serializable_checkpoint_metadata(config, metadata)
+        said = dict(get_serializable_checkpoint_metadata(config, metadata))
         after = self._rollup_after
+        early: Sequence[TaskWrite] = ()
 
         def work(log: Log) -> Work[tuple[Batch, Log] | None]:
+            nonlocal early
             base = yield from self._base(log, parent)
             early = self._performer.held(key, id)
+            versions, serde = new_versions, self.serde
             return append_checkpoint(
-                log, base, self.serde, checkpoint, dict(said), new_versions, parent, early, after
+                log, base, serde, checkpoint, said, versions, parent, namespace, early, after
             )
 
         yield from self._append(key, work)
-        self._performer.release(key, id)
-        return config_of(key, id)
+        yield from self._storing(key, id, self._performer.take(key, id)[len(early) :])
+        return config_of(key, id, namespace)
 
     def _base(self, log: Log, parent: str | None) -> Work[LogState]:
         """The state of the parent; ``Conflict`` if that is gone, as its thread may be."""
@@ -301,7 +325,10 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         key, checkpoint = self._address(config)
         if checkpoint is None:
             raise InvalidRequest("writes belong to a checkpoint: give configurable.checkpoint_id")
-        packed = pack_writes(self.serde, writes, task)
+        yield from self._storing(key, checkpoint, pack_writes(self.serde, writes, task))
+
+    def _storing(self, key: ThreadKey, checkpoint: str, packed: Sequence[TaskWrite]) -> Work[None]:
+        """Store writes, or hold them if their checkpoint is not stored yet."""
         was_stored = False
 
         def work(log: Log) -> Work[tuple[Batch, Log] | None]:
@@ -319,8 +346,11 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             was_stored = True
             return append_writes(log, checkpoint, packed, self._rollup_after)
 
-        if packed:
+        while packed:
             yield from self._append(key, work)
+            if was_stored or (yield partial(self._store.locate, key, checkpoint)) is None:
+                return
+            packed = self._performer.take(key, checkpoint)  # the checkpoint came meanwhile
 
     def _append(
         self, key: ThreadKey, work: Callable[[Log], Work[tuple[Batch, Log] | None]]
@@ -332,6 +362,8 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             if known is None or (known.run is None and known.seq):
                 known = yield partial(self._writable, key, known)
             log: Log = known
+            if log.seq and log.state.record is None:
+                raise InvalidRequest(f"thread '{key.thread}' is not one of LangGraph: use another")
             made = yield from work(log)
             if made is None:
                 return
@@ -395,7 +427,7 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
                 self.delete_thread(thread)
                 continue
             for key in self._logs(thread):
-                upkeep.keep_latest(self._store, self.serde, key)
+                upkeep.keep_latest(self._store, key)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace of the threads, or delete the threads."""
@@ -422,22 +454,23 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
         place = {"thread_id": given["thread_id"], "checkpoint_ns": given.get("checkpoint_ns", "")}
         if parent is not None and self._store.locate(key, parent) is not None:
             place["checkpoint_id"] = parent
-        versions = found.checkpoint["channel_versions"]
-        self.put({"configurable": place}, found.checkpoint, found.metadata, versions)
         tasks: dict[str, list[tuple[str, Any]]] = {}
         for task, channel, value in found.pending_writes or ():
             tasks.setdefault(task, []).append((channel, value))
-        for task, writes in tasks.items():
+        for task, writes in tasks.items():  # before their checkpoint: they are stored with it
+            writes.sort(key=lambda write: write[0] in WRITES_IDX_MAP)  # these have no position
             self.put_writes(found.config, writes, task)
+        versions = found.checkpoint["channel_versions"]
+        self.put({"configurable": place}, found.checkpoint, found.metadata, versions)
         return True
 
     def _address(self, config: RunnableConfig) -> tuple[ThreadKey, str | None]:
         """The log that a configuration addresses, and the checkpoint."""
         given = configurable(config)
         key = key_of(self._tenant, given["thread_id"], given.get("checkpoint_ns") or "")
-        return key, given.get("checkpoint_id")
+        return key, given.get("checkpoint_id") or None
 
 
 def _conflict(log: Log) -> Conflict:
     key = log.key
-    return Conflict(tenant=key.tenant, thread=key.thread, expected=log.seq, head=log.seq)
+    return Conflict(tenant=key.tenant, thread=key.thread, expected=0, head=log.seq)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec.structs
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from milecastle.codec import envelope
 from milecastle.errors import Conflict, InvalidRequest
@@ -14,14 +13,12 @@ from milecastle.graph.reducers import SET
 from milecastle.integrations.langgraph.log import (
     CHECKPOINT,
     NOTE,
-    LogState,
     encode,
     owner_of,
     take_stray,
 )
 from milecastle.integrations.langgraph.packing import ChannelParts, apply, whole, write_body
 from milecastle.integrations.langgraph.reading import (
-    metadata_of,
     read_log,
     restored,
     walk,
@@ -33,7 +30,6 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 
 _ATTEMPTS: Final = 100
-_COUNTERS: Final = "counters_since_delta_snapshot"
 
 
 def copy_log(store: Store, source: ThreadKey, target: ThreadKey) -> None:
@@ -64,19 +60,20 @@ def _renumbered(entries: Sequence[Entry]) -> Iterator[Entry]:
         yield msgspec.structs.replace(entry, seq=seq, base_seq=base, roll_seq=roll)
 
 
-def keep_latest(store: Store, serde: SerializerProtocol, key: ThreadKey) -> None:
+def keep_latest(store: Store, key: ThreadKey) -> None:
     """Drop every checkpoint but the newest, and those that its delta channels are rebuilt from."""
     for _ in range(_ATTEMPTS):
         try:
-            return _keep_latest(store, serde, key)
+            return _keep_latest(store, key)
         except Conflict:  # it was written to meanwhile
             continue
-    return _keep_latest(store, serde, key)
+    return _keep_latest(store, key)
 
 
-def _keep_latest(store: Store, serde: SerializerProtocol, key: ThreadKey) -> None:
+def _keep_latest(store: Store, key: ThreadKey) -> None:
     log = with_run(store, read_log(store, key))
-    cut = _oldest_needed(store, serde, key, log.state)
+    record, needed = log.state.record, log.state.needed
+    cut = store.locate(key, needed or record.id) if record else None
     if cut is None or not any(True for _ in store.history(key, before=cut, limit=1)):
         return
     batch, after = snapshot(log, log.state, log.next, log.run)
@@ -86,24 +83,6 @@ def _keep_latest(store: Store, serde: SerializerProtocol, key: ThreadKey) -> Non
     if first.kind not in (SNAPSHOT, ROLLUP):
         rewritten += _next_rollup(store, key, others)
     store.prune(key, head=after.seq, cut=cut, rewritten=rewritten)
-
-
-def _oldest_needed(
-    store: Store, serde: SerializerProtocol, key: ThreadKey, state: LogState
-) -> int | None:
-    """The seq of the newest checkpoint, or of the ancestor from which it can be rebuilt."""
-    if state.record is None:
-        return None
-    counters: dict[str, Any] = metadata_of(serde, state).get(_COUNTERS) or {}
-    missing = set(counters) - set(state.channels)
-    found = {entry.id: (entry.seq, at) for entry, at in walk(store, key)} if missing else {}
-    id: str | None = state.record.id
-    seq = store.locate(key, state.record.id)
-    while missing and id in found:
-        seq, at = found[id]
-        missing -= set(at.channels)
-        id = at.record.parent if at.record else None
-    return seq
 
 
 def delete_runs(store: Store, key: ThreadKey, runs: set[str]) -> bool:

@@ -18,6 +18,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.graph.reducers import SET
 from milecastle.integrations.langgraph.log import (
     CHECKPOINT,
+    NEEDED,
     NOTE,
     WRITES,
     Listing,
@@ -30,6 +31,7 @@ from milecastle.integrations.langgraph.log import (
     encode,
     note_id,
 )
+from milecastle.integrations.langgraph.naming import digest_of
 from milecastle.integrations.langgraph.packing import Operation, Packed, change, pack
 from milecastle.model.checkpoint import Source
 from milecastle.model.keys import ThreadKey
@@ -43,9 +45,15 @@ _SOURCES: Final[dict[str, Source]] = {
     "fork": "fork",
 }
 _TRIGGER: Final = "branch:to:"
+_JOIN: Final = "join:"
 _START: Final = "__start__"
 _TASKS: Final = "__pregel_tasks"
+_CALLER: Final = "00000000-0000-0000-0000-000000000000"
+"""The task that writes what the caller resumes a run with."""
 _NIL: Final = b"\xc0"
+_COUNTERS: Final = "counters_since_delta_snapshot"
+"""In metadata: the delta channels, which a checkpoint has no value of unless it is a snapshot."""
+_MOST_STEPS: Final = 2**31 - 1
 _ENDED: Final = ("completed", "failed", "cancelled", "superseded")
 
 _clock = SystemClock()
@@ -59,6 +67,7 @@ def append_checkpoint(
     metadata: Mapping[str, Any],
     new_versions: Mapping[str, Any],
     parent: str | None,
+    namespace: str,
     writes: Sequence[TaskWrite],
     rollup_after: int | None,
 ) -> tuple[Batch, Log]:
@@ -72,8 +81,11 @@ def append_checkpoint(
         absent=sorted(seen - set(channels)),
         checkpoint=serde.dumps_typed({**checkpoint, "channel_values": {}}),
         metadata=serde.dumps_typed(dict(metadata)),
+        namespace=namespace if digest_of(namespace) else "",
     )
-    state = LogState(record, channels, tuple(writes), log.state.late)
+    is_whole = channels.keys() >= (metadata.get(_COUNTERS) or {}).keys()
+    needed = None if is_whole else base.needed or parent
+    state = LogState(record, channels, tuple(writes), log.state.late, needed)
     operations = _changes(log, state)
     operations.append((SET, CHECKPOINT, encode(record)))
     next = next_nodes(checkpoint["channel_values"])
@@ -84,11 +96,11 @@ def append_checkpoint(
     place = Listing(
         id=note_id(log, record.id) if again else record.id,
         parent=parent if is_fork else log.id,
-        source=_SOURCES.get(metadata.get("source", ""), "step"),
+        source=_SOURCES.get(str(metadata.get("source")), "step"),
         nodes=log.nodes if log.state.writes else (),
         next=next,
-        step=max(0, int(metadata.get("step", 0)) + 1),
-        run=_turned(run, _status(next, {one.channel for one in state.writes}), now),
+        step=_step_of(metadata.get("step")),
+        run=_turned(run, _status(next, state.writes), now),
         now=now,
         note=NOTE if again else "",
     )
@@ -125,15 +137,20 @@ def append_writes(
     now = _clock.now()
     is_newest = state.record is not None and state.record.id == checkpoint
     run = log.run or _new_run(log, checkpoint, {}, now)
+    next = log.next
     if is_newest and written & {ERROR, INTERRUPT, RESUME}:
-        run = _turned(run, _status(log.next, written), now)
+        status = _status(next, state.writes)
+        if status != run.status and run.status in _ENDED:
+            run = _new_run(log, id, {}, now)
+        run = _turned(run, status, now)
+        next = next or tuple(filter(None, [node]))  # of triggers that do not name it
     nodes = log.nodes if log.state.writes else ()
     place = Listing(
         id=id,
         parent=log.id,
         source="interrupt" if INTERRUPT in written else "answer" if RESUME in written else "step",
         nodes=tuple(dict.fromkeys((*nodes, node))) if node and is_newest else nodes,
-        next=log.next,
+        next=next,
         step=log.step,
         run=run,
         now=now,
@@ -165,16 +182,35 @@ def snapshot(
 
 
 def next_nodes(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """The nodes that run next: those whose trigger has a value, and those that tasks are sent to.
-
-    LangGraph names triggers after their nodes; a trigger that was used has no value.
-    """
-    found = [name.removeprefix(_TRIGGER) for name in values if name.startswith(_TRIGGER)]
+    """The nodes that run next: those whose trigger is due, and those that tasks are sent to."""
+    found = [name.rpartition(":")[2] for name, value in values.items() if _is_due(name, value)]
     found += [_START] if _START in values else []
     sent = values.get(_TASKS) or ()
     if isinstance(sent, list | tuple):
         found += [str(getattr(one, "node", "")) for one in cast("Sequence[object]", sent)]
     return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _is_due(name: str, value: Any) -> bool:
+    """Whether a channel triggers the node that its name ends with.
+
+    A trigger that was used has no value. That of a node that waits for several is named after them
+    and has those that have run; that of a deferred node also says whether the others have finished.
+    """
+    if not name.startswith((_TRIGGER, _JOIN)):
+        return False
+    if isinstance(value, list | tuple):
+        value, is_finished = cast("Sequence[Any]", value)
+        if not is_finished:
+            return False
+    sources = name.removeprefix(_JOIN).rpartition(":")[0]
+    ran = cast("set[str]", value) if isinstance(value, set) else ()
+    return name.startswith(_TRIGGER) or len("+".join(ran)) == len(sources)
+
+
+def _step_of(given: object) -> int:
+    """The step of a checkpoint for lists, from 0 on; 0 if the metadata has no number for it."""
+    return min(max(0, given + 1), _MOST_STEPS) if isinstance(given, int) else 0
 
 
 def node_of(path: str) -> str:
@@ -215,16 +251,28 @@ def _changes(log: Log, state: LogState) -> list[Operation]:
     found += [(SET, name, _NIL) for name in before if name not in state.channels]
     if log.state.writes or state.writes:
         found.append((SET, WRITES, encode(state.writes)))
+    if log.state.needed != state.needed:
+        found.append((SET, NEEDED, encode(state.needed)))
     return [operation for operation in found if operation is not None]
 
 
-def _status(next: tuple[str, ...], written: set[str]) -> RunStatus:
-    """The status of a run at a checkpoint at which these channels were written."""
-    if not next:
-        return "completed"
-    if ERROR in written:
-        return "failed"
-    return "interrupted" if INTERRUPT in written and RESUME not in written else "running"
+def _status(next: tuple[str, ...], writes: Sequence[TaskWrite]) -> RunStatus:
+    """The status of a run at a checkpoint that has these writes, in the order of their arrival.
+
+    A task that asked or failed counts until it writes something else, and one that asked until
+    the caller resumes the run.
+    """
+    stopped: dict[str, RunStatus] = {}
+    for write in writes:
+        if write.channel in (ERROR, INTERRUPT):
+            stopped[write.task] = "failed" if write.channel == ERROR else "interrupted"
+        elif write.channel != RESUME:
+            stopped.pop(write.task, None)
+        elif write.task == _CALLER:
+            stopped.clear()
+    if stopped:
+        return "failed" if "failed" in stopped.values() else "interrupted"
+    return "running" if next else "completed"
 
 
 def _run_of(log: Log, checkpoint: str, metadata: Mapping[str, Any], now: int) -> RunRecord:
@@ -256,8 +304,8 @@ def _new_run(log: Log, id: str, metadata: Mapping[str, Any], now: int) -> RunRec
 
 
 def _turned(run: RunRecord, status: RunStatus, now: int) -> RunRecord:
-    """The run with a status, unless it has ended."""
-    if run.status == status or run.status in _ENDED:
+    """The run with a status; one that had ended runs again."""
+    if run.status == status:
         return run
     ended = now if status in _ENDED else None
     return msgspec.structs.replace(run, status=status, ended_at=ended)
@@ -269,7 +317,7 @@ def _failure(run: str, node: str, now: int) -> Failure:
         run_id=run,
         failure_class="execution",
         resumable=True,
-        error_type="",
+        error_type="Exception",
         message="a node raised; the error is among the writes of the checkpoint",
         traceback=(),
         causes=(),
