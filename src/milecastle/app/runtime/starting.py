@@ -27,6 +27,7 @@ from milecastle.app.runtime.answering import (
     match_answers,
     refuse_without_answer,
 )
+from milecastle.app.runtime.cancelling import before_input
 from milecastle.app.runtime.environment import describe_environment
 from milecastle.app.runtime.migrating import BroughtOver, bring_over
 from milecastle.app.runtime.ownership import current_owner, is_served, refuse_busy
@@ -212,6 +213,8 @@ def enqueue(
             return None
     if is_free:
         return None
+    if chain is not None and info.status == "cancelled":
+        before_input(store, key, chain.entries[-1])  # where the input would start, or refused
     record = msgspec.structs.replace(
         _new_record(threads, key, previous=None, digest=digest), status="queued", owner=None
     )
@@ -265,7 +268,7 @@ def _start_instead(
     The unfinished run is closed with the first entry of the new one.
     """
     key, head = previous.key, chain.entries[-1]
-    base = _before_input(threads, key, head)
+    base = before_input(threads.store, key, head)
     over = bring_over(threads, key, base) if base else _afresh(threads)
     over = msgspec.structs.replace(over, note=f"discards run {previous.run_id}")
     start = _start(threads, over, record, terms, update=update, head=head)
@@ -273,25 +276,6 @@ def _start_instead(
         attempt = attempts_at(head.step, threads.restore(chain).results)
         start.journal.supersede(previous, head.next, attempt)
     return start
-
-
-def _before_input(threads: Threads, key: ThreadKey, head: Entry) -> Chain | None:
-    """The chain of the checkpoint to which the newest input was applied; ``None`` if to none."""
-    wanted: str | None = head.id
-    for entry in threads.store.history(key):
-        if entry.id != wanted:
-            continue  # it is of a branch that was left
-        wanted = entry.parent_id
-        if entry.source == "input":
-            seq = threads.store.locate(key, wanted) if wanted else None
-            base = threads.store.read(key, seq) if seq else None
-            if base or wanted is None:
-                return base
-            break
-    raise InvalidRequest(
-        f"the unfinished run of thread '{key.thread}' cannot be discarded: the checkpoint before "
-        "its input is not in this thread (it was pruned, or the thread started as a fork)"
-    )
 
 
 def _end_of_run(threads: Threads, key: ThreadKey, chain: Chain) -> Chain:
