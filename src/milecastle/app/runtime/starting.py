@@ -11,6 +11,7 @@ Rules:
 - A thread whose state or next node does not match this graph is refused, with what changed.
 - An input that was enqueued behind a run starts when that has completed, on its state, or was
   cancelled, on the state before its input. Behind a run that failed it waits until that is retried.
+  No other input starts before it, unless the call sets ``discard`` or ``take_over``.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def start_with_input(
             position = bring_over(threads, key, _end_of_run(threads, key, chain)).position
             resting = rest_at(position, "completed")
             return _plan_ended(threads, position, previous.run_id, resting)
-        if terms.queues and not terms.discard:
+        if not (terms.discard or terms.take_over):
             for one in waiting_inputs(threads.store, key, 1):  # it is next
                 if (queued := threads.store.run(key, one.run_id)) is not None:
                     refuse_busy(threads.store, queued, entry.seq)
