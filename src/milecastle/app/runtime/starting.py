@@ -8,7 +8,8 @@ Rules:
   running anything. Any other input, or ``again``, is applied on top of its state, as a new run.
 - A run whose process is known to be alive is not taken over (``RunInProgress``), unless the call
   sets ``take_over``. Any other is taken over: an entry fences it out first.
-- A thread whose state or next node does not match this graph is refused, with what changed.
+- A thread whose state or next node does not match this graph is refused, with what changed. One of
+  a graph with another name is not handed over to workers, even if it matches.
 - An input that was enqueued behind a run starts when that has completed, on its state, or was
   cancelled, on the state before its input. Behind a run that failed it waits until that is retried.
   No other input starts before it, unless the call sets ``discard`` or ``take_over``.
@@ -48,6 +49,7 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
+from milecastle.model.printable import quoted
 from milecastle.model.run import CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.clock import Clock
@@ -396,6 +398,8 @@ def _resumed(
     given: Given = NOTHING_GIVEN,
     terms: Terms = NO_TERMS,
 ) -> RunPlan:
+    if terms.queues:
+        _refuse_foreign(threads, previous)
     position = over.position
     answers = match_answers(key.thread, position, given) if given else {}
     released = over.released if not answers else ()
@@ -430,6 +434,17 @@ def _resumed(
         start.journal.supersede(previous, position.next, attempt)
         return start
     return msgspec.structs.replace(start, fresh_attempts=True)
+
+
+def _refuse_foreign(threads: Threads, previous: RunRecord) -> None:
+    """A run of another graph is not handed over: workers would run it with the code of this one."""
+    name = threads.graph.name
+    if previous.graph not in ("", name):
+        raise ResumeRefused(
+            previous.key.thread,
+            [f"it is of the graph {quoted(previous.graph)}, and this app is of {quoted(name)}"],
+            advice="call the app of its graph",
+        )
 
 
 def _refuse_sleeping(
