@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from copy import deepcopy
 from typing import Any
 
 import msgspec.structs
@@ -131,6 +132,21 @@ class ForgetsWhoseTurnItIs(BrokenClaims, caught_by=("test_tenants_and_lanes_take
         """Begin again."""
         self._claims.rotation = Rotation()
         return super().claim(worker, lanes, limit=limit)
+
+
+class StaysBehindTheLastTenant(
+    BrokenClaims, caught_by=("test_tenants_take_turns_also_after_the_last_of_them",)
+):
+    """Where a claim ended is noted, until one has ended with the last tenant."""
+
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Do not note it any more."""
+        before = deepcopy(self._claims.rotation)
+        last = max((line.key.tenant for line in self.lines()), default="")
+        found = super().claim(worker, lanes, limit=limit)
+        if any(after == last for _, after in deepcopy(before).lanes(lanes)):
+            self._claims.rotation = before
+        return found
 
 
 class IgnoresPriorities(BrokenClaims, caught_by=("test_a_higher_priority_is_claimed_first",)):

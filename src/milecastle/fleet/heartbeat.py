@@ -1,13 +1,15 @@
 """The heartbeat of a worker, on a thread of its own: a node that blocks the loop does not stop it.
 
-Each beat also does what keeps the fleet whole: threads of silent workers are taken from them, and
-the worker learns which threads were taken from itself.
+It also keeps the fleet whole. With each beat the worker learns which threads were taken from it.
+About once a second, and not only with a beat, threads of silent workers are taken from them: so a
+dead worker's threads wait little longer than the limit of silence, however seldom workers beat.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import ceil
 from threading import Event, Thread
 from time import monotonic
 
@@ -18,6 +20,9 @@ __all__ = ["Heartbeat"]
 
 _log = logging.getLogger("milecastle.fleet")
 
+_LOOK = 1.0
+"""How often to look for silent workers, in seconds, at least."""
+
 _STUCK = 5.0
 """After how many seconds without a turn the event loop is reported as blocked."""
 
@@ -26,7 +31,7 @@ class Heartbeat:
     """Beats every ``interval`` seconds until it is stopped.
 
     ``describe`` says what the worker is now, ``check`` finds out what it has lost, and ``answer``
-    must be called on the event loop when ``ask`` was.
+    must be called on the event loop when ``ask`` was. ``wake`` is called if threads became due.
     """
 
     def __init__(
@@ -38,6 +43,7 @@ class Heartbeat:
         describe: Callable[[], WorkerInfo],
         check: Callable[[], None],
         ask: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self._store = store
         self._interval = interval
@@ -45,6 +51,7 @@ class Heartbeat:
         self._describe = describe
         self._check = check
         self._ask = ask
+        self._wake = wake
         self._answered = monotonic()
         self._reported = False
         self._beaten: float | None = None
@@ -82,25 +89,29 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Beat once. If that fails, the next one may work: the thread continues."""
+        self._try(self._beat)
+
+    def _run(self) -> None:
+        pause = self._interval / ceil(self._interval / _LOOK)
+        while not self._stopped.wait(pause):
+            # A worker that has not beaten would take its own threads.
+            is_due = self.age is None or self.age > self._interval - pause / 2
+            self._try(self._beat if is_due else self._reclaim)
+
+    def _try(self, action: Callable[[], None]) -> None:
         try:
-            self._beat()
+            action()
         except StoreError as error:
             _log.warning("worker %s: no heartbeat: %s", self._describe().id, error)
         except Exception:
             _log.exception("worker %s: the heartbeat failed", self._describe().id)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._interval):
-            self.beat()
 
     def _beat(self) -> None:
         worker = self._describe()
         self._store.beat(worker)
         self._beaten = monotonic()
         self._check()
-        taken = self._store.reclaim(self._silent)
-        if taken:
-            _log.warning("worker %s: %d threads of silent workers are due again", worker.id, taken)
+        self._reclaim()
         if self.is_stuck and not self._reported:
             self._reported = True
             _log.error(
@@ -110,3 +121,10 @@ class Heartbeat:
                 monotonic() - self._answered,
             )
         self._ask()
+
+    def _reclaim(self) -> None:
+        taken = self._store.reclaim(self._silent)
+        if taken:
+            id = self._describe().id
+            _log.warning("worker %s: %d threads of silent workers are due again", id, taken)
+            self._wake()

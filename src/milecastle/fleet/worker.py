@@ -195,6 +195,7 @@ class Worker:
             describe=self.describe,
             check=self._check,
             ask=lambda: self._on_loop(self._heartbeat.answer),
+            wake=lambda: self._on_loop(self._wake.set),
         )
         self._long_nodes = LongNodes(store, self.options.stuck_after, self._pulses)
 

@@ -149,6 +149,14 @@ class ClaimingClauses(ClaimHooks):
         mixed = [store.claim("one", [LANE, "other"], limit=1) for _ in range(6)]
         assert sorted(line.lane for (line,) in mixed) == 3 * [LANE] + 3 * ["other"]
 
+    def test_tenants_take_turns_also_after_the_last_of_them(self, store: ClaimStore) -> None:
+        """Rule 6: claims that end with the last tenant begin with the first again, once."""
+        for number in range(1, 25):
+            queued(store, f"{number:02}", number, tenant="abcdef"[number % 6], due_at=number)
+        for turn in range(1, 4):
+            served = [name.split()[0] for _ in range(3) for name in _served(store, limit=2)]
+            assert sorted(served) == list("abcdef"), f"turn {turn}"
+
     def test_a_higher_priority_is_claimed_first(self, store: ClaimStore) -> None:
         """Rule 6: of one tenant's lane, not before other tenants, and not before its time."""
         for number, priority in enumerate((0, -1, 5, 5, 0), 1):

@@ -12,6 +12,7 @@ import pytest
 from milecastle import (
     CheckpointConfig,
     InvalidRequest,
+    ResumeRefused,
     Retry,
     RunCancelled,
     RunFailed,
@@ -218,6 +219,33 @@ def test_runs_are_retried_by_policy_and_then_held(store: Store) -> None:
 def is_due(store: Store, key: ThreadKey) -> bool:
     info = store.thread(key)
     return info is not None and info.due_at is not None
+
+
+@pytest.mark.requirement("F1", api="App.retry")
+def test_a_run_is_not_handed_over_to_another_graph(store: Store) -> None:
+    """The other one has the same nodes. Fails if only the structure is compared: then the thread
+    changes its lane, and the other graph's functions run.
+    """
+
+    def fails(state: Trip) -> dict[str, Any]:
+        raise ValueError
+
+    app, other = line(store, ("a", fails)), line(store, ("a", note("other")), name="other")
+    app.submit(start(), "t")
+    work(app)
+    with pytest.raises(ResumeRefused, match="of the graph 'line', and this app is of 'other'"):
+        other.retry("t")
+    with pytest.raises(ResumeRefused, match="'line'"):
+        other.submit(start(), "t")
+    question = line(store, ("a", asks)), line(store, ("a", note("other")), name="other")
+    question[0].submit(start(), "asked")
+    work(question[0])
+    with pytest.raises(ResumeRefused, match="'line'"):
+        question[1].answer("asked", "yes")
+    work(other, *question)
+    assert {info.graph for info in app.threads()} == {"line"}
+    assert app.state("t").state["log"] == []
+    app.retry("t")
 
 
 @pytest.mark.requirement("F1", api="App.cancel")

@@ -371,6 +371,26 @@ def test_a_thread_whose_next_input_has_not_started_is_busy(store: Store) -> None
     assert app.state("t").state["log"] == ["1", "a", "2", "a"]
 
 
+@pytest.mark.requirement("F1", api="App.invoke")
+def test_a_caller_does_not_overtake_inputs_that_wait(store: Store) -> None:
+    """As ``submit`` does not. Fails if ``invoke`` and ``stream`` look only at the run that ended:
+    then the caller's input runs before one that has waited. With ``take_over`` it is intended.
+    """
+    app = line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    assert app.resume("t", take_over=True).status == "completed"
+    for name in ("2", "3"):
+        with pytest.raises(RunInProgress, match=r"wait\(\)"):
+            app.invoke(told(name), "t")
+        with pytest.raises(RunInProgress):
+            list(app.stream(told(name), "t", again=True))
+    assert app.invoke(told("1"), "t").reused
+    assert app.invoke(told("4"), "t", take_over=True).state["log"] == ["1", "a", "4", "a"]
+    work(app)
+    assert app.invoke(told("3"), "t").state["log"][4:] == ["2", "a", "3", "a"]
+
+
 def picky(known: str | None, given: str) -> str:
     if given == "bad":
         raise ValueError("not this one")

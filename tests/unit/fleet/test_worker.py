@@ -183,6 +183,7 @@ def test_a_heartbeat_survives_errors_and_reports_a_blocked_loop(
         describe=worker.describe,
         check=check,
         ask=lambda: None,
+        wake=lambda: None,
     )
     heartbeat.start()
     asyncio.run(until(lambda: _said(caplog, "has been blocked")))
@@ -193,6 +194,34 @@ def test_a_heartbeat_survives_errors_and_reports_a_blocked_loop(
     assert "no heartbeat: gone" in caplog.text
     assert "the heartbeat failed" in caplog.text
     assert "runs again" in caplog.text
+
+
+def test_threads_of_a_silent_worker_are_taken_between_two_beats() -> None:
+    """Its limit of silence passes long before the next beat, which is not waited for. Fails if
+    silent workers are looked for only with a beat.
+    """
+    store, woken = MemoryStore(), Event()
+    app = line(store, ("a", note("a")))
+    worker = Worker([app], QUICK)
+    dead = msgspec.structs.replace(worker.describe(), id="dead")
+    heartbeat = Heartbeat(
+        store,
+        interval=3600.0,
+        silent=0.01,
+        describe=worker.describe,
+        check=lambda: None,
+        ask=lambda: None,
+        wake=woken.set,
+    )
+    heartbeat.start()
+    handle = app.submit(start(), "t")
+    store.beat(dead)
+    assert store.claim("dead", worker.lanes, limit=1)
+    assert woken.wait(60)
+    heartbeat.stop()
+    info = store.thread(handle.thread)
+    assert info is not None
+    assert (info.worker, info.due_at is None) == ("", False)
 
 
 def test_a_run_with_which_workers_are_lost_is_held(caplog: pytest.LogCaptureFixture) -> None:

@@ -46,7 +46,9 @@ def cancel_run(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> b
     """Close the unfinished run of a thread, with a failure record; return whether there was one.
 
     A run that failed has ended: ``False``, unless workers would retry it, or inputs wait behind it:
-    then its retry is cancelled. The thread can be resumed as after a cancellation.
+    then its retry is cancelled. So is what a thread waits for that a user took back to before the
+    end of its run. The thread can be resumed as after a cancellation. ``InvalidRequest`` if inputs
+    wait, and the checkpoint from which the next one would start is gone.
     """
     if not _cancel(store, codec, clock, key):
         return False
@@ -74,7 +76,7 @@ def _cancel_at_head(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey)
         raise InvalidRequest(f"thread '{key.thread}' has no checkpoints")
     head = chain.entries[-1]
     record = store.run(key, head.run_id)
-    if record is not None and record.status == "failed" and _is_expected(store, key):
+    if record is not None and _is_expected(store, head, record):
         record = msgspec.structs.replace(
             record,
             run_id=clock.new_id(),
@@ -87,6 +89,8 @@ def _cancel_at_head(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey)
         )
     if record is None or not TRANSITIONS[record.status]:
         return False
+    if waiting_inputs(store, key, 1):
+        before_input(store, key, head)  # where the next one starts, or refused
     error = RunCancelled(thread=key.thread, run_id=record.run_id)
     attempt = attempt_at(store, codec.for_thread(key), key, head)
     failure = describe(error, run_id=record.run_id, node=None, time=clock.now(), attempt=attempt)
@@ -113,10 +117,41 @@ def reject_input(store: Store, clock: Clock, journal: Journal | None, error: Exc
     return True
 
 
-def _is_expected(store: Store, key: ThreadKey) -> bool:
-    """Whether something is to follow a run that failed: its retry, or an input that waits."""
-    info = store.thread(key)
-    return info is not None and (info.due_at is not None or bool(waiting_inputs(store, key, 1)))
+def _is_expected(store: Store, head: Entry, ended: RunRecord) -> bool:
+    """Whether something is to follow a run that ended at the head of its thread.
+
+    That is the retry of one that failed, or an input that waits behind it. If a user took the
+    thread back to before the end of its run, it waits to be resumed from there.
+    """
+    if ended.status in ("completed", "superseded"):
+        return bool(head.next or head.route)
+    if ended.status != "failed":
+        return False
+    info = store.thread(ended.key)
+    return info is not None and (
+        info.due_at is not None or bool(waiting_inputs(store, ended.key, 1))
+    )
+
+
+def before_input(store: Store, key: ThreadKey, head: Entry) -> Chain | None:
+    """The chain of the checkpoint to which the newest input was applied; ``None`` if to none."""
+    wanted: str | None = head.id
+    for entry in store.history(key):
+        if entry.id != wanted:
+            continue  # it is of a branch that was left
+        wanted = entry.parent_id
+        if entry.source == "input":
+            seq = store.locate(key, wanted) if wanted else None
+            base = store.read(key, seq) if seq else None
+            if base or wanted is None:
+                return base
+            break
+    raise InvalidRequest(
+        f"thread '{key.thread}' cannot go back to before the input of its unfinished run, for "
+        "another input to start there: that checkpoint is not in this thread (it was pruned, or "
+        f"the thread started as a fork); resume('{key.thread}') or retry('{key.thread}') continues "
+        f"the run, delete('{key.thread}') removes the thread with the inputs that wait"
+    )
 
 
 def count_lost(store: Store, key: ThreadKey) -> int:

@@ -229,6 +229,7 @@ class DirectLog:
             position=parent,
             head=head.seq if head else 0,
             head_id=head.id if head else None,
+            rollup_after=self.store.rollup_after,
         )
         if changes is None:
             journal.restart()

@@ -8,9 +8,11 @@ Rules:
   running anything. Any other input, or ``again``, is applied on top of its state, as a new run.
 - A run whose process is known to be alive is not taken over (``RunInProgress``), unless the call
   sets ``take_over``. Any other is taken over: an entry fences it out first.
-- A thread whose state or next node does not match this graph is refused, with what changed.
+- A thread whose state or next node does not match this graph is refused, with what changed. One of
+  a graph with another name is not handed over to workers, even if it matches.
 - An input that was enqueued behind a run starts when that has completed, on its state, or was
   cancelled, on the state before its input. Behind a run that failed it waits until that is retried.
+  No other input starts before it, unless the call sets ``discard`` or ``take_over``.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from milecastle.app.runtime.answering import (
     match_answers,
     refuse_without_answer,
 )
+from milecastle.app.runtime.cancelling import before_input
 from milecastle.app.runtime.environment import describe_environment
 from milecastle.app.runtime.migrating import BroughtOver, bring_over
 from milecastle.app.runtime.ownership import current_owner, is_served, refuse_busy
@@ -46,6 +49,7 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
+from milecastle.model.printable import quoted
 from milecastle.model.run import CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.clock import Clock
@@ -152,7 +156,7 @@ def start_with_input(
             position = bring_over(threads, key, _end_of_run(threads, key, chain)).position
             resting = rest_at(position, "completed")
             return _plan_ended(threads, position, previous.run_id, resting)
-        if terms.queues and not terms.discard:
+        if not (terms.discard or terms.take_over):
             for one in waiting_inputs(threads.store, key, 1):  # it is next
                 if (queued := threads.store.run(key, one.run_id)) is not None:
                     refuse_busy(threads.store, queued, entry.seq)
@@ -212,6 +216,8 @@ def enqueue(
             return None
     if is_free:
         return None
+    if chain is not None and info.status == "cancelled":
+        before_input(store, key, chain.entries[-1])  # where the input would start, or refused
     record = msgspec.structs.replace(
         _new_record(threads, key, previous=None, digest=digest), status="queued", owner=None
     )
@@ -265,7 +271,7 @@ def _start_instead(
     The unfinished run is closed with the first entry of the new one.
     """
     key, head = previous.key, chain.entries[-1]
-    base = _before_input(threads, key, head)
+    base = before_input(threads.store, key, head)
     over = bring_over(threads, key, base) if base else _afresh(threads)
     over = msgspec.structs.replace(over, note=f"discards run {previous.run_id}")
     start = _start(threads, over, record, terms, update=update, head=head)
@@ -273,25 +279,6 @@ def _start_instead(
         attempt = attempts_at(head.step, threads.restore(chain).results)
         start.journal.supersede(previous, head.next, attempt)
     return start
-
-
-def _before_input(threads: Threads, key: ThreadKey, head: Entry) -> Chain | None:
-    """The chain of the checkpoint to which the newest input was applied; ``None`` if to none."""
-    wanted: str | None = head.id
-    for entry in threads.store.history(key):
-        if entry.id != wanted:
-            continue  # it is of a branch that was left
-        wanted = entry.parent_id
-        if entry.source == "input":
-            seq = threads.store.locate(key, wanted) if wanted else None
-            base = threads.store.read(key, seq) if seq else None
-            if base or wanted is None:
-                return base
-            break
-    raise InvalidRequest(
-        f"the unfinished run of thread '{key.thread}' cannot be discarded: the checkpoint before "
-        "its input is not in this thread (it was pruned, or the thread started as a fork)"
-    )
 
 
 def _end_of_run(threads: Threads, key: ThreadKey, chain: Chain) -> Chain:
@@ -411,6 +398,8 @@ def _resumed(
     given: Given = NOTHING_GIVEN,
     terms: Terms = NO_TERMS,
 ) -> RunPlan:
+    if terms.queues:
+        _refuse_foreign(threads, previous)
     position = over.position
     answers = match_answers(key.thread, position, given) if given else {}
     released = over.released if not answers else ()
@@ -445,6 +434,17 @@ def _resumed(
         start.journal.supersede(previous, position.next, attempt)
         return start
     return msgspec.structs.replace(start, fresh_attempts=True)
+
+
+def _refuse_foreign(threads: Threads, previous: RunRecord) -> None:
+    """A run of another graph is not handed over: workers would run it with the code of this one."""
+    name = threads.graph.name
+    if previous.graph not in ("", name):
+        raise ResumeRefused(
+            previous.key.thread,
+            [f"it is of the graph {quoted(previous.graph)}, and this app is of {quoted(name)}"],
+            advice="call the app of its graph",
+        )
 
 
 def _refuse_sleeping(

@@ -173,6 +173,7 @@ class Threads:
             position=position,
             head=head.seq,
             head_id=head.id,
+            rollup_after=self.store.rollup_after,
             announced=False,
         )
         supersede_running(self.store, self.codec, journal, head)

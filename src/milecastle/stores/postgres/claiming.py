@@ -156,7 +156,8 @@ class Claims:
         limit, behind = asked.limit, dict(self._rotation.lanes(asked.lanes))
         found = run(self._sql.look, _behind(behind, limit))
         scans = {lane: _scan_from(found, lane) for lane in behind}
-        if any(row[4] is not None for row in found):
+        is_shared = any(row[4] is not None for row in found)
+        if is_shared:
             ended = {
                 lane: ""
                 for lane, after in behind.items()
@@ -169,10 +170,10 @@ class Claims:
         if any(scan.stop for scan in scans.values()) or not visited:
             visited += [Group(*row[:4]) for row in found if not row[4]]
         taken = divide(limit, visited, rooms)
-        for lane in behind if any(row[4] for row in found) else ():
+        for lane in behind if is_shared else ():
             self._rotation.note(lane, scans[lane], limit, taken, rooms)
         is_limited = any(row[5] for row in found)
-        self._is_crowded = is_limited or any(row[4] is not None for row in found)
+        self._is_crowded = is_limited or is_shared
         return taken, is_limited
 
     def _outside(self, query: bytes, given: Parameters) -> list[Row]:
