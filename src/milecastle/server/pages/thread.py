@@ -46,7 +46,7 @@ from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import looked_at
-from milecastle.views.showing import changes_between
+from milecastle.views.showing import changes_between, ended_tasks
 
 __all__ = [
     "FormRefusal",
@@ -243,7 +243,7 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
         "line": checkpoint_line(CheckpointMetadata.of(key, read.entry)),
         "note": short(read.entry.note),
         "nodes": folded(read.entry.nodes),
-        "next": _next(read),
+        "next": _next(service, read),
         "head": read.head.seq,
         "first": read.first,
         "is_served": is_served,
@@ -261,17 +261,17 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
     }
 
 
-def _next(read: _Reading) -> str:
+def _next(service: Service, read: _Reading) -> str:
     """What runs next, the items of a fan-out as their number."""
-    names = read.entry.next or read.entry.route
-    tasks = read.decoded.tasks if read.decoded else ()
-    if not any(total > 1 for _, _, total in tasks):
-        return folded(names)
-    told = [
-        f"{short(node)} x{total}" + (f" ({done} done)" if read.is_head else "")
-        for node, done, total in tasks[:_NODES]
-    ]
-    return ", ".join(told)
+    tasks = read.decoded.tasks if read.decoded else {}
+    if not any(total > 1 for total in tasks.values()):
+        return folded(read.entry.next or read.entry.route)
+    said: list[str] = []
+    for node, total in islice(tasks.items(), _NODES):
+        said.append(f"{short(node)} x{total}")
+        if read.is_head:
+            said[-1] += f" ({ended_tasks(service.store, read.key, read.head, node)} done)"
+    return ", ".join(said)
 
 
 def _questions(read: _Reading, excerpts: Excerpts, said: FormRefusal | None) -> dict[str, Any]:
