@@ -184,10 +184,8 @@ class PostgresStore(PostgresServer):
     def count_results(self, key: ThreadKey, task: str) -> int:
         """How many results that go with the head are of a task or its items."""
         first, last = map(escape, item_bounds(task))
-        found = self._read(
-            self._sql.count_results, key, task=escape(task), first=first, last=last
-        )
-        return found[0][0]
+        found = self._read(self._sql.count_results, key, task=escape(task), first=first, last=last)
+        return int(found[0][0])
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``.
