@@ -14,11 +14,12 @@ import msgspec.structs
 from markupsafe import escape
 from starlette.responses import RedirectResponse, Response
 
-from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import InboxDocument, InboxLine, InboxQuery, Message
 from milecastle.server.exchange import Exchange
 from milecastle.server.pages.forms import named
+from milecastle.server.pages.outcomes import Outcome, outcome_of
 from milecastle.server.pages.rendering import multiline, query_text, segment, shown_size
 from milecastle.server.pages.schema_forms import (
     FormField,
@@ -28,7 +29,6 @@ from milecastle.server.pages.schema_forms import (
     typed_in,
 )
 from milecastle.server.pages.view import PageView, of_tenant
-from milecastle.server.problems import Refused
 from milecastle.server.redaction import Redact
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
@@ -92,7 +92,7 @@ async def _inbox(
     exchange: Exchange,
     graph: str | None,
     after: str | None,
-    outcomes: Iterable[tuple[str, str, str]] | None = None,
+    outcomes: Iterable[Outcome] | None = None,
 ) -> PageView:
     query = InboxQuery(graph=graph, after=after, limit=_ROWS)
     service, tenant = exchange.service, exchange.tenant
@@ -217,7 +217,8 @@ async def answer(exchange: Exchange) -> PageView | Response:
         by_thread.setdefault(named(thread), []).append(named(id))
     typed = typed_in(form)
     outcomes = [
-        await _outcome(exchange, thread, ids, form.kind, typed) for thread, ids in by_thread.items()
+        await outcome_of(thread, _answered(exchange, thread, ids, form.kind, typed))
+        for thread, ids in by_thread.items()
     ]
     graph, after = named(form.graph) or None, named(form.after) or None
     may_read = "read" in exchange.identity.scopes
@@ -233,21 +234,15 @@ async def answer(exchange: Exchange) -> PageView | Response:
     )
 
 
-async def _outcome(
+async def _answered(
     exchange: Exchange, thread: str, ids: list[str], kind: str, typed: Mapping[str, str]
-) -> tuple[str, str, str]:
-    """Thread, what became of it, and the code of the error if it was refused."""
+) -> str:
     service = exchange.service
-    try:
-        key = service.key(exchange.tenant, thread)
-        asked = await exchange.off_loop(_open, service, key)
-        answers = {id: parsed(_schema(asked.get(id), kind), typed) for id in ids}
-        await answer_thread(service, key, answers)
-    except MilecastleError as error:
-        return thread, error.message, error.code
-    except Refused as error:
-        return thread, error.detail, error.problem.code
-    return thread, "answered", ""
+    key = service.key(exchange.tenant, thread)
+    asked = await exchange.off_loop(_open, service, key)
+    answers = {id: parsed(_schema(asked.get(id), kind), typed) for id in ids}
+    await answer_thread(service, key, answers)
+    return "answered"
 
 
 def _open(service: Service, key: ThreadKey) -> dict[str, QuestionLine]:
