@@ -29,7 +29,7 @@ from milecastle.server.pages.schema_forms import (
     typed_in,
 )
 from milecastle.server.pages.view import PageView, of_tenant
-from milecastle.server.redaction import Redact
+from milecastle.server.redaction import Redact, after_hook
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import inbox_document, inbox_line
@@ -119,15 +119,20 @@ async def _inbox(
 
 
 def _without_values(found: InboxDocument, redact: Redact | None) -> InboxDocument:
-    """The questions after the hook; not their schemas, of which the forms are made."""
+    """The questions after the hook, with the schemas that the forms are made of."""
     if redact is None:
         return found
 
     def hidden(line: QuestionLine) -> QuestionLine:
         question = redact("question", plain(line.question))
-        show = None if line.show is None else redact("show", plain(line.show))
         refused = None if line.refused is None else str(redact("refused", line.refused))
-        return msgspec.structs.replace(line, question=question, show=show, refused=refused)
+        return msgspec.structs.replace(
+            line,
+            question=question,
+            show=after_hook("show", line.show, redact),
+            answer=after_hook("answer", line.answer, redact),
+            refused=refused,
+        )
 
     threads = tuple(
         msgspec.structs.replace(line, questions=tuple(map(hidden, line.questions)))
@@ -148,7 +153,7 @@ def _room(found: InboxDocument) -> tuple[list[QuestionKind], list[InboxLine], st
     for line in found.threads:
         size += 300 + shown_size(line.thread)
         for count, question in enumerate(line.questions):
-            kind = kinds.get(_kind_id(question)) or _kind(question)
+            kind = kinds.get(_kind_id(question.answer)) or _kind(question.answer)
             asked = _asked(line, question)
             size += _size(asked, kind)
             if size > _BYTES and count:
@@ -163,14 +168,14 @@ def _room(found: InboxDocument) -> tuple[list[QuestionKind], list[InboxLine], st
     return list(kinds.values()), unreadable, found.next, 0
 
 
-def _kind_id(question: QuestionLine) -> str:
-    return sha256(as_json(question.answer).encode()).hexdigest()[:16]
+def _kind_id(schema: Any) -> str:
+    return sha256(as_json(schema).encode()).hexdigest()[:16]
 
 
-def _kind(question: QuestionLine) -> QuestionKind:
-    fields = form_fields(question.answer)
+def _kind(schema: Any) -> QuestionKind:
+    fields = form_fields(schema)
     fits = sum(map(_field_size, fields)) < _BYTES // 20
-    return QuestionKind(id=_kind_id(question), fields=fields if fits else (), asked=[])
+    return QuestionKind(id=_kind_id(schema), fields=fields if fits else (), asked=[])
 
 
 def _field_size(field: FormField) -> int:
@@ -240,7 +245,7 @@ async def _answered(
     service = exchange.service
     key = service.key(exchange.tenant, thread)
     asked = await exchange.off_loop(_open, service, key)
-    answers = {id: parsed(_schema(asked.get(id), kind), typed) for id in ids}
+    answers = {id: _parsed(asked.get(id), kind, typed, service.redact) for id in ids}
     await answer_thread(service, key, answers)
     return "answered"
 
@@ -251,10 +256,13 @@ def _open(service: Service, key: ThreadKey) -> dict[str, QuestionLine]:
     return {one.id: one for one in asked}
 
 
-def _schema(question: QuestionLine | None, kind: str) -> Any:
-    """The schema of an open question of this kind."""
+def _parsed(
+    question: QuestionLine | None, kind: str, typed: Mapping[str, str], redact: Redact | None
+) -> Any:
+    """The answer to an open question, typed into the form of this kind."""
     if question is None:
         raise InvalidRequest("the question is not open any more")
-    if _kind_id(question) != kind:
+    form = after_hook("answer", question.answer, redact)
+    if _kind_id(form) != kind:
         raise InvalidRequest("the question asks for another type: load the page again")
-    return question.answer
+    return parsed(question.answer, typed, form)

@@ -42,6 +42,7 @@ from milecastle.server.pages.rendering import segment
 from milecastle.server.pages.schema_forms import FormField, form_fields
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.redaction import Redact, after_hook
 from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.lines import checkpoint_line, moment, question_lines
@@ -248,7 +249,7 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
         "first": read.first,
         "is_served": is_served,
         "may": {scope: is_served and scope in scopes for scope in ("run", "answer", "admin")},
-        **_questions(read, excerpts, said),
+        **_questions(read, excerpts, service.redact, said),
         "failure": _failure(read, excerpts),
         **_state(read, excerpts),
         **_changes(service, read, excerpts),
@@ -274,22 +275,24 @@ def _next(service: Service, read: _Reading) -> str:
     return ", ".join(said)
 
 
-def _questions(read: _Reading, excerpts: Excerpts, said: FormRefusal | None) -> dict[str, Any]:
+def _questions(
+    read: _Reading, excerpts: Excerpts, redact: Redact | None, said: FormRefusal | None
+) -> dict[str, Any]:
     lines = question_lines(read.decoded.interrupts) if read.decoded else ()
-    shown: list[OpenQuestion] = []
+    listed: list[OpenQuestion] = []
     for line in lines[:_QUESTIONS]:
         typed = said.typed if said is not None and said.form == line.id else {}
-        shown.append(
+        listed.append(
             OpenQuestion(
                 id=line.id,
                 node=short(line.node),
                 question=_spoken(excerpts, "question", line.question),
                 show=None if line.show is None else excerpts.json("show", line.show, _QUESTION),
-                fields=form_fields(line.answer, typed),
+                fields=form_fields(after_hook("answer", line.answer, redact), typed),
                 refused=excerpts.text("refused", line.refused or "", _QUESTION).text,
             )
         )
-    return {"questions": shown, "asked": len(lines), "is_head": read.is_head}
+    return {"questions": listed, "asked": len(lines), "is_head": read.is_head}
 
 
 def _spoken(excerpts: Excerpts, place: str, value: Any) -> Excerpt:
