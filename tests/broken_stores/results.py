@@ -122,3 +122,19 @@ class WritesResultsAnew(
         super().commit(batch)
         if batch.results:
             time.sleep(len(self._logs[batch.key].results) * 1e-5)
+
+
+class GivesResultsWithTheState(BrokenStore, caught_by=("test_a_state_is_read_without_results",)):
+    """A chain is a chain."""
+
+    def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        """Give all of it."""
+        return self.read(key, seq)
+
+
+class CountsWhatBeginsAlike(BrokenStore, caught_by=("test_results_are_counted_by_their_task",)):
+    """An item begins with the name of its task."""
+
+    def count_results(self, key: ThreadKey, task: str) -> int:
+        """Count by the beginning."""
+        return sum(one.task.startswith(task) for one in self.results(key))

@@ -29,6 +29,8 @@ ASKED: dict[str, dict[str, Any]] = {
     "entries": {"life": None, "after": 100, "limit": 20},
     "locate": {"time": 1_700_000_000_000_200, "id": b""},
     "results": {},
+    "read_state": {"seq": None},
+    "count_results": {"task": "1:a", "first": "1:a#0", "last": "1:a#:"},
 }
 
 

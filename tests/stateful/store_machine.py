@@ -315,6 +315,9 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.head(key) == bare
             rows = {row.task: row for row in self.store.results(key)}
             assert rows == {row.task: row for row in (head.results if head else ())}
+            state = self.store.read_state(key)
+            assert (state and state.entries) == (head and head.entries)
+            assert all(self.store.count_results(key, task) for task in rows)
 
     @invariant()
     def the_thread_agrees(self) -> None:

@@ -58,6 +58,8 @@ _REDUCERS = {reducer.code: reducer for reducer in BUILTIN if reducer.code != SET
 
 _KNOWN = frozenset({SET, *_REDUCERS})
 
+_SET, _NOTHING = msgspec.msgpack.encode(SET), msgspec.msgpack.encode(None)
+
 _EXTEND: dict[int, Callable[[Any, Any], None]] = {
     1: list[Any].extend,
     2: dict[Any, Any].update,
@@ -172,9 +174,16 @@ class LogCodec:
         """What ``encode_state`` wrote."""
         return replay({}, self.decode(body))
 
-    def rebuild(self, bodies: Sequence[bytes]) -> dict[str, Any]:
-        """The values after all these bodies in turn; the first is a snapshot."""
-        return replay({}, self._decode(_joined(bodies)))
+    def rebuild(self, bodies: Sequence[bytes], *, encoded: str | None = None) -> dict[str, Any]:
+        """The values after all these bodies in turn; the first is a snapshot.
+
+        The value of the channel ``encoded`` is left as bytes, if it was set as a whole.
+        """
+        body, left = _joined(bodies), None
+        if encoded is not None:
+            body, left = _taken_out(body, encoded)
+        values = replay({}, self._decode(body))
+        return values if encoded is None or left is None else {**values, encoded: left}
 
     def roll_up(self, bodies: Sequence[bytes]) -> bytes:
         """One body with the effect of all these in turn, as short as possible."""
@@ -210,6 +219,29 @@ def _joined(bodies: Sequence[bytes]) -> bytes:
         if len(body) > MAX_CONTAINERS:
             refuse_excess(body)
     return join_lists(bodies)
+
+
+def _taken_out(body: bytes, channel: str) -> tuple[bytes, bytes | None]:
+    """A body without the operations that set a channel, and the value of the last one.
+
+    ``None`` if there is none, or it sets the channel to nothing. A body that cannot be taken apart
+    comes back whole: decoding it says why.
+    """
+    name = msgspec.msgpack.encode(channel)
+    if name not in body or list_head(body)[0] > MAX_CONTAINERS:
+        return body, None
+    try:
+        parts = msgspec.msgpack.decode(body, type=list[msgspec.Raw])
+    except msgspec.DecodeError:
+        return body, None
+    found = [at for at, part in enumerate(parts[1::3]) if bytes(part) == name]
+    if not found or any(bytes(parts[3 * at]) != _SET for at in found) or len(parts) % 3:
+        return body, None
+    value = bytes(parts[3 * found[-1] + 2])
+    for at in reversed(found):
+        del parts[3 * at : 3 * at + 3]
+    rest = struct.pack(">BI", 0xDD, len(parts)) + b"".join(parts)
+    return rest, None if value == _NOTHING else value
 
 
 def _triples(operations: Operations) -> Iterator[tuple[int, str, Any]]:

@@ -76,13 +76,22 @@ def fresh_position(schema: StateSchema) -> Position:
     return Position(values=schema.initial())
 
 
-def restore(chain: Chain, codec: LogCodec, schema: StateSchema | None = None) -> Position:
-    """Rebuild the position at the end of a chain; the schema supplies defaults that are missing."""
+def restore(
+    chain: Chain,
+    codec: LogCodec,
+    schema: StateSchema | None = None,
+    *,
+    encoded: str | None = None,
+) -> Position:
+    """Rebuild the position at the end of a chain; the schema supplies defaults that are missing.
+
+    The hidden channel ``encoded`` is left as bytes, for those who only count what is in it.
+    """
     head = chain.entries[-1]
     entries = _since_snapshot(chain)
     behind = _check_whole(entries)
     bodies = codec.unseal_chain(entries)
-    stored = codec.rebuild(bodies)
+    stored = codec.rebuild(bodies, encoded=encoded)
     hidden = split(stored)
     began, reruns = _began(entries)
     values = schema.complete(stored) if schema else stored

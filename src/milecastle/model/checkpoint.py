@@ -67,6 +67,14 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload: bytes
 
 
+def item_bounds(task: str) -> tuple[str, str]:
+    """From which name on, and below which, by code point, the items of a task are.
+
+    They are ``work#0``, ``work#1`` and so on.
+    """
+    return f"{task}#0", f"{task}#:"
+
+
 class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint without its state: what a history lists."""
 

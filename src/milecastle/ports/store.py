@@ -158,6 +158,17 @@ class Store(Protocol):
         """
         ...
 
+    def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        """What ``read`` finds, without results: enough for the state, however wide its step is."""
+        ...
+
+    def count_results(self, key: ThreadKey, task: str) -> int:
+        """How many results of the step at the head are of this task or its items (``task#0``).
+
+        Nothing of them is read but their names. One that replaced another may count as two.
+        """
+        ...
+
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint of this thread, or ``None``."""
         ...

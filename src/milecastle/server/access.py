@@ -9,7 +9,8 @@ Rules:
 - A browser exchanges a token for a session: that of the start URL, or one that a person pastes. It
   is a cookie that scripts cannot read and that other sites do not send. It is another secret: who
   reads a cookie does not have the token. It is signed by its token, so every server with the same
-  tokens knows it, and it ends with the token, or after ``SESSION`` seconds.
+  tokens knows it, and it ends with the token, or after ``SESSION`` seconds. One that is logged out
+  is refused by this process; nothing is stored, so others and the next one do not know of it.
 - With ``identify``, a proxy says who calls. A header that a request has twice is not shown to it:
   one of the two may be the caller's.
 - The name in ``Host`` must be known, so that a page cannot reach this server under a name that it
@@ -146,6 +147,7 @@ class Access:
         self._tokens = [(_hash(token), identity) for token, identity in known]
         self._start = None if start is None else _hash(start[0])
         self._clock = clock
+        self._ended: dict[str, int] = {}
 
     def identify(self, headers: Headers) -> Identity:
         """The caller, as the proxy says, or by its bearer token or its cookie.
@@ -184,6 +186,15 @@ class Access:
         claim = f"{int(self._clock()) + SESSION}.{new_secret()}"
         return f"{claim}.{_signature(_hash(token), claim)}"
 
+    def end_session(self, headers: Headers) -> None:
+        """Refuse the session of this request from now on, whoever has its cookie."""
+        given = credential(headers)
+        if given.is_token or self._of_session(given.text) is None:
+            return
+        now, claim = self._clock(), given.text.rpartition(".")[0]
+        self._ended = {ended: until for ended, until in self._ended.items() if until > now}
+        self._ended[claim] = _end_of(claim)
+
     def _of_token(self, token: str) -> Identity | None:
         given, found = _hash(token), None
         for known, identity in self._tokens:
@@ -197,8 +208,9 @@ class Access:
         for known, identity in self._tokens:
             if hmac.compare_digest(_hash(_signature(known, claim)), _hash(signature)):
                 found = identity
-        ends = claim.partition(".")[0]  # a number, if somebody signed it
-        return found if found is not None and int(ends) > self._clock() else None
+        if found is None or claim in self._ended or _end_of(claim) <= self._clock():
+            return None
+        return found
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -217,6 +229,11 @@ def credential(headers: Headers) -> Credential:
         return Credential(key, is_token=True)
     cookies = cookie_parser(headers.get("cookie", ""))
     return Credential(cookies.get(cookie_name(headers.get("host", "")), ""), is_token=False)
+
+
+def _end_of(claim: str) -> int:
+    """When a session ends, of a claim that somebody signed."""
+    return int(claim.partition(".")[0])
 
 
 def _signature(key: bytes, claim: str) -> str:

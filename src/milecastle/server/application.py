@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -45,7 +46,13 @@ from milecastle.server.pages.live import live_parts, wants_stream
 from milecastle.server.pages.rendering import Renderer, prefers_html
 from milecastle.server.pages.table import PAGES
 from milecastle.server.pages.view import PageView, WebPage
-from milecastle.server.problems import NOT_FOUND, UNREADABLE, Refused, problem_response
+from milecastle.server.problems import (
+    NOT_FOUND,
+    UNAUTHORIZED,
+    UNREADABLE,
+    Refused,
+    problem_response,
+)
 from milecastle.server.redaction import without_values
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
@@ -105,15 +112,32 @@ class Application:
         """What an endpoint or a page answers to a request, whatever happens."""
         try:
             exchange = await self._read(endpoint, request)
-            found = await endpoint.handler(exchange)
-            if isinstance(found, PageView):
-                if isinstance(endpoint, WebPage) and found.live and wants_stream(request):
-                    parts = live_parts(self._renderer, endpoint, exchange)
-                    return EventStreamResponse(self.service.closing, parts)
-                return await self._renderer.response(found, exchange)
-            return found.response(self.service.redact) if isinstance(found, Reply) else found
+            if isinstance(endpoint, WebPage):
+                response = await self._page(endpoint, exchange)
+            else:
+                reply = await endpoint.handler(exchange)
+                response = (
+                    reply.response(self.service.redact) if isinstance(reply, Reply) else reply
+                )
+            if isinstance(response, EventStreamResponse):
+                response.check = partial(self._recognize, exchange)
+            return response
         except Exception as error:
             return self.problem(error, request, is_page=isinstance(endpoint, WebPage))
+
+    async def _page(self, page: WebPage, exchange: Exchange) -> Response:
+        view = await page.handler(exchange)
+        if not isinstance(view, PageView):
+            return view
+        if view.live and page.method == "GET" and wants_stream(exchange.request):
+            parts = live_parts(self._renderer, page, exchange)
+            return EventStreamResponse(self.service.closing, parts)
+        return await self._renderer.response(view, exchange)
+
+    def _recognize(self, exchange: Exchange) -> None:
+        """Refuse a caller who is not the one any more that the request was of."""
+        if self._access.identify(exchange.request.headers) != exchange.identity:
+            raise Refused(UNAUTHORIZED, 401, "the caller is another one now")
 
     def problem(self, error: Exception, request: Request, *, is_page: bool = False) -> Response:
         """The answer to a request that raised: a page for people, else a document."""

@@ -4,14 +4,17 @@ Rules:
 
 - A comment is sent if there was nothing else for a while, so that both ends see a dead connection.
 - A reader that takes nothing for a while is dropped.
+- Before something is sent the caller is looked at again, at most once a second: a session that was
+  logged out, or is over, is sent nothing more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -29,7 +32,9 @@ ABORT: Final = "milecastle.abort"
 
 HEARTBEAT: Final = 15.0
 SLOW: Final = 30.0
-"""Seconds: between two comments if nothing else is sent; that a reader may take for one event."""
+RECHECK: Final = 1.0
+"""Seconds: between two comments if nothing else is sent; that a reader may take for one event;
+between two looks at the caller."""
 
 
 def event_text(name: str, data: str, id: int | None = None) -> bytes:
@@ -41,7 +46,8 @@ def event_text(name: str, data: str, id: int | None = None) -> bytes:
 class EventStreamResponse(Response):
     """Sends texts as they come, until the reader leaves or is too slow, or ``closing`` is set.
 
-    ``opening`` is sent at once, and ``silence`` for each empty text.
+    ``opening`` is sent at once, and ``silence`` for each empty text. ``check`` raises ``Refused``
+    if the caller may not read any more.
     """
 
     media_type = "text/event-stream"
@@ -58,6 +64,7 @@ class EventStreamResponse(Response):
         del self.headers["content-length"]
         self._closing = closing
         self._texts = texts
+        self.check: Callable[[], object] = lambda: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; see ``starlette.responses.Response``."""
@@ -86,11 +93,15 @@ class EventStreamResponse(Response):
         try:
             await _send_soon(send, start)
             await _send_soon(send, _part(self.opening))
+            checked = monotonic()
             async for text in self._texts:
+                if monotonic() >= checked + RECHECK:
+                    self.check()
+                    checked = monotonic()
                 await _send_soon(send, _part(text or self.silence))
         except TimeoutError:
             return True
-        except (MilecastleError, Refused):  # the store is away: the reader comes back
+        except (MilecastleError, Refused):  # the store is away: the reader comes back, if it may
             return False
         except Exception as error:  # its text may contain values
             _log.error("a stream of events raised %s", type(error).__name__)

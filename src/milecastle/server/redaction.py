@@ -23,7 +23,7 @@ from milecastle.errors import RunError
 from milecastle.views.documents import ChangeLine, FailureLine, QuestionLine
 from milecastle.views.values import anything, plain
 
-__all__ = ["Redact", "redacted", "without_values"]
+__all__ = ["Redact", "after_hook", "redacted", "without_values"]
 
 Redact = Callable[[str, Any], Any]
 
@@ -79,6 +79,11 @@ def without_values(error: Exception, hook: Redact | None) -> Exception:
         except Exception as raised:  # it is answered without details
             return raised
     return error
+
+
+def after_hook(place: str, value: Any, hook: Redact | None) -> Any:
+    """A value that has passed the hook."""
+    return value if hook is None or value is None else hook(place, plain(value))
 
 
 @cache

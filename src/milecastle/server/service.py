@@ -132,7 +132,7 @@ class Service:
     def chain(self, key: ThreadKey, at: str | int | None) -> Chain:
         """The chain of a checkpoint, by seq or id, which must exist."""
         seq = at if isinstance(at, int) or at is None else self._seq(key, at)
-        chain = None if seq is not None and seq < 1 else self.store.read(key, seq)
+        chain = None if seq is not None and seq < 1 else self.store.read_state(key, seq)
         if chain is None:
             what = "no such thread" if at is None else "no such checkpoint"
             raise Refused(NOT_FOUND, 404, f"there is {what}")

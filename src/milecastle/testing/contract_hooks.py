@@ -64,6 +64,7 @@ def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
         "results": sorted(head.results, key=lambda result: result.task) if head else [],
         "newest": store.head(key),
         "rows": sorted(store.results(key), key=lambda result: result.task),
+        "state": store.read_state(key),
         "runs": runs,
         "found": [store.run(key, run.run_id) for run in runs],
         "failures": [store.failure(key, run.run_id) for run in runs],

@@ -165,6 +165,40 @@ class ReadingClauses(ContractHooks):
         writer.append(store)
         assert list(store.results(writer.key)) == []
 
+    def test_a_state_is_read_without_results(self, store: Store) -> None:
+        """Rules 7 and 8: of every checkpoint the chain, of the head too without its results."""
+        writer = Writer().begin(store).write(store, (DELTA, ROLLUP, DELTA))
+        assert store.read_state(a_key("missing")) is None
+        store.commit(writer.batch(results=(a_result(writer.head),)))
+        for seq in (None, *writer.entries):
+            found, whole = store.read_state(writer.key, seq), store.read(writer.key, seq)
+            assert found is not None
+            assert whole is not None
+            assert found.entries == whole.entries
+            assert found.results == ()
+        assert store.read_state(writer.key, writer.head + 1) is None
+
+    def test_results_are_counted_by_their_task(self, store: Store) -> None:
+        """Rule 8: a task and its items, not others whose names begin alike; ended with the step."""
+        writer = Writer()
+        assert store.count_results(writer.key, "2:a") == 0
+        writer.begin(store, 2)
+        items = tuple(a_result(2, f"2:a#{number}") for number in range(12))
+        others = ("2:a", "2:a b#0", "2:a!", "2:aa", "2:a#h0", "12:a#0", "2:a\U0001f3f0#3", "2!a")
+        store.commit(writer.batch(results=(*items, *(a_result(2, name) for name in others))))
+        store.commit(Writer(a_key("other"), 2).begin(store).batch(results=(a_result(1, "2:a#1"),)))
+        counts = {name: store.count_results(writer.key, name) for name in ("2:a", *others)}
+        assert counts == {**dict.fromkeys(others, 1), "2:a": 13}
+        assert store.count_results(writer.key, "2:a b") == 1
+        assert store.count_results(writer.key, "2:a\U0001f3f0") == 1
+        writer.append(store, source="interrupt")
+        writer.append(store, source="answer", results=(a_result(4, "2:a#12"),))
+        assert store.count_results(writer.key, "2:a") == 14
+        store.commit(writer.batch(results=(a_result(4, "2:a#12", b"again"),)))
+        assert store.count_results(writer.key, "2:a") in (14, 15)
+        writer.append(store)
+        assert store.count_results(writer.key, "2:a") == 0
+
     def test_results_come_with_the_head(self, store: Store) -> None:
         """Rule 8: those of one commit and of several."""
         writer = Writer().begin(store, 2)

@@ -287,6 +287,8 @@ class RemovingClauses(ContractHooks):
             "read at": lambda: store.read(key, 1),
             "head": lambda: store.head(key),
             "results": lambda: store.results(key),
+            "read state": lambda: store.read_state(key),
+            "count results": lambda: store.count_results(key, "task"),
             "locate": lambda: store.locate(key, writer.entries[1].id),
             "history": lambda: list(store.history(key)),
             "entries": lambda: store.entries(key),

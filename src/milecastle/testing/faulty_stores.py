@@ -65,6 +65,14 @@ class WrappedStore:
         """The results that go with the head."""
         return self._store.results(key)
 
+    def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        """The chain of a checkpoint without results, or ``None``."""
+        return self._store.read_state(key, seq)
+
+    def count_results(self, key: ThreadKey, task: str) -> int:
+        """How many results that go with the head are of a task or its items."""
+        return self._store.count_results(key, task)
+
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``."""
         return self._store.locate(key, checkpoint_id)
@@ -224,6 +232,16 @@ class TornStore(WrappedStore):
         """The results, as if all had been durable."""
         self._catch_up()
         return self._store.results(key)
+
+    def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        """The chain without results, as if all had been durable."""
+        self._catch_up()
+        return self._store.read_state(key, seq)
+
+    def count_results(self, key: ThreadKey, task: str) -> int:
+        """The number of results, as if all had been durable."""
+        self._catch_up()
+        return self._store.count_results(key, task)
 
     def history(
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None

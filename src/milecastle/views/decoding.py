@@ -6,9 +6,9 @@ channel that still cannot be read (NumPy arrays) is omitted and listed.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,13 +17,12 @@ import msgspec.msgpack
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.runtime.threads import log_codec_for
 from milecastle.codec.bounds import refuse_excess
-from milecastle.codec.deltas import LogCodec, Operations, replay
+from milecastle.codec.deltas import LogCodec, Operations, list_head, replay
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.codec.values import UntypedCodec
 from milecastle.engine.hidden import SENDS, split
 from milecastle.engine.position import Position, restore
 from milecastle.engine.status import NOTHING, Waits, waits_at
-from milecastle.engine.tasks import outcome_row, task_id
 from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring
 from milecastle.graph.structure import CompiledGraph
@@ -35,26 +34,23 @@ from milecastle.ports.store import Chain, Store
 KEYS_NEEDED: Final = "on the command line: MILECASTLE_KEYS and MILECASTLE_KEY_STORE, or --app"
 
 
-_ITEM: Final = re.compile(r"#\d+$")
-
-
 class Decoded(NamedTuple):
     """The values of a state. ``undecoded`` names channels that need the code, and why.
 
-    ``interrupts`` are its open questions. ``tasks`` are the nodes of the step that
-    runs next, each with how many of its tasks have ended, and how many there are.
+    ``interrupts`` are its open questions. ``tasks`` are the nodes of the step that runs next, each
+    with the number of its tasks.
     """
 
     values: dict[str, Any]
     undecoded: dict[str, str]
     interrupts: tuple[Interrupt, ...] = ()
-    tasks: tuple[tuple[str, int, int], ...] = ()
+    tasks: Mapping[str, int] = MappingProxyType({})
     waits: Waits = NOTHING
 
 
 def read_chain(store: Store, key: ThreadKey, seq: int) -> Chain:
     """The chain of a checkpoint, which must exist."""
-    chain = store.read(key, seq)
+    chain = store.read_state(key, seq)
     if chain is None:
         raise InvalidRequest(f"thread '{key.thread}' has no checkpoint {seq}")
     return chain
@@ -75,9 +71,11 @@ def decode(
         codec = log_codec_for(graph, sealers).for_thread(key)
     else:
         codec = LogCodec(UntypedCodec(), sealers=sealers).for_thread(key)
-    shown = Chain(chain.entries)  # of the results only the names are shown
+    schema = graph.schema if graph else None
+    # The items of one node are only counted. Those of several are decoded, for their names.
+    counted = SENDS if len(chain.entries[-1].next) < 2 else None
     try:
-        found = restore(shown, codec, graph.schema if graph else None)
+        found = restore(Chain(chain.entries), codec, schema, encoded=counted)
     except NoKeyring as error:
         error.add_note(KEYS_NEEDED)
         raise
@@ -88,18 +86,14 @@ def decode(
             raise
         return _in_part(chain, codec)
     interrupts = open_interrupts(found.hidden, found.place)
-    tasks = _tasks(found, [result.task for result in chain.results])
-    return Decoded(found.values, {}, interrupts, tasks, waits_at(found.hidden))
+    return Decoded(found.values, {}, interrupts, _tasks(found), waits_at(found.hidden))
 
 
-def _tasks(found: Position, rows: list[str]) -> tuple[tuple[str, int, int], ...]:
-    sends: list[Any] = found.hidden.get(SENDS) or [
-        part for name in found.next for part in (name, None)
-    ]
-    total = Counter(sends[::2])
-    ended = Counter(_ITEM.sub("", row) for row in rows)
-    step = found.step + 1
-    return tuple((name, ended[outcome_row(step, task_id(name))], n) for name, n in total.items())
+def _tasks(found: Position) -> Mapping[str, int]:
+    sends: bytes | list[Any] | None = found.hidden.get(SENDS)
+    if isinstance(sends, bytes):
+        return {name: list_head(sends)[0] // 2 for name in found.next}
+    return Counter(sends[::2] if sends else found.next)
 
 
 def _in_part(chain: Chain, log: LogCodec) -> Decoded:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from milecastle.app.runtime.difference import Change, difference
 from milecastle.app.runtime.ownership import why_lost
 from milecastle.engine.status import thread_info
-from milecastle.model.checkpoint import CheckpointMetadata
+from milecastle.engine.tasks import outcome_row, task_id
+from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Chain, Store
 from milecastle.views.decoding import Decoded
@@ -13,7 +14,7 @@ from milecastle.views.documents import ChangeLine, ShowDocument, TaskLine
 from milecastle.views.lines import checkpoint_line, question_lines, run_line
 from milecastle.views.values import plain
 
-__all__ = ["change_line", "changes_between", "show_document"]
+__all__ = ["change_line", "changes_between", "ended_tasks", "show_document"]
 
 
 def show_document(store: Store, key: ThreadKey, chain: Chain, decoded: Decoded) -> ShowDocument:
@@ -39,10 +40,17 @@ def show_document(store: Store, key: ThreadKey, chain: Chain, decoded: Decoded) 
 def _task_lines(store: Store, key: ThreadKey, seq: int, decoded: Decoded) -> tuple[TaskLine, ...]:
     """The tasks of a step with several tasks, if it is current or next."""
     newest = store.head(key)
-    several = sum(total for _, _, total in decoded.tasks) > 1
-    if newest is None or newest.seq != seq or not several:
+    if newest is None or newest.seq != seq or sum(decoded.tasks.values()) < 2:
         return ()
-    return tuple(TaskLine(node=node, done=done, total=total) for node, done, total in decoded.tasks)
+    return tuple(
+        TaskLine(node=node, done=ended_tasks(store, key, newest, node), total=total)
+        for node, total in decoded.tasks.items()
+    )
+
+
+def ended_tasks(store: Store, key: ThreadKey, head: Entry, node: str) -> int:
+    """How many tasks of a node have ended in the step after the head."""
+    return store.count_results(key, outcome_row(head.step + 1, task_id(node)))
 
 
 def changes_between(old: Decoded, new: Decoded) -> tuple[list[Change], dict[str, str]]:

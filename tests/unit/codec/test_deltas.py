@@ -89,6 +89,26 @@ def test_rebuilding_from_deltas_equals_the_state(updates: list[dict[str, Any]]) 
         assert CODEC.rebuild(bodies[:count]) == state
 
 
+@given(updates=st.lists(UPDATES, min_size=1, max_size=6))
+def test_a_channel_that_is_left_encoded_is_the_same(updates: list[dict[str, Any]]) -> None:
+    """Fails if another channel changes, an older value is left, or a reducer is not applied."""
+    states, bodies = history(updates)
+    for channel in ("plain", "listed", "added"):
+        found = CODEC.rebuild(bodies, encoded=channel)
+        if isinstance(found.get(channel), bytes):
+            found[channel] = msgspec.msgpack.decode(found[channel])
+        assert found == states[-1]
+
+
+def test_a_channel_that_is_set_is_left_encoded() -> None:
+    """Fails if it is decoded, or nothing is taken for a value."""
+    first = CODEC.encode_state({"a": [1, 2], "b": 3})
+    second = CODEC.encode_state({"a": [4]})
+    assert CODEC.rebuild([first, second], encoded="a") == {"b": 3, "a": b"\x91\x04"}
+    assert CODEC.rebuild([first, CODEC.encode_state({"a": None})], encoded="a") == {"b": 3}
+    assert CODEC.rebuild([first], encoded="c") == {"a": [1, 2], "b": 3}
+
+
 @given(updates=st.lists(UPDATES, min_size=1, max_size=12), cut=st.integers(0, 12))
 def test_a_rollup_has_the_effect_of_all_that_it_replaces(
     updates: list[dict[str, Any]], cut: int

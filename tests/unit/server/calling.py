@@ -141,10 +141,12 @@ class Api:
         *,
         token: str = token_of("default"),
         accept: str = "*/*",
+        cookie: str = "",
         is_enough: Callable[[str], bool] = lambda text: "event: rest" in text,
     ) -> str:
         """The text of a stream until it is enough, or of what is answered in its place."""
-        sent = {"host": "localhost", "authorization": f"Bearer {token}", "accept": accept}
+        who = {"cookie": cookie} if cookie else {"authorization": f"Bearer {token}"}
+        sent = {"host": ADDRESS.removeprefix("http://"), "accept": accept, **who}
         headers = [(name.encode(), value.encode()) for name, value in sent.items()]
         return self._runner.run(self._follow(path, headers, is_enough))
 
@@ -166,6 +168,24 @@ class Api:
         scope |= {"query_string": b"", "headers": headers}
         await asyncio.wait_for(self.application(scope, receive, send), 60)
         return found.decode()
+
+    def stall(self, path: str, *, accept: str, at: str) -> None:
+        """Read a stream up to a text, which is not taken; return when the server gives up."""
+        self._runner.run(self._stall(path, accept, at))
+
+    async def _stall(self, path: str, accept: str, at: str) -> None:
+        sent = {"host": "localhost", "authorization": f"Bearer {token_of('default')}"}
+        headers = [
+            (name.encode(), value.encode()) for name, value in {**sent, "accept": accept}.items()
+        ]
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode()}
+
+        async def never(message: MutableMapping[str, Any] | None = None) -> Any:
+            if message is None or at.encode() in message.get("body", b""):
+                await asyncio.Event().wait()
+
+        scope |= {"query_string": b"", "headers": headers}
+        await asyncio.wait_for(self.application(scope, never, never), 60)
 
     def work(self, *apps: App[Any]) -> None:
         """Run everything that is due, of these apps or of ours."""

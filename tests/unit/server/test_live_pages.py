@@ -6,11 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
+from milecastle.server import event_stream, events
+from milecastle.server.access import ALL_SCOPES, Access, Identity
 from milecastle.server.pages import live, thread
 from milecastle.server.pages.table import PAGES
-from tests.unit.server.browsing import Document
-from tests.unit.server.calling import OTHER, Api, token_of
+from tests.unit.server.browsing import Browser, Document
+from tests.unit.server.calling import ADDRESS, OTHER, Api, token_of
 
 STREAM = "text/event-stream"
 
@@ -82,6 +85,76 @@ def test_deleted_thread_ends_its_stream(api: Api) -> None:
         return False
 
     assert len(parts(api.follow("/threads/a", accept=STREAM, is_enough=delete))) == 1
+
+
+@pytest.mark.parametrize("path", ["/threads", "/threads/a", "/v1/threads/a/events"])
+def test_session_that_is_logged_out_is_sent_nothing_more(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Fails if the caller is only looked at when the stream begins."""
+    monkeypatch.setattr(event_stream, "RECHECK", 0.0)
+    monkeypatch.setattr(events, "HEARTBEAT", 0.05)
+    api.run("a", 42)
+    ((name, session),) = browser.cookies.items()
+    cookie = f"{name}={session}"
+    seen: list[int] = []
+
+    def end(text: str) -> bool:
+        if not seen and "event: " in text:
+            access: Access = vars(api.application)["_access"]
+            access.end_session(Headers({"host": ADDRESS.removeprefix("http://"), "cookie": cookie}))
+            api.app.update_state("a", {"n": 7})
+            seen.append(len(text))
+        return bool(seen) and len(text) > seen[0]
+
+    text = api.follow(path, accept=STREAM, cookie=cookie, is_enough=end)
+    assert len(text) == seen[0], text[seen[0] :]
+
+
+def test_caller_whom_the_proxy_takes_for_another_is_sent_nothing_more(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if who calls is not compared with who called."""
+    monkeypatch.setattr(event_stream, "RECHECK", 0.0)
+    found = [Identity("default", ALL_SCOPES)]
+    api.serve(api.app, identify=lambda _: found[-1])
+
+    def change(text: str) -> bool:
+        if "event: part" in text:
+            found.append(Identity(OTHER, ALL_SCOPES))
+        return "still here" in text
+
+    assert "still here" not in api.follow("/threads", accept=STREAM, is_enough=change)
+
+
+def test_slow_reader_costs_one_part(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if parts are made while the reader does not take the last one, or it is not dropped."""
+    monkeypatch.setattr(event_stream, "SLOW", 0.5)
+    api.app.submit({"n": 1, "log": []}, "moves")
+    rendered: list[Any] = []
+    values: Any = vars(thread)["_values"]
+
+    def counted(*args: Any) -> Any:
+        rendered.append(args)
+        return values(*args)
+
+    monkeypatch.setattr(thread, "_values", counted)
+    api.stall("/threads/moves", accept=STREAM, at="event: part")
+    assert len(rendered) == 2
+
+
+def test_form_is_not_handled_again_and_again(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if the answer to a form is made a stream: its handler would run at every look."""
+    monkeypatch.setattr(live, "LONGEST", 0.05)
+    api.run("a", 42)
+    found = browser.page("/inbox")
+    fields = {one.get("name"): one.get("value") for one in found.all("input", type="hidden")}
+    fields |= {"csrf": browser.csrf, "value": "true"}
+    headers = {"Accept": STREAM, "HX-Request": "true"}
+    answer = browser.ask("POST", "/inbox", data=fields, headers=headers)
+    assert answer.headers["content-type"].startswith("text/html"), answer.headers
 
 
 def test_stream_of_another_tenant_has_nothing(api: Api) -> None:

@@ -298,6 +298,38 @@ def test_log_out_ends_the_session_of_the_browser(browser: Browser) -> None:
     assert 'milecastle-8321=""' in answer.headers["set-cookie"]
 
 
+def test_session_that_is_logged_out_is_refused(api: Api) -> None:
+    """Fails if only the cookie is deleted: a copy of it would still open every page."""
+    one, other = (Browser(api).log_in(token_of("default")) for _ in range(2))
+    copied = dict(one.cookies)
+    one.ask("POST", "/logout", data={"csrf": one.csrf})
+    one.cookies = copied
+    assert one.ask("GET", "/threads").status_code == 401
+    assert api.send("GET", "/v1/threads", {"Cookie": _sent(copied)}).status_code == 401
+    assert other.ask("GET", "/threads").status_code == 200
+    assert one.log_in(token_of("default")).ask("GET", "/threads").status_code == 200
+
+
+def _sent(cookies: dict[str, str]) -> str:
+    return "; ".join(f"{name}={text}" for name, text in cookies.items())
+
+
+def test_sessions_that_were_logged_out_are_forgotten_when_they_are_over() -> None:
+    """Fails if they pile up, or if a session that nobody signed is remembered."""
+    from starlette.datastructures import Headers
+
+    now = [1000.0]
+    access = Access([("a" * 32, Identity("default", ALL_SCOPES))], clock=lambda: now[0])
+    for session in ("", "1.2.3", f"{10**12}.x.{'0' * 64}"):
+        access.end_session(Headers({"host": "a", "cookie": f"milecastle-80={session}"}))
+    assert vars(access)["_ended"] == {}
+    for _ in range(3):
+        cookie = f"milecastle-80={access.open_session('a' * 32)}"
+        access.end_session(Headers({"host": "a", "cookie": cookie}))
+        now[0] += SESSION
+    assert len(vars(access)["_ended"]) == 1
+
+
 def test_session_ends_with_its_time_and_its_token() -> None:
     """Fails if the time is not looked at, is not signed, or a session outlives its token."""
     from starlette.datastructures import Headers

@@ -11,9 +11,14 @@ import pytest
 from milecastle.codec.answers import schema_of
 from milecastle.errors import InvalidAnswer
 from milecastle.server.pages.rendering import Renderer
-from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed, typed_in
+from milecastle.server.pages.schema_forms import SchemaForm, form_fields, typed_in
+from milecastle.server.pages.schema_forms import parsed as parsed_from
 from milecastle.server.pages.table import PAGES
 from tests.unit.server.browsing import Document
+
+
+def parsed(schema: Any, typed: dict[str, str]) -> Any:
+    return parsed_from(schema, typed, schema)
 
 
 class Review(msgspec.Struct):

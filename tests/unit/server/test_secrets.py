@@ -6,8 +6,9 @@ A new route is asked as well: it cannot be forgotten.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import httpx
 import pytest
@@ -22,13 +23,19 @@ from milecastle.server.redaction import redacted
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
 from milecastle.views.documents import ChangeLine, QuestionLine
-from tests.unit.server.browsing import HTML
+from tests.unit.server.browsing import HTML, Browser
 from tests.unit.server.calling import ADDRESS, OTHER, QUICK, Api, Trip, token_of
 
 SECRET = "sekrit"
 HOSTILE = f"<script>{SECRET}</script>\x1b[2J\x1b]0;{SECRET}\x07\u202e\x9b31m"
 TABLE: list[Endpoint | WebPage] = [*ENDPOINTS, *PAGES]
 READING = [one for one in TABLE if one.method == "GET" and one.scope is not None]
+
+
+def one_of(*texts: str) -> Any:
+    """A type that is made while the graph runs: its schema has values."""
+    literal: Any = Literal
+    return literal[texts]
 
 
 def telling() -> StateGraph[Trip]:
@@ -39,7 +46,7 @@ def telling() -> StateGraph[Trip]:
     def tell(state: Trip) -> dict[str, Any]:
         text = state["log"][0]
         if state["n"] == 1:
-            interrupt({"question": text}, show=text)
+            interrupt({"question": text}, show=text, answer=one_of(text, "other"))
         if state["n"] == 2:
             raise RuntimeError(text) from ValueError(text)
         return {"log": [text]}
@@ -146,6 +153,24 @@ def test_hook_hides_every_value(secretive: Api) -> None:
     assert with_secret(found) == set()
     for path in ("/v1/threads/asks", "/v1/threads/ends/diff", "/v1/threads/ends/events", "/inbox"):
         assert "[hidden]" in found[path]
+
+
+@pytest.mark.parametrize("path", ["/inbox", "/threads/asks/answers"])
+@pytest.mark.parametrize("text", [SECRET, "wrong"])
+def test_question_whose_choices_are_hidden_is_answered_as_json(
+    secretive: Api, path: str, text: str
+) -> None:
+    """Fails if the form is read by another schema than it was made of, or nothing is checked."""
+    app = telling().compile(store=secretive.app.store)
+    secretive.serve(app, redact=hide)
+    browser = Browser(secretive).log_in(token_of("default"))
+    page = browser.page("/inbox" if path == "/inbox" else "/threads/asks")
+    names = ("question", "kind", "field")
+    fields = [(one.get("name"), one.get("value")) for one in page.all("input", type="hidden")]
+    sent = {name: value for name, value in fields if name in names}
+    sent |= {"csrf": browser.csrf, "value": f'"{text}"'}
+    browser.ask("POST", path, data=sent)
+    assert (app.state("asks").status == "queued") is (text == SECRET)
 
 
 def test_path_of_a_hidden_difference_ends_at_its_channel() -> None:
@@ -262,3 +287,27 @@ def test_server_needs_tokens_or_the_hook(secretive: Api) -> None:
     asgi(app, identify=by_header, worker=False)
     with pytest.raises(InvalidRequest):
         asgi(app, worker=False)
+
+
+class Word(Enum):
+    ONE = SECRET
+
+
+class Chosen(TypedDict):
+    word: Word
+
+
+@pytest.mark.parametrize("path", ["/graphs/chosen", "/threads"])
+def test_choices_of_an_input_pass_the_hook(api: Api, path: str) -> None:
+    """Fails if the form of a graph, or its schema, is shown as it is; the control has no hook."""
+    graph: StateGraph[Chosen] = StateGraph(Chosen, name="chosen")
+    graph.add_node("one", lambda _: {})
+    graph.add_edges(START, "one", END)
+    app = graph.compile(store=api.app.store)
+    for redact, is_shown in ((None, True), (hide, False)):
+        api.serve(app, redact=redact)
+        browser = Browser(api).log_in(token_of("default"))
+        assert (SECRET in browser.ask("GET", path).text) is is_shown
+    sent = {"csrf": browser.csrf, "thread": "t", "field": "", "value": f'{{"word": "{SECRET}"}}'}
+    assert browser.ask("POST", "/graphs/chosen/runs", data=sent).status_code == 303
+    assert app.state("t").status == "queued"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 from urllib.parse import quote
@@ -26,6 +28,8 @@ from milecastle.server.access import ALL_SCOPES
 from milecastle.server.pages.courses import branches, folded, intervals, visits
 from milecastle.server.pages.excerpts import Excerpts
 from milecastle.server.pages.rendering import segment
+from milecastle.server.service import Service
+from milecastle.server.threads import show_thread
 from tests.unit.server.browsing import Browser, Document
 from tests.unit.server.calling import OTHER, Api, build, token_of
 
@@ -328,6 +332,59 @@ def test_items_of_a_fan_out_are_a_number(api: Api, browser: Browser) -> None:
     assert fact(found, "Status") == "sleeping"
     assert fact(found, "Wakes") != "-"
     assert "sleeping" in {one.get("class") for one in found.all("rect")}
+
+
+def asking(size: int) -> StateGraph[Many]:
+    """A graph with a fan-out of this size, beside another node; the first item asks."""
+
+    def work(state: Many) -> dict[str, Any]:
+        return {"done": [interrupt("go on?") if state.get("item") == 0 else 1]}
+
+    graph: StateGraph[Many] = StateGraph(Many, name="asking")
+    graph.add_node("begin", lambda state: {"n": state["n"]})
+    graph.add_node("work", work)
+    graph.add_node("work 2", lambda _: {})
+    graph.add_edge(START, "begin")
+    graph.add_conditional_edges(
+        "begin",
+        lambda state: [
+            *(Send("work", {"item": n}) for n in range(size)),
+            *(["work 2"] if state["n"] else []),
+        ],
+        ["work", "work 2"],
+    )
+    graph.add_edge("work", END)
+    graph.add_edge("work 2", END)
+    return graph
+
+
+def test_ended_items_are_counted_by_node(api: Api, browser: Browser) -> None:
+    """Fails if another node counts as an item of the fan-out, or an open item as ended."""
+    app = asking(7).compile(store=api.app.store)
+    api.serve(app)
+    for thread, n in (("alone", 0), ("beside", 1)):
+        app.invoke({"n": n, "done": []}, thread)
+    assert fact(browser.page("/threads/alone"), "Next") == "work x7 (6 done)"
+    assert fact(browser.page("/threads/beside"), "Next") == "work x7 (6 done), work 2 x1 (1 done)"
+    found = api.ask("GET", "/v1/threads/beside").json()["tasks"]
+    assert found == [
+        {"node": "work", "done": 6, "total": 7},
+        {"node": "work 2", "done": 1, "total": 1},
+    ]
+
+
+def test_a_wide_fan_out_is_shown_in_as_many_calls_as_a_narrow_one(api: Api) -> None:
+    """Fails if the result of each item is read, or the items are decoded one by one."""
+    calls: dict[int, int] = {}
+    for size in (20, 2000):
+        app = asking(size).compile(store=api.app.store)
+        app.invoke({"n": 0, "done": []}, f"t{size}")
+        service, key = Service([app], worker=False), ThreadKey("default", f"t{size}")
+        profile = cProfile.Profile()
+        shown = profile.runcall(show_thread, service, key)
+        assert [(line.done, line.total) for line in shown.tasks] == [(size - 1, size)]
+        calls[size] = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
+    assert calls[2000] < 1.2 * calls[20], calls
 
 
 def test_large_state_is_cut_and_says_so(api: Api, browser: Browser) -> None:

@@ -26,6 +26,7 @@ from milecastle.server.pages.rendering import command_line, segment, shown_size
 from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed, typed_in
 from milecastle.server.pages.view import PagePlace, PageView, of_tenant
 from milecastle.server.problems import Refused, problem_document
+from milecastle.server.redaction import Redact, after_hook
 from milecastle.server.runs import submit_run
 from milecastle.views.documents import ScheduleLine
 from milecastle.views.graphs import input_schema
@@ -87,7 +88,7 @@ async def draw_graph(exchange: Exchange) -> Response:
 async def _shown(
     exchange: Exchange, app: App[Any], form: StartForm | None = None, error: Exception | None = None
 ) -> PageView:
-    document = graph_document(app)
+    document, redact = graph_document(app), exchange.service.redact
     nodes, channels = document.manifest["nodes"], document.manifest["channels"]
     targets: dict[str, list[str]] = {}
     for edge in document.manifest["edges"]:
@@ -107,8 +108,8 @@ async def _shown(
             "channels": list(fitting(channels, _size, _PART)),
             "channel_count": len(channels),
             "schedules": await exchange.off_loop(_schedules, exchange, app),
-            "manifest": _whole(document.manifest),
-            "schema": _whole(document.input),
+            "manifest": _whole(after_hook("manifest", document.manifest, redact)),
+            "schema": _whole(after_hook("input", document.input, redact)),
             "start": start_values(exchange, app, form, error),
         },
     )
@@ -159,7 +160,10 @@ def start_values(
     return {
         "action": f"/graphs/{segment(name)}/runs",
         "graph": name,
-        "fields": form_fields(schema, {} if form is None else typed_in(form)),
+        "fields": form_fields(
+            after_hook("input", schema, exchange.service.redact),
+            {} if form is None else typed_in(form),
+        ),
         "given": form or proposal,
         "error": problem_document(error)[0].detail if error is not None else "",
         "samples": _samples(exchange, name, _example(schema)),
@@ -187,7 +191,8 @@ async def start_run(exchange: Exchange) -> PageView:
     app = served(exchange)
     try:
         key = exchange.service.key(exchange.tenant, form.thread)
-        handle = await submit_run(exchange.service, key, _asked(app, form))
+        asked = _asked(app, form, exchange.service.redact)
+        handle = await submit_run(exchange.service, key, asked)
     except (MilecastleError, Refused) as error:
         if "read" not in exchange.identity.scopes:
             raise
@@ -202,10 +207,11 @@ async def start_run(exchange: Exchange) -> PageView:
     )
 
 
-def _asked(app: App[Any], form: StartForm) -> RunRequest:
+def _asked(app: App[Any], form: StartForm, redact: Redact | None) -> RunRequest:
+    schema = input_schema(app.graph)
     given: dict[str, Any] = {"graph": app.graph.name, "key": form.key or None}
     try:
-        given["input"] = parsed(input_schema(app.graph), typed_in(form))
+        given["input"] = parsed(schema, typed_in(form), after_hook("input", schema, redact))
     except InvalidAnswer as error:
         raise InvalidAnswer(error.message.replace("the answer", "the input", 1)) from None
     for name, kind, text in (("priority", int, form.priority), ("delay", float, form.delay)):

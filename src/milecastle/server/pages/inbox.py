@@ -14,11 +14,12 @@ import msgspec.structs
 from markupsafe import escape
 from starlette.responses import RedirectResponse, Response
 
-from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import InboxDocument, InboxLine, InboxQuery, Message
 from milecastle.server.exchange import Exchange
 from milecastle.server.pages.forms import named
+from milecastle.server.pages.outcomes import Outcome, outcome_of
 from milecastle.server.pages.rendering import multiline, query_text, segment, shown_size
 from milecastle.server.pages.schema_forms import (
     FormField,
@@ -28,8 +29,7 @@ from milecastle.server.pages.schema_forms import (
     typed_in,
 )
 from milecastle.server.pages.view import PageView, of_tenant
-from milecastle.server.problems import Refused
-from milecastle.server.redaction import Redact
+from milecastle.server.redaction import Redact, after_hook
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import inbox_document, inbox_line
@@ -92,7 +92,7 @@ async def _inbox(
     exchange: Exchange,
     graph: str | None,
     after: str | None,
-    outcomes: Iterable[tuple[str, str, str]] | None = None,
+    outcomes: Iterable[Outcome] | None = None,
 ) -> PageView:
     query = InboxQuery(graph=graph, after=after, limit=_ROWS)
     service, tenant = exchange.service, exchange.tenant
@@ -119,15 +119,20 @@ async def _inbox(
 
 
 def _without_values(found: InboxDocument, redact: Redact | None) -> InboxDocument:
-    """The questions after the hook; not their schemas, of which the forms are made."""
+    """The questions after the hook, with the schemas that the forms are made of."""
     if redact is None:
         return found
 
     def hidden(line: QuestionLine) -> QuestionLine:
         question = redact("question", plain(line.question))
-        show = None if line.show is None else redact("show", plain(line.show))
         refused = None if line.refused is None else str(redact("refused", line.refused))
-        return msgspec.structs.replace(line, question=question, show=show, refused=refused)
+        return msgspec.structs.replace(
+            line,
+            question=question,
+            show=after_hook("show", line.show, redact),
+            answer=after_hook("answer", line.answer, redact),
+            refused=refused,
+        )
 
     threads = tuple(
         msgspec.structs.replace(line, questions=tuple(map(hidden, line.questions)))
@@ -148,7 +153,7 @@ def _room(found: InboxDocument) -> tuple[list[QuestionKind], list[InboxLine], st
     for line in found.threads:
         size += 300 + shown_size(line.thread)
         for count, question in enumerate(line.questions):
-            kind = kinds.get(_kind_id(question)) or _kind(question)
+            kind = kinds.get(_kind_id(question.answer)) or _kind(question.answer)
             asked = _asked(line, question)
             size += _size(asked, kind)
             if size > _BYTES and count:
@@ -163,14 +168,14 @@ def _room(found: InboxDocument) -> tuple[list[QuestionKind], list[InboxLine], st
     return list(kinds.values()), unreadable, found.next, 0
 
 
-def _kind_id(question: QuestionLine) -> str:
-    return sha256(as_json(question.answer).encode()).hexdigest()[:16]
+def _kind_id(schema: Any) -> str:
+    return sha256(as_json(schema).encode()).hexdigest()[:16]
 
 
-def _kind(question: QuestionLine) -> QuestionKind:
-    fields = form_fields(question.answer)
+def _kind(schema: Any) -> QuestionKind:
+    fields = form_fields(schema)
     fits = sum(map(_field_size, fields)) < _BYTES // 20
-    return QuestionKind(id=_kind_id(question), fields=fields if fits else (), asked=[])
+    return QuestionKind(id=_kind_id(schema), fields=fields if fits else (), asked=[])
 
 
 def _field_size(field: FormField) -> int:
@@ -217,7 +222,8 @@ async def answer(exchange: Exchange) -> PageView | Response:
         by_thread.setdefault(named(thread), []).append(named(id))
     typed = typed_in(form)
     outcomes = [
-        await _outcome(exchange, thread, ids, form.kind, typed) for thread, ids in by_thread.items()
+        await outcome_of(thread, _answered(exchange, thread, ids, form.kind, typed))
+        for thread, ids in by_thread.items()
     ]
     graph, after = named(form.graph) or None, named(form.after) or None
     may_read = "read" in exchange.identity.scopes
@@ -233,21 +239,15 @@ async def answer(exchange: Exchange) -> PageView | Response:
     )
 
 
-async def _outcome(
+async def _answered(
     exchange: Exchange, thread: str, ids: list[str], kind: str, typed: Mapping[str, str]
-) -> tuple[str, str, str]:
-    """Thread, what became of it, and the code of the error if it was refused."""
+) -> str:
     service = exchange.service
-    try:
-        key = service.key(exchange.tenant, thread)
-        asked = await exchange.off_loop(_open, service, key)
-        answers = {id: parsed(_schema(asked.get(id), kind), typed) for id in ids}
-        await answer_thread(service, key, answers)
-    except MilecastleError as error:
-        return thread, error.message, error.code
-    except Refused as error:
-        return thread, error.detail, error.problem.code
-    return thread, "answered", ""
+    key = service.key(exchange.tenant, thread)
+    asked = await exchange.off_loop(_open, service, key)
+    answers = {id: _parsed(asked.get(id), kind, typed, service.redact) for id in ids}
+    await answer_thread(service, key, answers)
+    return "answered"
 
 
 def _open(service: Service, key: ThreadKey) -> dict[str, QuestionLine]:
@@ -256,10 +256,13 @@ def _open(service: Service, key: ThreadKey) -> dict[str, QuestionLine]:
     return {one.id: one for one in asked}
 
 
-def _schema(question: QuestionLine | None, kind: str) -> Any:
-    """The schema of an open question of this kind."""
+def _parsed(
+    question: QuestionLine | None, kind: str, typed: Mapping[str, str], redact: Redact | None
+) -> Any:
+    """The answer to an open question, typed into the form of this kind."""
     if question is None:
         raise InvalidRequest("the question is not open any more")
-    if _kind_id(question) != kind:
+    form = after_hook("answer", question.answer, redact)
+    if _kind_id(form) != kind:
         raise InvalidRequest("the question asks for another type: load the page again")
-    return question.answer
+    return parsed(question.answer, typed, form)

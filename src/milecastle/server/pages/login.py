@@ -58,5 +58,6 @@ async def login(exchange: Exchange) -> PageView | Response:
 
 
 async def logout(exchange: Exchange) -> Response:
-    """Let the browser forget its session."""
+    """End the session, here and in the browser."""
+    exchange.access.end_session(exchange.request.headers)
     return end_session(RedirectResponse("/login", 303), exchange.request)

@@ -81,13 +81,15 @@ def typed_in(form: SchemaForm) -> dict[str, str]:
     return dict(zip(map(named, form.field), form.value, strict=False))
 
 
-def parsed(schema: Any, typed: Mapping[str, str]) -> Any:
-    """The value that was typed, which is valid.
+def parsed(schema: Any, typed: Mapping[str, str], shown: Any) -> Any:
+    """The value that was typed into the form of the schema ``shown``, which is valid.
+
+    That is another schema if a hook hides some of it.
 
     Raises:
         InvalidAnswer: it is not; the message has its path, never what was typed.
     """
-    fields = form_fields(schema)
+    fields = form_fields(shown)
     if fields[0].name:
         members = ((one.name, _value(one, typed.get(one.name, ""))) for one in fields)
         value: Any = {name: member for name, member in members if member is not msgspec.UNSET}

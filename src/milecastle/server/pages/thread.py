@@ -42,11 +42,12 @@ from milecastle.server.pages.rendering import segment
 from milecastle.server.pages.schema_forms import FormField, form_fields
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.redaction import Redact, after_hook
 from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import looked_at
-from milecastle.views.showing import changes_between
+from milecastle.views.showing import changes_between, ended_tasks
 
 __all__ = [
     "FormRefusal",
@@ -243,12 +244,12 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
         "line": checkpoint_line(CheckpointMetadata.of(key, read.entry)),
         "note": short(read.entry.note),
         "nodes": folded(read.entry.nodes),
-        "next": _next(read),
+        "next": _next(service, read),
         "head": read.head.seq,
         "first": read.first,
         "is_served": is_served,
         "may": {scope: is_served and scope in scopes for scope in ("run", "answer", "admin")},
-        **_questions(read, excerpts, said),
+        **_questions(read, excerpts, service.redact, said),
         "failure": _failure(read, excerpts),
         **_state(read, excerpts),
         **_changes(service, read, excerpts),
@@ -261,35 +262,37 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
     }
 
 
-def _next(read: _Reading) -> str:
+def _next(service: Service, read: _Reading) -> str:
     """What runs next, the items of a fan-out as their number."""
-    names = read.entry.next or read.entry.route
-    tasks = read.decoded.tasks if read.decoded else ()
-    if not any(total > 1 for _, _, total in tasks):
-        return folded(names)
-    told = [
-        f"{short(node)} x{total}" + (f" ({done} done)" if read.is_head else "")
-        for node, done, total in tasks[:_NODES]
-    ]
-    return ", ".join(told)
+    tasks = read.decoded.tasks if read.decoded else {}
+    if not any(total > 1 for total in tasks.values()):
+        return folded(read.entry.next or read.entry.route)
+    said: list[str] = []
+    for node, total in islice(tasks.items(), _NODES):
+        said.append(f"{short(node)} x{total}")
+        if read.is_head:
+            said[-1] += f" ({ended_tasks(service.store, read.key, read.head, node)} done)"
+    return ", ".join(said)
 
 
-def _questions(read: _Reading, excerpts: Excerpts, said: FormRefusal | None) -> dict[str, Any]:
+def _questions(
+    read: _Reading, excerpts: Excerpts, redact: Redact | None, said: FormRefusal | None
+) -> dict[str, Any]:
     lines = question_lines(read.decoded.interrupts) if read.decoded else ()
-    shown: list[OpenQuestion] = []
+    listed: list[OpenQuestion] = []
     for line in lines[:_QUESTIONS]:
         typed = said.typed if said is not None and said.form == line.id else {}
-        shown.append(
+        listed.append(
             OpenQuestion(
                 id=line.id,
                 node=short(line.node),
                 question=_spoken(excerpts, "question", line.question),
                 show=None if line.show is None else excerpts.json("show", line.show, _QUESTION),
-                fields=form_fields(line.answer, typed),
+                fields=form_fields(after_hook("answer", line.answer, redact), typed),
                 refused=excerpts.text("refused", line.refused or "", _QUESTION).text,
             )
         )
-    return {"questions": shown, "asked": len(lines), "is_head": read.is_head}
+    return {"questions": listed, "asked": len(lines), "is_head": read.is_head}
 
 
 def _spoken(excerpts: Excerpts, place: str, value: Any) -> Excerpt:

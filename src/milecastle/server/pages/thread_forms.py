@@ -22,6 +22,7 @@ from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
 from milecastle.server.pages.thread import FormRefusal, thread_url, thread_view
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import status_of
+from milecastle.server.redaction import after_hook
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import fork_thread, update_thread
@@ -69,7 +70,8 @@ async def _answered(exchange: Exchange, id: str, typed: Mapping[str, str]) -> st
     schema = next((line.answer for line in lines if line.id == id), msgspec.UNSET)
     if schema is msgspec.UNSET:
         raise InvalidRequest("this question is not open any more")
-    await answer_thread(service, key, {id: parsed(schema, typed)})
+    form = after_hook("answer", schema, service.redact)
+    await answer_thread(service, key, {id: parsed(schema, typed, form)})
     return key.thread
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import ListedStatus, Message
@@ -15,9 +15,9 @@ from milecastle.server.exchange import Exchange
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.graphs import start_values
+from milecastle.server.pages.outcomes import Outcome, outcome_of
 from milecastle.server.pages.rendering import shown_size
 from milecastle.server.pages.view import PageView, of_tenant
-from milecastle.server.problems import Refused
 from milecastle.server.runs import retry_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, delete_thread
@@ -131,9 +131,10 @@ async def act(action: ThreadAction, exchange: Exchange) -> PageView:
     if not threads:
         raise InvalidRequest("no thread is selected: go back and select some")
     keys = [exchange.service.key(exchange.tenant, thread) for thread in threads]
-    outcomes: list[tuple[str, str, str]] = []
+    outcomes: list[Outcome] = []
     if form.confirmed:
-        outcomes = [await _outcome(action, exchange.service, key) for key in keys]
+        service = exchange.service
+        outcomes = [await outcome_of(key.thread, action.perform(service, key)) for key in keys]
     verb = action.verb
     return PageView(
         template="outcomes.html" if outcomes else "confirm.html",
@@ -147,13 +148,3 @@ async def act(action: ThreadAction, exchange: Exchange) -> PageView:
             "back_to": "Threads",
         },
     )
-
-
-async def _outcome(action: ThreadAction, service: Service, key: ThreadKey) -> tuple[str, str, str]:
-    """Thread, what became of it, and the code of the error if it was refused."""
-    try:
-        return key.thread, await action.perform(service, key), ""
-    except MilecastleError as error:
-        return key.thread, error.message, error.code
-    except Refused as error:
-        return key.thread, error.detail, error.problem.code

@@ -26,6 +26,7 @@ class Statements:
         self.keep_results = direct("keep_results", writing.KEEP_RESULTS)
         self.head = load("head")
         self.results = load("results")
+        self.count_results = load("count_results")
         self.entry_at = load("entry_at")
         self.locate = load("locate")
         self.locate_anywhere = load("locate_anywhere")
@@ -73,8 +74,10 @@ class Statements:
         """One text finds the chain of one thread, and those of many."""
         one = {name: sql.Placeholder(name) for name in (*_KEY, "seq")}
         each = {name: sql.Identifier("asked", name) for name in _KEY}
-        chain = _composed(schema, "read", **each, seq=sql.NULL)
-        self.read = _load(schema, "read", **one)
+        yes, no = sql.SQL("true"), sql.SQL("false")
+        chain = _composed(schema, "read", **each, seq=sql.NULL, results=yes)
+        self.read = _load(schema, "read", **one, results=yes)
+        self.read_state = _load(schema, "read", **one, results=no)
         self.read_many = _load(schema, "read_many", chain=chain)
 
     def _load_limits(self, load: Callable[[str], bytes]) -> None:

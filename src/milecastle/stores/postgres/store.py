@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
-from milecastle.model.checkpoint import Entry, TaskResult
+from milecastle.model.checkpoint import Entry, TaskResult, item_bounds
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.printable import printable, quoted
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
@@ -175,6 +175,17 @@ class PostgresStore(PostgresServer):
         """The results that go with the head."""
         found = self._read(self._sql.results, key)
         return [TaskResult(seq=row[0], task=unescape(row[1]), payload=row[2]) for row in found]
+
+    def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        """The chain of a checkpoint without results, or ``None``."""
+        found = self._read(self._sql.read_state, key, seq=None if seq is None else _within(seq))
+        return _chain_from(found)
+
+    def count_results(self, key: ThreadKey, task: str) -> int:
+        """How many results that go with the head are of a task or its items."""
+        first, last = map(escape, item_bounds(task))
+        found = self._read(self._sql.count_results, key, task=escape(task), first=first, last=last)
+        return int(found[0][0])
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry, TaskResult
+from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry, TaskResult, item_bounds
 from milecastle.stores.sqlite.rows import (
     SPAN,
     Damaged,
@@ -21,6 +21,7 @@ from milecastle.stores.sqlite.rows import (
     pack_id,
     read_text,
     result_of,
+    write_text,
 )
 from milecastle.stores.sqlite.view import DAMAGE, View
 
@@ -114,6 +115,15 @@ class ThreadLog:
                 if row[_ID] != thread.origin + len(rows):
                     raise Damaged
         return list({result.task: result for result in map(result_of, rows)}.values())
+
+    def count_results(self, head: int, task: str) -> int:
+        """How many current results are of a task or its items; one may have replaced another."""
+        thread, newest = self._thread, self._newest_result(head)
+        if newest is None or not self._is_held(newest[1], head):
+            return 0
+        names = map(write_text, (task, *item_bounds(task)))
+        found = self._view.one("count_results", (thread.origin, newest[_ID], *names))
+        return int(found[0]) if found else 0
 
     def drop_dead_results(self, head: int) -> int:
         """Remove outdated results; return the number of the newest one left, or 0."""

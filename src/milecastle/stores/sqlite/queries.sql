@@ -102,6 +102,10 @@ INSERT INTO results VALUES (?, ?, ?, ?, ?, ?);
 -- name: results
 SELECT id, head, seq, task, payload, sum FROM results WHERE id > ? ORDER BY id;
 
+-- name: count_results
+SELECT count(*) FROM results
+WHERE id > ? AND id <= ? AND (task = ? OR (task >= ? AND task < ?));
+
 -- name: result_below
 SELECT id, head, seq, task, payload, sum FROM results WHERE id < ? ORDER BY id DESC LIMIT 1;
 

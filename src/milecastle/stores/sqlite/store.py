@@ -150,6 +150,13 @@ class SqliteStore(SqliteFile):
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, or ``None``."""
+        return self._read(key, seq, with_results=True)
+
+    def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        """The chain of a checkpoint without results, or ``None``."""
+        return self._read(key, seq, with_results=False)
+
+    def _read(self, key: ThreadKey, seq: int | None, *, with_results: bool) -> Chain | None:
         with self._connections.reading() as cursor:
             found = self._log(View(cursor, self.path), key)
             head = found[1].newest() if found else None
@@ -159,7 +166,7 @@ class SqliteStore(SqliteFile):
             wanted = head.seq if seq is None else seq
             if not thread.first <= wanted <= head.seq:
                 return None
-            results = log.results(head.seq) if wanted == head.seq else []
+            results = log.results(head.seq) if with_results and wanted == head.seq else []
             return Chain(tuple(log.chain(wanted)), tuple(results))
 
     def head(self, key: ThreadKey) -> Entry | None:
@@ -174,6 +181,13 @@ class SqliteStore(SqliteFile):
             found = self._log(View(cursor, self.path), key)
             head = found[1].newest() if found else None
             return found[1].results(head.seq) if found and head else []
+
+    def count_results(self, key: ThreadKey, task: str) -> int:
+        """How many results that go with the head are of a task or its items."""
+        with self._connections.reading() as cursor:
+            found = self._log(View(cursor, self.path), key)
+            head = found[1].newest() if found else None
+            return found[1].count_results(head.seq, task) if found and head else 0
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``."""

@@ -12,6 +12,7 @@ from milecastle.server.chat.langgraph.describing import answered
 from milecastle.server.chat.langgraph.documents import Assistant, AssistantsRequest
 from milecastle.server.exchange import Exchange
 from milecastle.server.graphs import served
+from milecastle.server.redaction import after_hook
 from milecastle.version import __version__
 from milecastle.views.graphs import input_schema
 
@@ -62,7 +63,7 @@ async def get_assistant(exchange: Exchange) -> Response:
 async def get_schemas(exchange: Exchange) -> Response:
     """The JSON schemas of a graph. Input, output and state have the same channels."""
     app: App[Any] = served(exchange)
-    schema = input_schema(app.graph)
+    schema = after_hook("input", input_schema(app.graph), exchange.service.redact)
     return answered(
         {
             "graph_id": app.graph.name,

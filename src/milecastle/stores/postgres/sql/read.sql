@@ -1,6 +1,6 @@
--- The chain of a checkpoint, oldest first; after it what its entries have in common, and the
--- results that go with the head, all as of one moment. Kind -1 is a result, with its task as the
--- id; kind -2 is an origin, with the seq by which entries name it.
+-- The chain of a checkpoint, oldest first; after it what its entries have in common, and, if they
+-- are wanted, the results that go with the head, all as of one moment. Kind -1 is a result, with its
+-- task as the id; kind -2 is an origin, with the seq by which entries name it.
 --
 -- A rollup rests on the one that the entry before it names: so the chain is walked back.
 --
@@ -90,7 +90,7 @@ SELECT
 FROM (
     SELECT DISTINCT ON (digest) *
     FROM {schema}.results
-    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
+    WHERE {results} AND shard = {shard} AND tenant = {tenant} AND thread = {thread}
         AND seq >= (SELECT head.seq - head.held FROM head JOIN target ON target.seq = head.seq)
     ORDER BY digest, seq DESC
 ) AS result

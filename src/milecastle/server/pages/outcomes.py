@@ -1,0 +1,23 @@
+"""What became of each thread that a form was about: one that is refused stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from milecastle.errors import MilecastleError
+from milecastle.server.problems import Refused
+
+__all__ = ["Outcome", "outcome_of"]
+
+Outcome = tuple[str, str, str]
+"""A thread, what became of it, and the code of the error if it was refused."""
+
+
+async def outcome_of(thread: str, doing: Awaitable[str]) -> Outcome:
+    """Do something to a thread, which says what became of it."""
+    try:
+        return thread, await doing, ""
+    except MilecastleError as error:
+        return thread, error.message, error.code
+    except Refused as error:
+        return thread, error.detail, error.problem.code
