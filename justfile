@@ -16,6 +16,7 @@ check:
     {{ python }} scripts/requirements_map.py --check
     {{ python }} scripts/api_reference.py --check
     {{ python }} scripts/diagrams.py --check
+    {{ python }} scripts/charts.py --check
 
 # the tests, or some of them: just test tests/unit -k router
 test *arguments:
@@ -34,6 +35,7 @@ docs:
     {{ python }} scripts/requirements_map.py
     {{ python }} scripts/api_reference.py
     {{ python }} scripts/diagrams.py
+    {{ python }} scripts/charts.py
 
 # pictures of every page of the web view, to look at (needs chromium)
 screenshots folder="docs/images/web":
