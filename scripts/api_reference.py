@@ -244,7 +244,8 @@ def _entry(package: Package, name: str, found: Found) -> str:
     if isinstance(item, Function):
         shown = package.public(found.module, item)
         return f"\n## {name}\n\n{_code(_signature(shown))}{_prose(item)}"
-    return f"\n## {name}\n\n{_code(ast.unparse(item))}"
+    shown_name = name.replace("__", r"\_\_")  # not bold
+    return f"\n## {shown_name}\n\n{_code(ast.unparse(item))}"
 
 
 def _class(package: Package, module: str, item: ast.ClassDef, family: Sequence[Found]) -> str:
