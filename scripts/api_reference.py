@@ -29,11 +29,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.ClassDef | Function | ast.Assign | ast.AnnAssign
 Signed = TypeVar("Signed", ast.FunctionDef, ast.AsyncFunctionDef, ast.AnnAssign, Function)
 FOLDER = PAGE.with_suffix("")
-NOTE = "Written by `scripts/api_reference.py` from the docstrings; do not edit it here."
-HEADER = f"""# API
+NOTE = "<!-- Written by scripts/api_reference.py from the docstrings; do not edit it here. -->"
+HEADER = f"""{NOTE}
+# API
 
 Everything that is exported, a page for each part, and each name with its signature.
-{NOTE}
 `invoke`, `resume`, `stream`, `state`, `history`, `update_state`, `fork` and `diff` have async
 versions (`ainvoke`, `aresume` and so on) with the same arguments.
 
@@ -209,7 +209,7 @@ def render(package: Package) -> dict[Path, str]:
     for title, pairs in _parts(package):
         path = FOLDER / f"{_name(title)}.md"
         whence = title if title in PUBLIC else "milecastle"
-        head = f"# {title}\n\nImport these from `{whence}`. {NOTE}\n"
+        head = f"{NOTE}\n# {title}\n\nImport these from `{whence}`.\n"
         pages[path] = head + "".join(_entry(package, *pair) for pair in pairs)
         there = f"{FOLDER.name}/{path.name}"
         links = ", ".join(f"[{name}]({there}#{name.lower()})" for name, _ in pairs)

@@ -25,7 +25,8 @@ from scripts import site_links
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, PUBLIC = Path("build/site/source"), Path("build/site/public")
-CONFIG, STYLE = Path("mkdocs.yml"), Path("scripts/site.css")
+CONFIG = Path("mkdocs.yml")
+ASSETS = (Path("scripts/site.css"), Path("src/milecastle/server/static/milecastle.svg"))
 API = PurePosixPath("reference/api")
 ELSEWHERE = re.compile(r"[a-z]+:|#")
 LINK = re.compile(r'(\]\(|\b(?:src|href)=")([^)#\s"]+)')
@@ -82,7 +83,7 @@ def _fence(line: str, place: PurePosixPath) -> str:
     if found is None:
         return line
     language = "python" if place.parent == API and found[1] == "text" else found[1]
-    return f'```{language}{" title=" + chr(34) + "Output" + chr(34) if found[2] == " output" else ""}'
+    return f"```{language}" + (' title="Output"' if found[2] == " output" else "")
 
 
 def _moved(link: re.Match[str], path: Path, where: Places) -> str:
@@ -141,7 +142,8 @@ def write_source(root: Path, source: Path) -> Places:
             target.write_text(text, encoding="utf-8", newline="\n")
         else:
             shutil.copyfile(root / path, target)
-    shutil.copyfile(root / STYLE, source / "pages" / "site.css")
+    for asset in ASSETS:
+        shutil.copyfile(root / asset, source / "pages" / asset.name)
     index = Path("docs/index.md")
     sections = navigation(index, (root / index).read_text("utf-8"), where)
     settings = (root / CONFIG).read_text("utf-8")
