@@ -222,9 +222,15 @@ def _parts(package: Package) -> Iterator[tuple[str, list[tuple[str, Found]]]]:
     exported = list(package.exported("milecastle"))
     for title in dict.fromkeys(SECTIONS.values()):
         layers = [layer for layer in SECTIONS if SECTIONS[layer] == title]
-        yield title, [
-            pair for layer in layers for pair in exported if pair[1].module.split(".")[1] == layer
-        ]
+        yield (
+            title,
+            [
+                pair
+                for layer in layers
+                for pair in exported
+                if pair[1].module.split(".")[1] == layer
+            ],
+        )
     shown = {name for name, _ in exported}
     for module in PUBLIC[1:]:
         yield module, [pair for pair in package.exported(module) if pair[0] not in shown]

@@ -6,7 +6,8 @@ Rules:
   `docs/` lead to copies as well, and what follows the language of a code block is left out.
 - `docs/index.md` is the navigation: headings are sections, links are pages. A page that is not in
   it fails the build, as does each warning, and each link that leads nowhere.
-- Older versions in `build/site/public` stay: put what is published there before, and publish all of it after.
+- Other versions in `build/site/public` stay, and the version selector lists them: put there what is
+  published, build, and publish the whole folder.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _relative(target: PurePosixPath, page: PurePosixPath) -> str:
 
 
 def navigation(index: Path, text: str, where: Places) -> list[dict[str, Any]]:
-    """Return the sections, groups and pages that the index lists, as the site generator wants them."""
+    """Return the sections, groups and pages of the index, in the form of the site generator."""
     sections: list[dict[str, Any]] = [{"Home": where[index].as_posix()}]
     entries: list[dict[str, Any]] = []
     for line in text.splitlines():
@@ -161,8 +162,11 @@ def names_of(pages: Path) -> dict[str, str]:
     return found
 
 
-def link_names(site: Path, names: Mapping[str, str]) -> None:
-    """Link names in signatures, and names in the text of every page, to the API reference."""
+def finish(site: Path, names: Mapping[str, str], version: str) -> None:
+    """Link names in signatures, and names in the text of every page, to the API reference.
+
+    The button that shows the version gets a label that contains the version, for screen readers.
+    """
     for page in sorted(site.rglob("*.html")):
         here = PurePosixPath(page.relative_to(site).as_posix())
 
@@ -171,7 +175,7 @@ def link_names(site: Path, names: Mapping[str, str]) -> None:
                 return shown
             return f'<a href="{_relative(PurePosixPath(names[name]), here)}">{shown}</a>'
 
-        text = page.read_text("utf-8")
+        text = page.read_text("utf-8").replace("Select version", f"{version}, select a version")
         if here.parent == API:
             text = NAME.sub(lambda found: link(found[1], found[0]), text)
         text = CODE.sub(lambda found: link(found[2], found[0]), text)
@@ -216,7 +220,7 @@ def main() -> int:
     if built.returncode:
         return 1
     (source / "site" / "404.html").unlink()  # its links are those of a site at the top of its host
-    link_names(source / "site", names_of(source / "pages"))
+    finish(source / "site", names_of(source / "pages"), version)
     publish(source / "site", public, version)
     return site_links.main([str(public / version)])
 

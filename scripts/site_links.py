@@ -44,9 +44,7 @@ class Page(HTMLParser):
 
 def broken(site: Path) -> list[str]:
     """Return the links of a site that lead nowhere, each with its page."""
-    pages = {
-        path.resolve(): Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))
-    }
+    pages = {path.resolve(): Page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
     if not pages:
         return [f"{site}: there are no pages"]
     return [
