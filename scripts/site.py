@@ -33,6 +33,7 @@ ELSEWHERE = re.compile(r"[a-z]+:|#")
 LINK = re.compile(r'(\]\(|\b(?:src|href)=")([^)#\s"]+)')
 ENTRY = re.compile(r"- \[([^\]]+)\]\(([^)]+)\)")
 FENCE = re.compile(r"```(\w+)(.*)")
+FIRST_CELL = re.compile(r"(<thead>\s*<tr>\s*<th)")
 NAME = re.compile(r'<span class="n">(\w+)</span>')
 CODE = re.compile(
     r"<(a|h\d|pre)\b.*?</\1>|<code>([A-Z]\w*(?:\.\w+)?)(?:\(\))?</code>", flags=re.DOTALL
@@ -165,13 +166,14 @@ def names_of(pages: Path) -> dict[str, str]:
 def finish(site: Path, names: Mapping[str, str], version: str) -> None:
     """Link names in signatures, and names in the text of every page, to the API reference.
 
-    The button that shows the version gets a label that contains the version, for screen readers.
+    For people who use no mouse, wide tables can be scrolled: their first cell takes the focus. For
+    screen readers, the label of the button that shows the version contains the version.
     """
     for page in sorted(site.rglob("*.html")):
         here = PurePosixPath(page.relative_to(site).as_posix())
 
         def link(name: str | None, shown: str, here: PurePosixPath = here) -> str:
-            if name not in names:
+            if name is None or name not in names:
                 return shown
             return f'<a href="{_relative(PurePosixPath(names[name]), here)}">{shown}</a>'
 
@@ -179,6 +181,7 @@ def finish(site: Path, names: Mapping[str, str], version: str) -> None:
         if here.parent == API:
             text = NAME.sub(lambda found: link(found[1], found[0]), text)
         text = CODE.sub(lambda found: link(found[2], found[0]), text)
+        text = FIRST_CELL.sub(r'\1 tabindex="0"', text)
         page.write_text(text, encoding="utf-8", newline="\n")
 
 

@@ -70,10 +70,12 @@ def test_names_are_linked_to_the_reference(tmp_path: Path) -> None:
     (tmp_path / site.API).mkdir(parents=True)
     page, other = tmp_path / site.API / "x.html", tmp_path / "other.html"
     name, code = '<span class="n">App</span>', "<code>App</code>"
-    page.write_text(f"<pre>{name}</pre>", encoding="utf-8")
+    page.write_text(f"<pre>{name}</pre><thead>\n<tr><th>", encoding="utf-8")
     other.write_text(f"<pre>{name}</pre><a>{code}</a><h2>{code}</h2>{code}", encoding="utf-8")
     site.finish(tmp_path, {"App": "reference/api/x.html#app"}, "1.0")
-    assert page.read_text("utf-8") == f'<pre><a href="x.html#app">{name}</a></pre>'
+    assert page.read_text("utf-8") == (
+        f'<pre><a href="x.html#app">{name}</a></pre><thead>\n<tr><th tabindex="0">'
+    )
     linked = f'<a href="reference/api/x.html#app">{code}</a>'
     assert other.read_text("utf-8") == (f"<pre>{name}</pre><a>{code}</a><h2>{code}</h2>{linked}")
 
