@@ -18,7 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -105,6 +105,7 @@ def _relative(target: PurePosixPath, page: PurePosixPath) -> str:
 def navigation(index: Path, text: str, where: Places) -> list[dict[str, Any]]:
     """Return the sections, groups and pages of the index, in the form of the site generator."""
     sections: list[dict[str, Any]] = [{"Home": where[index].as_posix()}]
+    listed = {where[index]}
     entries: list[dict[str, Any]] = []
     for line in text.splitlines():
         if line.startswith("## "):
@@ -116,20 +117,11 @@ def navigation(index: Path, text: str, where: Places) -> list[dict[str, Any]]:
         elif found := ENTRY.match(line):
             target = Path(os.path.normpath(index.parent / found[2]))
             entries.append({found[1].partition(":")[0]: where[target].as_posix()})
-    listed = set(_leaves(sections))
-    pages = {place.as_posix() for path, place in where.items() if path.suffix == ".md"}
-    if missing := sorted(pages - listed):
+            listed.add(where[target])
+    pages = {place for path, place in where.items() if path.suffix == ".md"}
+    if missing := sorted(map(str, pages - listed)):
         raise SiteError(f"{index.as_posix()} does not list {', '.join(missing)}")
     return sections
-
-
-def _leaves(entry: Any) -> Iterator[str]:
-    """Return the pages of a part of the navigation."""
-    if isinstance(entry, str):
-        yield entry
-    else:
-        for part in entry.values() if isinstance(entry, dict) else entry:
-            yield from _leaves(part)
 
 
 def write_source(root: Path, source: Path) -> Places:
