@@ -37,6 +37,14 @@ docs:
     {{ python }} scripts/diagrams.py
     {{ python }} scripts/charts.py
 
+# the documentation site, into build/site/public (needs constraints/site.txt)
+site:
+    {{ python }} -m scripts.site
+
+# every page of the site that was built, in a browser, wide and narrow (needs chromium)
+look-at-site:
+    MILECASTLE_SITE_PAGES=all {{ python }} -m pytest tests/browser/test_site.py
+
 # pictures of every page of the web view, to look at (needs chromium)
 screenshots folder="docs/images/web":
     {{ python }} -m scripts.screenshots {{ folder }}
@@ -98,6 +106,7 @@ lock:
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tools.in -o constraints/tools.txt
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tests.in -o constraints/tests.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/bench.in -o constraints/bench.txt
+    {{ python }} -m uv pip compile {{ lock-options }} constraints/site.in -o constraints/site.txt
     {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt
 
 # not the agent libraries: they need newer versions of what other extras need

@@ -1,10 +1,10 @@
-"""Writes `docs/reference/api.md` from the docstrings of what the package exports.
+"""Writes `docs/reference/api.md` and a page for each part from the docstrings of what is exported.
 
 Rules:
 
-- Modules are parsed, never imported, so that every Python version writes the same page.
-- `--check` writes nothing and fails when the page is stale.
-- No private type is on the page. A private alias is written out, a private base, constructor or
+- Modules are parsed, never imported, so that every Python version writes the same pages.
+- `--check` writes nothing and fails when a page is stale, missing or left over.
+- No private type is on a page. A private alias is written out, a private base, constructor or
   field is left out, and a method that takes or returns a private type is an error.
 """
 
@@ -28,11 +28,17 @@ SOURCE = Path("src")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.ClassDef | Function | ast.Assign | ast.AnnAssign
 Signed = TypeVar("Signed", ast.FunctionDef, ast.AsyncFunctionDef, ast.AnnAssign, Function)
-HEADER = """# Reference: what is exported
+FOLDER = PAGE.with_suffix("")
+NOTE = "<!-- Written by scripts/api_reference.py from the docstrings; do not edit it here. -->"
+HEADER = f"""{NOTE}
+# API
 
-Written by `scripts/api_reference.py` from the docstrings; do not edit it here.
+Everything that is exported, a page for each part, and each name with its signature.
 `invoke`, `resume`, `stream`, `state`, `history`, `update_state`, `fork` and `diff` have async
 versions (`ainvoke`, `aresume` and so on) with the same arguments.
+
+| page | names |
+|---|---|
 """
 PUBLIC = (
     "milecastle",
@@ -49,13 +55,13 @@ NOT_FOR_USERS = {"Keyring.sealer": "what the codec asks a keyring for"}
 """Methods of public classes that other parts of the package call, and why they are there."""
 SECTIONS = {
     "app": "Graphs and apps",
-    "graph": "Reducers",
+    "graph": "State and reducers",
     "engine": "Inside a node",
     "model": "Data and settings",
+    "codec": "Data and settings",
+    "version": "Data and settings",
     "ports": "Ports",
-    "codec": "Types",
     "observers": "Observers",
-    "version": "Version",
     "errors": "Errors",
 }
 
@@ -196,20 +202,43 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _statements(item.body)
 
 
-def render(package: Package) -> str:
-    """Return the text of the page."""
-    parts = [HEADER]
+def render(package: Package) -> dict[Path, str]:
+    """Return the texts of the pages, by their paths."""
+    pages: dict[Path, str] = {}
+    rows: list[str] = []
+    for title, pairs in _parts(package):
+        path = FOLDER / f"{_name(title)}.md"
+        whence = title if title in PUBLIC else "milecastle"
+        head = f"{NOTE}\n# {title}\n\nImport these from `{whence}`.\n"
+        pages[path] = head + "".join(_entry(package, *pair) for pair in pairs)
+        there = f"{FOLDER.name}/{path.name}"
+        links = ", ".join(f"[{name}]({there}#{name.lower()})" for name, _ in pairs)
+        rows.append(f"| [{title}]({there}) | {links} |\n")
+    return {PAGE: HEADER + "".join(rows), **pages}
+
+
+def _parts(package: Package) -> Iterator[tuple[str, list[tuple[str, Found]]]]:
+    """Return the title of each page, and what is exported there."""
     exported = list(package.exported("milecastle"))
-    for layer, title in SECTIONS.items():
-        parts.append(f"\n## {title}\n")
-        mine = [pair for pair in exported if pair[1].module.split(".")[1] == layer]
-        parts += [_entry(package, name, found) for name, found in mine]
+    for title in dict.fromkeys(SECTIONS.values()):
+        layers = [layer for layer in SECTIONS if SECTIONS[layer] == title]
+        yield (
+            title,
+            [
+                pair
+                for layer in layers
+                for pair in exported
+                if pair[1].module.split(".")[1] == layer
+            ],
+        )
     shown = {name for name, _ in exported}
     for module in PUBLIC[1:]:
-        parts.append(f"\n## {module}\n\nImport these from `{module}`.\n")
-        own = [pair for pair in package.exported(module) if pair[0] not in shown]
-        parts += [_entry(package, *pair) for pair in own]
-    return "".join(parts)
+        yield module, [pair for pair in package.exported(module) if pair[0] not in shown]
+
+
+def _name(title: str) -> str:
+    """Return the name of a page: that of the module, or the title in small letters."""
+    return re.sub(r"[\W_]+", "-", title.rpartition(".")[2].lower())
 
 
 def _entry(package: Package, name: str, found: Found) -> str:
@@ -220,8 +249,9 @@ def _entry(package: Package, name: str, found: Found) -> str:
         return _class(package, found.module, item, family)
     if isinstance(item, Function):
         shown = package.public(found.module, item)
-        return f"\n### {name}\n\n{_code(_signature(shown))}{_prose(item)}"
-    return f"\n### {name}\n\n{_code(ast.unparse(item))}"
+        return f"\n## {name}\n\n{_code(_signature(shown))}{_prose(item)}"
+    shown_name = name.replace("__", r"\_\_")  # not bold
+    return f"\n## {shown_name}\n\n{_code(ast.unparse(item))}"
 
 
 def _class(package: Package, module: str, item: ast.ClassDef, family: Sequence[Found]) -> str:
@@ -243,14 +273,14 @@ def _class(package: Package, module: str, item: ast.ClassDef, family: Sequence[F
         with suppress(PrivateType):
             shown_init = package.public(module, _without_private(package, module, made))
             lines += [f"    {line}" for line in _signature(shown_init).splitlines()]
-    text = f"\n### {item.name}\n\n{_code(chr(10).join(lines))}{_prose(item)}"
+    text = f"\n## {item.name}\n\n{_code(chr(10).join(lines))}{_prose(item)}"
     in_store = module.startswith("milecastle.stores.")
     for method in methods.values():
         hidden = _is_hidden(method.name) or f"{item.name}.{method.name}" in NOT_FOR_USERS
         if in_store and method.name in package.of_stores:
             continue
         if not hidden and method.name[1:] not in methods:
-            head = f"\n#### {item.name}.{method.name}\n\n"
+            head = f"\n### {item.name}.{method.name}\n\n"
             text += f"{head}{_code(_signature(method))}{_prose(method)}"
     return text
 
@@ -340,20 +370,31 @@ def _prose(item: ast.ClassDef | Function) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the page, or with `--check` compare it; 1 if it is stale."""
-    parser = argparse.ArgumentParser(description="Write docs/reference/api.md.")
+    """Write the pages, or with `--check` compare them; 1 if one is stale."""
+    parser = argparse.ArgumentParser(description="Write docs/reference/api.md and its parts.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
     options = parser.parse_args(arguments)
-    page: Path = options.root / PAGE
-    fresh = render(Package(options.root / SOURCE))
-    if not options.check:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(fresh, encoding="utf-8", newline="\n")
-    elif not page.exists() or page.read_text("utf-8") != fresh:
-        print(f"{PAGE.as_posix()} is stale: run scripts/api_reference.py", file=sys.stderr)
-        return 1
+    root: Path = options.root
+    fresh = {root / path: text for path, text in render(Package(root / SOURCE)).items()}
+    there = {root / PAGE, *(root / FOLDER).glob("*.md")}
+    stale = [path for path in sorted(there | set(fresh)) if _read(path) != fresh.get(path)]
+    if options.check:
+        for path in stale:
+            name = path.relative_to(root).as_posix()
+            print(f"{name} is stale: run scripts/api_reference.py", file=sys.stderr)
+        return 1 if stale else 0
+    (root / FOLDER).mkdir(parents=True, exist_ok=True)
+    for path in stale:
+        if path in fresh:
+            path.write_text(fresh[path], encoding="utf-8", newline="\n")
+        else:
+            path.unlink()
     return 0
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text("utf-8") if path.exists() else None
 
 
 if __name__ == "__main__":
