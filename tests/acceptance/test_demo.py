@@ -1,4 +1,4 @@
-"""``milecastle demo``: a process that is really killed, and a demo that would say if it were not."""
+"""``milecastle demo``: a process that is really killed, and a demo that fails if it is not."""
 
 from __future__ import annotations
 
