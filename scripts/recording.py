@@ -109,7 +109,7 @@ def normalised(lines: list[Printed]) -> list[Printed]:
 
 def paced(lines: list[Printed]) -> list[Printed]:
     """The same lines, with pauses that can be read and none that is long."""
-    moved, now, before = list[Printed](), 0.5, lines[0]
+    moved, now, before = list[Printed](), 0.5, Printed(lines[0].at, "")
     for line in lines:
         pause = min(line.at - before.at, LONGEST)
         now += max(pause, COMMAND) if before.text.startswith("$ ") else pause
