@@ -30,7 +30,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 def test_the_demo_kills_a_process_and_leaves_nothing(desk: Desk) -> None:
     """Settings around it do not reach it, and it ends although nobody is at a terminal.
 
-    Fails if the environment of the caller is passed on: the demo then runs in the caller's store.
+    Seen to fail with the environment of the caller passed on.
     """
     desk.write("planted.py", "open('PWNED', 'w').close()\nraise SystemExit")
     desk.write("pyproject.toml", '[tool.milecastle]\napp = "planted:app"\n')
@@ -55,7 +55,10 @@ def test_the_demo_kills_a_process_and_leaves_nothing(desk: Desk) -> None:
 
 
 def test_a_demo_that_loses_something_fails(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: with a store that is gone with its process, the demo must not tell its story."""
+    """The control: with a store that is gone with its process, the demo must not tell its story.
+
+    Seen to fail without the comparison of exit codes and nodes.
+    """
     from milecastle.cli.verbs import init
 
     template = desk.folder / "template"
@@ -70,7 +73,7 @@ def test_a_demo_that_loses_something_fails(desk: Desk, monkeypatch: pytest.Monke
 
 
 def test_at_a_terminal_the_web_view_opens_until_ctrl_c(desk: Desk) -> None:
-    """Fails if the demo ends without the server, or does not end on Ctrl-C."""
+    """Seen to fail with a demo that takes the web view for not installed."""
     import pty
 
     browser = desk.write("browser", '#!/bin/sh\necho "$1" > opened.part; mv opened.part opened\n')

@@ -20,7 +20,7 @@ def names_in(folder: Path) -> set[str]:
 def test_the_project_passes_its_own_tests(desk: Desk) -> None:
     """In this environment; tests/docs/test_new_user.py does the same in an empty one.
 
-    Fails if ``charge`` returns its update without ``ctx.once`` and with a counter of its calls.
+    Seen to fail with a ``price`` that adds an item to the state in place, which a crash loses.
     """
     assert set(desk.document("init", "new").files) == names_in(Path("new")) == FILES
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
