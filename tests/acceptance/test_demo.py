@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from milecastle.views.documents import DemoDocument
+from tests.postgres_cluster import wait_until
 from tests.unit.cli.commands import Desk
 
 LIMIT = 300
@@ -76,7 +77,10 @@ def test_at_a_terminal_the_web_view_opens_until_ctrl_c(desk: Desk) -> None:
     """Seen to fail with a demo that takes the web view for not installed."""
     import pty
 
-    browser = desk.write("browser", '#!/bin/sh\necho "$1" > opened.part; mv opened.part opened\n')
+    opened = desk.folder / "opened"
+    browser = desk.write(
+        "browser", f'#!/bin/sh\necho "$1" > {opened}.part; mv {opened}.part {opened}\n'
+    )
     browser.chmod(0o755)
     environment = {**os.environ, "BROWSER": str(browser), "NO_COLOR": "1"}
     pid, terminal = pty.fork()
@@ -84,12 +88,14 @@ def test_at_a_terminal_the_web_view_opens_until_ctrl_c(desk: Desk) -> None:
         os.execve(sys.executable, [sys.executable, "-m", "milecastle", "demo"], environment)
     try:
         text = _read(terminal, until=rb"serving orders on \S+")
+        wait_until(opened.exists, LIMIT)
         text += _read(terminal, until=None, ctrl_c=True)
     finally:
         os.close(terminal)
         os.kill(pid, signal.SIGHUP)
         _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+    assert opened.read_text().startswith("http://127.0.0.1:")
     assert re.search(rb"\$ milecastle dev .*\n.*stopped\r\n.*\r\nnext:", text, flags=re.DOTALL)
 
 
