@@ -49,6 +49,10 @@ look-at-site:
 screenshots folder="docs/images/web":
     {{ python }} -m scripts.screenshots {{ folder }}
 
+# the pictures of the README: a recording of `milecastle demo`, and a drawn graph; --check compares them
+recording *arguments:
+    {{ python }} -m scripts.recording {{ arguments }}
+
 # put everything into form
 fmt:
     ruff check --fix .

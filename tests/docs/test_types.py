@@ -22,6 +22,11 @@ def test_code_of_the_page_passes_mypy(page: str) -> None:
         assert errors_of(program) == []
 
 
+def test_code_of_a_new_project_passes_mypy() -> None:
+    """Fails with a node that returns a bare ``dict``."""
+    assert errors_of(read("src/milecastle/cli/template/orders.py.txt")) == []
+
+
 def test_every_program_of_the_readme_is_checked() -> None:
     in_order, demo = programs("README.md")
     assert "app.history" in in_order

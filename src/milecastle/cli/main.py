@@ -21,6 +21,8 @@ COMPLETION: Final = "_MILECASTLE_COMPLETE"
 """The variable with which a shell requests completions."""
 
 VERBS: Final[dict[str, str]] = {
+    "demo": "Kill a run in the middle and resume it, in a temporary folder.",
+    "init": "Write a small project: a graph, its tests with crash_everywhere, and pyproject.toml.",
     "check": "Report all problems of a graph at once, with file and line.",
     "run": "Run a graph on a thread, to its end or an interrupt.",
     "build": "Build a file graph: run what is needed, and say why.",

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import copy_context
 from random import Random
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, assert_never
 
 import msgspec
 
@@ -218,6 +218,8 @@ class SimulatedProcess:
                     self._witness.committed(effect.batch)
             case Emit():
                 self._host.tell(effect.event)
+            case _:
+                assert_never(effect)
         return None
 
     # ---- what nodes have recorded

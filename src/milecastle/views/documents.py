@@ -465,6 +465,21 @@ class ExplainDocument(Document, frozen=True):
     text: str
 
 
+class InitDocument(Document, frozen=True):
+    """``init``."""
+
+    folder: str
+    files: tuple[str, ...]
+
+
+class DemoDocument(Document, frozen=True):
+    """``demo``: the exit code of the killed process, and the nodes that each process ran."""
+
+    exit_code: int
+    killed: tuple[str, ...]
+    resumed: tuple[str, ...]
+
+
 class CompletionDocument(Document, frozen=True):
     """``completion``."""
 
@@ -614,6 +629,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "worker": WorkerDocument,
     "serve": ServeDocument,
     "dev": ServeDocument,
+    "demo": DemoDocument,
+    "init": InitDocument,
     "workers": WorkersDocument,
     "queue": QueueDocument,
     "schedules": SchedulesDocument,

@@ -62,6 +62,8 @@ CALLS: dict[str, tuple[int, list[str]]] = {
     "workers": (0, ["--threads"]),
     "serve": (2, ["hostile:app", "--tokens", EVIL]),
     "dev": (2, [EVIL]),
+    "demo": (2, [EVIL]),
+    "init": (0, [EVIL]),
     "schedules": (0, ["--app", "hostile:app"]),
     "retry": (5, [f"{EVIL}4", "--app", "hostile:app"]),
     "runs": (0, []),

@@ -153,14 +153,16 @@ LOOKING = {
     "doctor": [],
     "explain": ["MC301"],
     "completion": ["bash"],
+    "init": ["new"],
     "cancel": ["demo"],
     "delete": ["demo"],
 }
 RUNNING = {
     *("build", "plan", "check", "run", "resume", "answer", "fork", "update"),
     *("submit", "worker", "retry", "schedules", "serve", "dev"),
+    "demo",
 }
-"""Verbs that need the graph's code for what they do."""
+"""Verbs that need the graph's code for what they do; ``demo`` runs its own only."""
 
 
 def test_verbs_that_look_import_no_app_that_a_file_names(desk: Desk) -> None:

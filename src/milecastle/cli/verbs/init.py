@@ -1,0 +1,65 @@
+"""``milecastle init``: a small project to start from. Its files are in ``cli/template``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from milecastle.cli.printing import print_document, print_lines
+from milecastle.cli.session import Session
+from milecastle.cli.verb import verb
+from milecastle.errors import InvalidRequest
+from milecastle.views.documents import InitDocument
+
+_TEMPLATE = Path(__file__).parents[1] / "template"
+RUN_ORDER = """milecastle run --thread order-1 --input '{"items": ["lamp"]}'"""
+
+
+def write_project(folder: Path) -> list[str]:
+    """Write the project into a folder; the names of its files.
+
+    Raises:
+        InvalidRequest: a file is already there, or cannot be written. None is overwritten.
+    """
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(_TEMPLATE.glob("*.txt"))}
+    taken = [name for name in texts if (folder / name).exists()]
+    if taken:
+        raise InvalidRequest(
+            f"{folder} already has {', '.join(taken)}: nothing was written; name another folder"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            with (folder / name).open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise InvalidRequest(f"the project cannot be written: {error}") from None
+    return list(texts)
+
+
+@click.command("init")
+@click.argument("folder", metavar="[FOLDER]", default=".")
+@verb
+def command(session: Session, folder: str) -> None:
+    """Write a small project: a graph, its tests with crash_everywhere, and pyproject.toml.
+
+    Into this folder, or FOLDER. No file is overwritten.
+    """
+    files = write_project(Path(folder))
+    if session.as_json:
+        print_document(InitDocument(folder=folder, files=tuple(files)))
+        return
+    enter = [] if folder == "." else [f"  cd {shlex.quote(folder)}"]
+    print_lines(
+        [
+            f"wrote {', '.join(files)} in {Path(folder).absolute()}",
+            "next:",
+            *enter,
+            f"  {RUN_ORDER}",
+            "  milecastle show order-1",
+            "  pip install pytest && pytest",
+            "  pip install 'milecastle[serve]' && milecastle dev",
+        ]
+    )
