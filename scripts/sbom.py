@@ -25,7 +25,7 @@ from scripts.vendor_web import PACKAGES, SERVER, Package
 LICENCES: Final = {
     "htmx.org": "0BSD",
     "idiomorph": "0BSD",
-    "backports.zstd": "PSF-2.0",
+    "backports-zstd": "PSF-2.0",
     "click": "BSD-3-Clause",
     "msgspec": "BSD-3-Clause",
 }
