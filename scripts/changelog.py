@@ -16,9 +16,7 @@ def sections(text: str) -> dict[str, str]:
     """The text of each section by its version, the newest first, `Unreleased` included."""
     found = list(_HEADING.finditer(text))
     ends = [*(one.start() for one in found[1:]), len(text)]
-    return {
-        one[1]: text[one.end() : end].strip() for one, end in zip(found, ends, strict=True)
-    }
+    return {one[1]: text[one.end() : end].strip() for one, end in zip(found, ends, strict=True)}
 
 
 def released(text: str, version: str, day: str) -> str:

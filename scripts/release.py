@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -44,11 +43,19 @@ def git(*words: str) -> bytes:
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True).stdout
 
 
+def unpack(archive: Path, folder: Path) -> Path:
+    """The files of an archive that we made; the tarfile of early 3.11 has no filters."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True)
+    return folder
+
+
 def export(folder: Path) -> Path:
     """The files of the commit, and nothing else, in a new folder."""
-    with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    folder.parent.mkdir(parents=True)
+    archive = folder.parent / "commit.tar"
+    archive.write_bytes(git("archive", "HEAD"))
+    return unpack(archive, folder)
 
 
 def disguise(tree: Path) -> Path:
@@ -79,9 +86,7 @@ def build_twice(work: Path, epoch: int) -> tuple[Path, Path]:
     wheel, sdist = build(here, "wheel", epoch), build(here, "sdist", epoch)
     far = work / "another" / "machine"
     other = build(disguise(export(far / "tree")), "sdist", epoch, TZ="Asia/Tokyo", LC_ALL="C")
-    with tarfile.open(other) as archive:
-        archive.extractall(far, filter="data")
-    unpacked = disguise(far / other.name.removesuffix(".tar.gz"))
+    unpacked = disguise(unpack(other, far) / other.name.removesuffix(".tar.gz"))
     for first, second in ((sdist, other), (wheel, build(unpacked, "wheel", epoch, TZ="Etc/GMT+9"))):
         if first.name != second.name or first.read_bytes() != second.read_bytes():
             raise SystemExit(f"two builds of {first.name} differ: no release")
@@ -140,7 +145,9 @@ def write_changelog(version: str) -> None:
     if version not in changelog.sections(text):
         today = datetime.now(UTC).date().isoformat()
         path.write_text(changelog.released(text, version, today), "utf-8")
-        raise SystemExit(f"CHANGELOG.md has a section {version} now: read it, commit, release again")
+        raise SystemExit(
+            f"CHANGELOG.md has a section {version} now: read it, commit, release again"
+        )
     if git("status", "--porcelain"):
         raise SystemExit("something is not committed: no release")
 
@@ -167,7 +174,12 @@ def install_everywhere(wheel: Path, work: Path, version: str) -> None:
         scripts = work / name / "bin"
         subprocess.run([scripts / "pip", "install", "--quiet", str(wheel)], check=True)
         subprocess.run([scripts / "pip", "check"], check=True)
-        command = [scripts / "python", "-P", "-c", "import milecastle; print(milecastle.__version__)"]
+        command = [
+            scripts / "python",
+            "-P",
+            "-c",
+            "import milecastle; print(milecastle.__version__)",
+        ]
         said = [
             subprocess.run(one, check=True, capture_output=True, text=True, cwd=work).stdout.strip()
             for one in (command, [scripts / "milecastle", "--version"])
