@@ -152,16 +152,22 @@ def write_changelog(version: str) -> None:
         raise SystemExit("something is not committed: no release")
 
 
-def check_for_publishing(wheel: Path, sdist: Path, bom: Path) -> None:
-    """What takes packages that the tests do not need: `constraints/release.txt` has them."""
-    from cyclonedx.schema import SchemaVersion
-    from cyclonedx.validation.json import JsonStrictValidator
+VALIDATE: Final = """
+import pathlib, sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+text = pathlib.Path(sys.argv[1]).read_text("utf-8")
+sys.exit(JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) and "not CycloneDX 1.6")
+"""
 
-    subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)], check=True
-    )
-    if fault := JsonStrictValidator(SchemaVersion.V1_6).validate_str(bom.read_text("utf-8")):
-        raise SystemExit(f"the SBOM is not CycloneDX 1.6: {fault}")
+
+def check_for_publishing(wheel: Path, sdist: Path, bom: Path) -> None:
+    """What takes packages that CI does not have: those of `constraints/release.in`."""
+    for words in (
+        ["-m", "twine", "check", "--strict", str(wheel), str(sdist)],
+        ["-c", VALIDATE, str(bom)],
+    ):
+        subprocess.run([sys.executable, *words], check=True)
 
 
 def install_everywhere(wheel: Path, work: Path, version: str) -> None:
@@ -171,18 +177,13 @@ def install_everywhere(wheel: Path, work: Path, version: str) -> None:
             print(f"Python {name}: not found, not tried")
             continue
         subprocess.run([found, "-m", "venv", str(work / name)], check=True)
-        scripts = work / name / "bin"
-        subprocess.run([scripts / "pip", "install", "--quiet", str(wheel)], check=True)
-        subprocess.run([scripts / "pip", "check"], check=True)
-        command = [
-            scripts / "python",
-            "-P",
-            "-c",
-            "import milecastle; print(milecastle.__version__)",
-        ]
+        python, command = (str(work / name / "bin" / one) for one in ("python", "milecastle"))
+        subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+        subprocess.run([python, "-m", "pip", "check"], check=True)
+        program = "import milecastle; print(milecastle.__version__)"
         said = [
             subprocess.run(one, check=True, capture_output=True, text=True, cwd=work).stdout.strip()
-            for one in (command, [scripts / "milecastle", "--version"])
+            for one in ([python, "-P", "-c", program], [command, "--version"])
         ]
         if said[0] != version or version not in said[1]:
             raise SystemExit(f"Python {name}: {version} was installed, and says {said}")

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from scripts import changelog, release, sbom, wheel_is_complete
 from scripts.vendor_web import PACKAGES, SERVER
@@ -93,7 +94,7 @@ def test_vendored_file_other_than_the_pinned_one_is_refused(tmp_path: Path, name
 def test_licences_of_dependencies_are_those_that_they_name() -> None:
     """Fails if a dependency changes its licence, or a new one has none in the table."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    names = {sbom.Requirement(one).name.replace(".", "-") for one in project["dependencies"]}
+    names = {Requirement(one).name.replace(".", "-") for one in project["dependencies"]}
     vendored = {one.name for one in PACKAGES if one.target == SERVER}
     assert sbom.LICENCES.keys() == names | vendored
     for name in names:
@@ -107,7 +108,7 @@ def test_wheel_has_nothing_besides_the_source_and_its_metadata(tmp_path: Path) -
     """Fails if a file is taken for metadata because of where `dist-info` is in its name."""
     (tmp_path / "src" / "milecastle").mkdir(parents=True)
     (tmp_path / "src" / "milecastle" / "version.py").touch()
-    content = dict.fromkeys(
+    content: dict[str, bytes] = dict.fromkeys(
         ("milecastle/version.py", "m-1.dist-info/RECORD", "notes.txt", "tests/x.dist-info"), b""
     )
     found = wheel_is_complete.surplus(pack(tmp_path, content), tmp_path / "src")
