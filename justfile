@@ -17,6 +17,8 @@ check:
     {{ python }} scripts/api_reference.py --check
     {{ python }} scripts/diagrams.py --check
     {{ python }} scripts/charts.py --check
+    zizmor --offline --no-progress --quiet --persona pedantic .github/workflows
+    if command -v actionlint; then actionlint; fi
 
 # the tests, or some of them: just test tests/unit -k router
 test *arguments:
@@ -52,6 +54,10 @@ screenshots folder="docs/images/web":
 # the pictures of the README: a recording of `milecastle demo`, and a drawn graph; --check compares them
 recording *arguments:
     {{ python }} -m scripts.recording {{ arguments }}
+
+# build and check what is published, into dist/; publishes nothing (needs `pip install --require-hashes -r constraints/release.txt`)
+release:
+    {{ python }} -m scripts.release dist --full
 
 # put everything into form
 fmt:
@@ -109,6 +115,7 @@ long := python + " -m pytest -n 0 -s"
 lock:
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tools.in -o constraints/tools.txt
     {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tests.in -o constraints/tests.txt
+    {{ python }} -m uv pip compile {{ lock-options }} constraints/release.in -o constraints/release.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/bench.in -o constraints/bench.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/site.in -o constraints/site.txt
     {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt

@@ -1,7 +1,7 @@
-"""Says whether a built wheel holds everything under `src/milecastle`.
+"""Says whether a built wheel holds everything under `src/milecastle`, and nothing else.
 
 A module, a typing marker or an SQL file that is left out of the wheel is only missed by users:
-the tests of a source tree never see it.
+the tests of a source tree never see it. Nor do they see a file too many.
 """
 
 from __future__ import annotations
@@ -15,13 +15,29 @@ ALSO = {"milecastle/cli/errors.md"}
 """What the wheel holds from elsewhere: the page of error codes."""
 
 
+def _wanted(source: Path) -> set[str]:
+    files = (path for path in source.rglob("*") if path.is_file())
+    found = {p.relative_to(source).as_posix() for p in files if "__pycache__" not in p.parts}
+    return found | ALSO
+
+
+def _shipped(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
 def missing(wheel: Path, source: Path) -> list[str]:
     """Return the files of the source tree that the wheel does not hold."""
-    with zipfile.ZipFile(wheel) as archive:
-        shipped = set(archive.namelist())
-    files = (path for path in source.rglob("*") if path.is_file())
-    wanted = {p.relative_to(source).as_posix() for p in files if "__pycache__" not in p.parts}
-    return sorted((wanted | ALSO) - shipped)
+    return sorted(_wanted(source) - _shipped(wheel))
+
+
+def surplus(wheel: Path, source: Path) -> list[str]:
+    """Return the files of the wheel that are neither in the source tree nor its metadata."""
+    return sorted(
+        name
+        for name in _shipped(wheel) - _wanted(source)
+        if not name.split("/", 1)[0].endswith(".dist-info")
+    )
 
 
 def main(arguments: list[str]) -> int:
