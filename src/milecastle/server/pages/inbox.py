@@ -19,7 +19,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import InboxDocument, InboxLine, InboxQuery, Message
 from milecastle.server.exchange import Exchange
 from milecastle.server.pages.forms import named
-from milecastle.server.pages.outcomes import Outcome, outcome_of
+from milecastle.server.pages.outcomes import ThreadOutcome, outcome_of
 from milecastle.server.pages.rendering import multiline, query_text, segment, shown_size
 from milecastle.server.pages.schema_forms import (
     FormField,
@@ -92,7 +92,7 @@ async def _inbox(
     exchange: Exchange,
     graph: str | None,
     after: str | None,
-    outcomes: Iterable[Outcome] | None = None,
+    outcomes: Iterable[ThreadOutcome] | None = None,
 ) -> PageView:
     query = InboxQuery(graph=graph, after=after, limit=_ROWS)
     service, tenant = exchange.service, exchange.tenant

@@ -7,13 +7,13 @@ from collections.abc import Awaitable
 from milecastle.errors import MilecastleError
 from milecastle.server.problems import Refused
 
-__all__ = ["Outcome", "outcome_of"]
+__all__ = ["ThreadOutcome", "outcome_of"]
 
-Outcome = tuple[str, str, str]
+ThreadOutcome = tuple[str, str, str]
 """A thread, what became of it, and the code of the error if it was refused."""
 
 
-async def outcome_of(thread: str, doing: Awaitable[str]) -> Outcome:
+async def outcome_of(thread: str, doing: Awaitable[str]) -> ThreadOutcome:
     """Do something to a thread, which says what became of it."""
     try:
         return thread, await doing, ""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
+from collections.abc import Mapping
 from hashlib import sha256
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -264,7 +265,7 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
 
 def _next(service: Service, read: _Reading) -> str:
     """What runs next, the items of a fan-out as their number."""
-    tasks = read.decoded.tasks if read.decoded else {}
+    tasks: Mapping[str, int] = read.decoded.tasks if read.decoded else {}
     if not any(total > 1 for total in tasks.values()):
         return folded(read.entry.next or read.entry.route)
     said: list[str] = []

@@ -15,7 +15,7 @@ from milecastle.server.exchange import Exchange
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.graphs import start_values
-from milecastle.server.pages.outcomes import Outcome, outcome_of
+from milecastle.server.pages.outcomes import ThreadOutcome, outcome_of
 from milecastle.server.pages.rendering import shown_size
 from milecastle.server.pages.view import PageView, of_tenant
 from milecastle.server.runs import retry_thread
@@ -131,7 +131,7 @@ async def act(action: ThreadAction, exchange: Exchange) -> PageView:
     if not threads:
         raise InvalidRequest("no thread is selected: go back and select some")
     keys = [exchange.service.key(exchange.tenant, thread) for thread in threads]
-    outcomes: list[Outcome] = []
+    outcomes: list[ThreadOutcome] = []
     if form.confirmed:
         service = exchange.service
         outcomes = [await outcome_of(key.thread, action.perform(service, key)) for key in keys]
