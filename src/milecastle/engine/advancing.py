@@ -47,7 +47,8 @@ class Advance:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._graph = parts.graph
-        self._exits = {} if parts.teller or parts.graph.defers else parts.graph.exits
+        asks = parts.teller or parts.graph.defers
+        self._exits: Mapping[str, Exits] = {} if asks else parts.graph.exits
         self._progress = parts.progress
         self._answer: Any = NOT_ASKED
         self._raised: Exception | None = None
