@@ -87,7 +87,7 @@ def test_at_a_terminal_the_web_view_opens_until_ctrl_c(desk: Desk) -> None:
     if pid == 0:
         os.execve(sys.executable, [sys.executable, "-m", "milecastle", "demo"], environment)
     try:
-        text = _read(terminal, until=rb"serving orders on \S+")
+        text = _read(terminal, until=rb"serving orders on \S+(?s:.)*worker \S+ serves orders")
         wait_until(opened.exists, LIMIT)
         text += _read(terminal, until=None, ctrl_c=True)
     finally:

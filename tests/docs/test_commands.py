@@ -39,7 +39,7 @@ def problem_of(command: str) -> str | None:
     assert found is not None
     try:
         found.make_context(verb, rest)
-    except click.MissingParameter:
+    except (click.MissingParameter, click.exceptions.Exit):  # the other is of --help
         return None
     except click.ClickException as error:
         return error.format_message()

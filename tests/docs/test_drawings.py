@@ -20,7 +20,7 @@ CONCEPTS = {
     "tenants-and-shards": "docs/how-to/multi-tenancy.md",
 }
 DRAWINGS = sorted(
-    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/images").rglob("*.svg")
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/images").glob("*/*.svg")
 )
 FIGURES = """{"title": "Speed <1>", "unit": "steps", "better": "higher",
 "page": "docs/evidence/a.md", "series": ["peer", "ours"],

@@ -86,7 +86,7 @@ def test_every_install_line_names_a_package_or_a_pinned_file(page: str) -> None:
     for block in blocks(read(page)):
         for line in block.text.splitlines():
             command, found, given = line.partition("pip install ")
-            if found and command.strip() in ("", "$", "python -m"):
+            if found and command in ("", "$ ", "python -m ", "$ python -m "):
                 names = [word for word in given.split() if not word.startswith("-")]
                 assert names, line
                 assert set(names) <= {".", *_installable(given)}, line

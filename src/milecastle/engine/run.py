@@ -202,9 +202,8 @@ class Run:
             values = dict(progress.values)
             operations: Operations | None = None if journal is None else []
             gotos: Gotos | None = None
-            node = graph.nodes[names[0]]
+            node = graph.nodes[name := names[0]]
             if len(names) == 1 and not (progress.hidden or again or self._is_special(node)):
-                name = names[0]
                 task = RunTask(run, name, progress.values, name, progress.step + 1)
                 if node.wants_context:
                     task.facts = desk.facts(task)
@@ -231,10 +230,8 @@ class Run:
                 changed = self._apply_all(step, values, operations)
                 gotos, again = self._gotos(step), False
             guard.version += changed
-            progress.step += 1
-            progress.values = values
-            if journal is not None and operations:
-                journal.note(operations)
+            progress.step, progress.values = progress.step + 1, values
+            self._note(operations)
             yield from self._advance.after(names, "step", gotos)
         return (yield from self._complete())
 

@@ -41,7 +41,7 @@ _NEXT: Final = (
     "  milecastle init orders   writes this project: the graph, its tests, its settings",
     "  milecastle --help        lists what else can be done with a thread",
     "read next:",
-    "  README.md and docs/tutorial.md of the source",
+    "  the README and the tutorial of the project",
 )
 
 

@@ -26,7 +26,6 @@ class Statements:
         self.keep_results = direct("keep_results", writing.KEEP_RESULTS)
         self.head = load("head")
         self.results = load("results")
-        self.count_results = load("count_results")
         self.entry_at = load("entry_at")
         self.locate = load("locate")
         self.locate_anywhere = load("locate_anywhere")
@@ -79,6 +78,7 @@ class Statements:
         self.read = _load(schema, "read", **one, results=yes)
         self.read_state = _load(schema, "read", **one, results=no)
         self.read_many = _load(schema, "read_many", chain=chain)
+        self.count_results = _load(schema, "count_results")
 
     def _load_limits(self, load: Callable[[str], bytes]) -> None:
         self.limits = load("limits")
