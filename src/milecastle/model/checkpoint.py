@@ -6,7 +6,7 @@ same with its state decoded. ``CheckpointMetadata`` is the same without any stat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Generic, Literal, TypeVar
 
@@ -73,6 +73,12 @@ def item_bounds(task: str) -> tuple[str, str]:
     They are ``work#0``, ``work#1`` and so on.
     """
     return f"{task}#0", f"{task}#:"
+
+
+def count_of_task(task: str, names: Iterable[str]) -> int:
+    """How many of these names of results are of a task or its items."""
+    first, last = item_bounds(task)
+    return sum(name == task or first <= name < last for name in names)
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,7 +75,7 @@ def decode(
     # The items of one node are only counted. Those of several are decoded, for their names.
     counted = SENDS if len(chain.entries[-1].next) < 2 else None
     try:
-        found = restore(Chain(chain.entries), codec, schema, encoded=counted)
+        found = restore(chain, codec, schema, encoded=counted)
     except NoKeyring as error:
         error.add_note(KEYS_NEEDED)
         raise

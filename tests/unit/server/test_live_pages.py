@@ -50,10 +50,8 @@ def test_part_is_sent_again_when_it_has_changed(api: Api, path: str) -> None:
     assert len(changes) == 2
 
 
-def test_resting_thread_is_not_rendered_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails without ``made_of``: every look reads the whole thread."""
-    api.run("a", 42)
-    api.app.submit({"n": 1, "log": []}, "moves")
+def count_renderings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A list that gets longer each time a page of a thread is rendered."""
     rendered: list[Any] = []
     values: Any = vars(thread)["_values"]
 
@@ -62,6 +60,14 @@ def test_resting_thread_is_not_rendered_again(api: Api, monkeypatch: pytest.Monk
         return values(*args)
 
     monkeypatch.setattr(thread, "_values", counted)
+    return rendered
+
+
+def test_resting_thread_is_not_rendered_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails without ``made_of``: every look reads the whole thread."""
+    api.run("a", 42)
+    api.app.submit({"n": 1, "log": []}, "moves")
+    rendered = count_renderings(monkeypatch)
     api.follow("/threads/a", accept=STREAM, is_enough=lambda text: "still" in text)
     assert len(rendered) == 2, "one to see that it is a live page, and one to send"
     api.follow("/threads/moves", accept=STREAM, is_enough=lambda _: len(rendered) > 5)
@@ -131,14 +137,7 @@ def test_slow_reader_costs_one_part(api: Api, monkeypatch: pytest.MonkeyPatch) -
     """Fails if parts are made while the reader does not take the last one, or it is not dropped."""
     monkeypatch.setattr(event_stream, "SLOW", 0.5)
     api.app.submit({"n": 1, "log": []}, "moves")
-    rendered: list[Any] = []
-    values: Any = vars(thread)["_values"]
-
-    def counted(*args: Any) -> Any:
-        rendered.append(args)
-        return values(*args)
-
-    monkeypatch.setattr(thread, "_values", counted)
+    rendered = count_renderings(monkeypatch)
     api.stall("/threads/moves", accept=STREAM, at="event: part")
     assert len(rendered) == 2
 

@@ -43,14 +43,18 @@ def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: in
 def find_cut(store: Store, codec: LogCodec, head: Entry, key: ThreadKey, keep_last: int) -> int:
     """The oldest seq that stays: what a live writer may still roll up is never cut."""
     cut = min(head.seq - keep_last + 1, head.roll_seq)
-    return cut if head.fingerprint else min(cut, _needed(store, codec, key, cut))
+    needed = None if head.fingerprint else _needed(store, codec, key)
+    return cut if needed is None else min(cut, needed)
 
 
-def _needed(store: Store, codec: LogCodec, key: ThreadKey, cut: int) -> int:
-    """The oldest seq that the graph of another library needs; such a graph has no fingerprint."""
-    chain = store.read(key)
+def _needed(store: Store, codec: LogCodec, key: ThreadKey) -> int | None:
+    """The oldest seq that the graph of another library needs; such a graph has no fingerprint.
+
+    0 if that checkpoint is not found: then nothing is cut.
+    """
+    chain = store.read_state(key)
     id = restore(chain, codec).hidden.get(NEEDED) if chain else None
-    return cut if id is None else store.locate(key, id) or 0
+    return None if id is None else store.locate(key, id) or 0
 
 
 def _resting_below(kept: list[Entry]) -> Iterator[Entry]:

@@ -29,7 +29,7 @@ from typing import Final
 from milecastle.disk import files
 from milecastle.disk.names import file_name
 from milecastle.errors import CodecError, Corrupted, FormatTooNew, InvalidRequest
-from milecastle.model.checkpoint import Entry, TaskResult, item_bounds
+from milecastle.model.checkpoint import Entry, TaskResult, count_of_task
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import dated, system_time
@@ -181,10 +181,8 @@ class JsonlStore:
 
     def count_results(self, key: ThreadKey, task: str) -> int:
         """How many results that go with the head are of a task or its items."""
-        first, last = item_bounds(task)
         with self._pool.reading(key) as log:
-            names = log.index.results if log.index.head else ()
-            return sum(name == task or first <= name < last for name in names)
+            return count_of_task(task, log.index.results if log.index.head else ())
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``."""

@@ -14,7 +14,7 @@ from threading import Lock
 import msgspec.structs
 
 from milecastle.errors import Unavailable
-from milecastle.model.checkpoint import DELTA, HOLDING, Entry, TaskResult, item_bounds
+from milecastle.model.checkpoint import DELTA, HOLDING, Entry, TaskResult, count_of_task
 from milecastle.model.forking import PATIENCE, watch_forks
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
@@ -198,11 +198,9 @@ class MemoryStore:
 
     def count_results(self, key: ThreadKey, task: str) -> int:
         """How many results that go with the head are of a task or its items."""
-        first, last = item_bounds(task)
         with self._lock:
             log = self._log(key)
-            names = log.results if log and log.entries else ()
-            return sum(name == task or first <= name < last for name in names)
+            return count_of_task(task, log.results if log and log.entries else ())
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``."""
