@@ -109,6 +109,10 @@ proof-server:
     MILECASTLE_SLOW_CLIENTS=10000 {{ long }} tests/acceptance/server/test_attacks.py
     MILECASTLE_FUZZ=1000 {{ long }} tests/acceptance/server/test_fuzzing.py
 
+# mutation testing of engine, codec and stores, 1,200 mutants (docs/evidence/mutation.md): half an hour of processor time
+proof-mutants *arguments:
+    {{ python }} -m scripts.mutation {{ arguments }}
+
 long := python + " -m pytest -n 0 -s"
 
 # pin the tools anew, for every supported Python (needs `pip install uv`)

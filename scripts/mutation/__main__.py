@@ -1,0 +1,429 @@
+"""Mutation testing of engine, codec and stores: ``python -m scripts.mutation``.
+
+Method and results: docs/evidence/mutation.md.
+
+pytest collects the tests once. For each mutant a fork of that process gets the changed code of its
+functions and runs the tests that reach the changed lines, those that killed others nearby first,
+then the cheapest, until one fails. Times are CPU times, so that a busy machine changes no result.
+Results are appended to a file; what is in it is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gc
+import importlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import TypedDict
+
+import coverage
+import pytest
+from _pytest.runner import runtestprotocol
+
+from scripts.mutation.operators import Mutant, mutants_of
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+PACKAGES = ("engine", "codec", "stores")
+TESTS = (
+    "tests/unit/engine",
+    "tests/unit/codec",
+    "tests/unit/jsonl",
+    "tests/unit/memory",
+    "tests/contract/test_memory.py",
+    "tests/contract/test_jsonl.py",
+    "tests/contract/test_sqlite.py",
+    "tests/contract/test_postgres.py",
+    "tests/contract/test_group_commit.py",
+    "tests/recovery/test_jsonl_faults.py",
+    "tests/recovery/test_jsonl_damage.py",
+    "tests/recovery/test_sqlite_ahead.py",
+    "tests/recovery/test_sqlite_rows.py",
+    "tests/recovery/test_sqlite_trouble.py",
+    "tests/migration/test_jsonl.py",
+    "tests/migration/test_sqlite.py",
+    "tests/migration/test_postgres.py",
+    "tests/acceptance/scenarios",
+)
+INCLUDED = [f"{SOURCE}/milecastle/{package}/*" for package in PACKAGES]
+LEFT_OUT = (
+    "not test_audit and not test_fuzz and not RowSecurity and not gigabytes"
+    " and not (scenarios and (jsonl or sqlite or postgres))"
+)
+CHEAP = 0.7
+"""CPU seconds, traced, that a test may take. Others are left out, and named."""
+
+
+class Reach(TypedDict):
+    """Which test reaches which line, and what it costs."""
+
+    tests: list[str]
+    names: list[str]
+    times: dict[str, float]
+    left_out: list[str]
+    lines: dict[str, list[int]]
+
+
+class Mutation:
+    """A pytest plugin: instead of the tests it runs the mutants."""
+
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self._chosen = chosen
+        self._results = Path(chosen.results)
+        self._items: dict[str, pytest.Item] = {}
+
+    def pytest_configure(self) -> None:
+        """Make the generated examples few, and the same for each mutant."""
+        from hypothesis import HealthCheck, settings  # after pytest has seen its plugins
+
+        health = list(HealthCheck)
+        settings.register_profile(
+            "mutation",
+            derandomize=True,
+            deadline=None,
+            max_examples=20,
+            suppress_health_check=health,
+        )
+        settings.load_profile("mutation")
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Find out which test reaches which line, then run the mutants."""
+        from tests.postgres_cluster import the_cluster
+
+        self._items = {item.nodeid: item for item in session.items}
+        print(len(self._items), "tests", flush=True)
+        everything = [mutant for path in _modules() for mutant in _mutants(path)]
+        the_cluster()  # one server for every fork
+        reach = self._reach(self._results.with_suffix(".reach.json"))
+        mutants = sampled(everything, self._chosen.sample, self._chosen.seed)
+        Runs(self._items, reach, self._chosen).run(mutants)
+        return True
+
+    def _reach(self, path: Path) -> Reach:
+        """Read it, or find it out if there is none of the same tests."""
+        if path.exists():
+            found: Reach = json.loads(path.read_text(encoding="utf-8"))
+            if found["tests"] == [*self._chosen.tests]:
+                return found
+        found = self._traced()
+        path.write_text(json.dumps(found), encoding="utf-8")
+        return found
+
+    def _traced(self) -> Reach:
+        """The CPU time of each test, by its number, and the numbers that reach each line."""
+        names = list(self._items)
+        with tempfile.TemporaryDirectory() as folder:
+            parts = [Path(folder) / str(number) for number in range(self._chosen.processes)]
+            for number, part in enumerate(parts):
+                forked(partial(self._trace, dict(enumerate(names)), number, len(parts), part))
+            for _ in parts:
+                os.wait()
+            found = [json.loads(part.read_text()) for part in parts]
+        lines: dict[str, list[int]] = defaultdict(list)
+        for part in found:
+            for line, tests in part["lines"].items():
+                lines[line] += tests
+        times = {names[int(test)]: spent for part in found for test, spent in part["times"].items()}
+        left_out = sorted(set(names) - times.keys())
+        return Reach(
+            tests=[*self._chosen.tests], names=names, times=times, left_out=left_out, lines=lines
+        )
+
+    def _trace(self, names: dict[int, str], first: int, step: int, part: Path) -> int:
+        tracing = coverage.Coverage(data_file=None, config_file=False, include=INCLUDED)
+        times: dict[int, float] = {}
+        signal.signal(signal.SIGVTALRM, _give_up)
+        tracing.start()
+        for number in range(first, len(names), step):
+            tracing.switch_context(str(number))
+            began = time.process_time()
+            signal.setitimer(signal.ITIMER_VIRTUAL, CHEAP)
+            passed = passes(self._items[names[number]], None)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            if passed:
+                times[number] = round(time.process_time() - began, 3)
+        tracing.stop()
+        data = tracing.get_data()
+        lines: dict[str, list[int]] = {}
+        for file in data.measured_files():
+            for line, tests in data.contexts_by_lineno(file).items():
+                lines[f"{file}:{line}"] = [
+                    int(test) for test in tests if test and int(test) in times
+                ]
+        part.write_text(json.dumps({"times": times, "lines": lines}))
+        return 0
+
+
+class Runs:
+    """Runs mutants in forks, two at a time."""
+
+    def __init__(
+        self, items: dict[str, pytest.Item], reach: Reach, chosen: argparse.Namespace
+    ) -> None:
+        self._items = items
+        self._times = reach["times"]
+        self._names = reach["names"]
+        self._lines = reach["lines"]
+        self._chosen = chosen
+        self._killers: dict[str, Counter[str]] = defaultdict(Counter)
+        self._functions = functions_by_file()
+        gc.freeze()
+        self._running: dict[int, tuple[Mutant, Path, list[str]]] = {}
+
+    def run(self, mutants: list[Mutant]) -> None:
+        """Run those that have no result yet."""
+        done = {
+            name
+            for name, result in read_results(Path(self._chosen.results)).items()
+            if not (self._chosen.again and not result["outcome"].startswith("killed"))
+        }
+        for mutant in mutants:
+            if mutant.name in done:
+                continue
+            while len(self._running) >= self._chosen.processes:
+                self._wait()
+            self._start(mutant)
+        while self._running:
+            self._wait()
+
+    def _start(self, mutant: Mutant) -> None:
+        tests = self._tests_of(mutant)
+        if not tests:
+            self._note(mutant, "not reached", "", 0)
+            return
+        folder = Path(tempfile.mkdtemp(prefix="mutant-"))
+        limit = 10 + 5 * sum(self._times[test] for test in tests)
+        code = compiled(mutant)
+        pid = forked(lambda: self._try(mutant.file, code, tests, folder, limit))
+        self._running[pid] = (mutant, folder, tests)
+
+    def _tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that reach its lines, most promising first, up to the budget."""
+        reaching = {
+            self._names[test]
+            for line in mutant.lines
+            for test in self._lines.get(f"{mutant.file}:{line}", ())
+        } & self._items.keys()
+        killers = self._killers[mutant.file]
+        order = sorted(reaching, key=lambda test: (-min(killers[test], 3), self._times[test]))
+        chosen: list[str] = []
+        left: float = self._chosen.budget
+        for test in order:
+            left -= self._times[test]
+            if left < 0 and chosen:
+                break
+            chosen.append(test)
+        return chosen
+
+    def _try(self, file: str, code: CodeType, tests: list[str], folder: Path, limit: float) -> int:
+        """In the fork: install the mutant, run the tests; 1 and the name of the one that fails."""
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        signal.alarm(int(60 + 20 * limit))
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder)
+        install(code, self._functions[file])
+        for index, test in enumerate(tests):
+            following = self._items[tests[index + 1]] if index + 1 < len(tests) else None
+            if not passes(self._items[test], following):
+                (folder / "killer").write_text(test)
+                return 1
+        return 0
+
+    def _wait(self) -> None:
+        pid, status = os.waitpid(-1, 0)
+        if pid not in self._running:
+            return
+        mutant, folder, tests = self._running.pop(pid)
+        end_group(pid)
+        killer = folder / "killer"
+        name = killer.read_text() if killer.exists() else ""
+        outcome = {0: "survived", 1: "killed"}.get(
+            os.waitstatus_to_exitcode(status), "killed by a limit"
+        )
+        if name:
+            self._killers[mutant.file][name] += 1
+        self._note(mutant, outcome, name, len(tests))
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _note(self, mutant: Mutant, outcome: str, killer: str, tests: int) -> None:
+        line = {
+            "name": mutant.name,
+            "outcome": outcome,
+            "before": mutant.before[:200],
+            "after": mutant.after[:200],
+            "killer": killer,
+            "tests": tests,
+        }
+        with Path(self._chosen.results).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _give_up(*_: object) -> None:
+    raise TimeoutError("the test is too expensive to repeat for each mutant")
+
+
+def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Run a test, without a word."""
+    return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
+
+
+def forked(work: Callable[[], int]) -> int:
+    """Run something in a fork, in a process group of its own and without output; return its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nothing, number)
+        code = work()
+    finally:
+        os._exit(code)
+
+
+def end_group(pid: int) -> None:
+    """End what a fork has left behind."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def compiled(mutant: Mutant) -> CodeType:
+    """The code of the module with the change."""
+    tree = TREES[mutant.file]
+    was = mutant.put(mutant.new)
+    try:
+        return compile(tree, mutant.file, "exec", dont_inherit=True)
+    finally:
+        mutant.put(was)
+
+
+def functions_by_file() -> dict[str, list[FunctionType]]:
+    """Every function that exists, by the file that defines it; decorated ones too."""
+    found: dict[str, list[FunctionType]] = defaultdict(list)
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType):
+            found[each.__code__.co_filename].append(each)
+    return found
+
+
+def install(code: CodeType, functions: Iterable[FunctionType]) -> None:
+    """Give the functions of a module their changed code."""
+    changed = {(each.co_qualname, each.co_firstlineno): each for each in codes(code)}
+    for function in functions:
+        old = function.__code__
+        new = changed[old.co_qualname, old.co_firstlineno]
+        if new != old:
+            function.__code__ = new
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """Every code object inside another."""
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from codes(each)
+
+
+TREES: dict[str, ast.Module] = {}
+
+
+def _modules() -> list[Path]:
+    return [
+        path
+        for package in PACKAGES
+        for path in sorted((SOURCE / "milecastle" / package).rglob("*.py"))
+    ]
+
+
+def _mutants(path: Path) -> list[Mutant]:
+    name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    if path.name != "__init__.py":
+        importlib.import_module(name)  # noqa: TID251 - its functions must exist before the fork
+    tree = TREES[str(path)] = ast.parse(path.read_text(encoding="utf-8"))
+    return mutants_of(path, tree, name.removeprefix("milecastle."))
+
+
+def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
+    """As many of each package, at random but the same for a seed; all if the size is 0."""
+    if not size:
+        return mutants
+    chosen: list[Mutant] = []
+    for number, package in enumerate(PACKAGES):
+        of_it = [each for each in mutants if each.name.startswith(package)]
+        share = size // len(PACKAGES) + (number < size % len(PACKAGES))
+        chosen += random.Random(seed).sample(of_it, min(share, len(of_it)))  # noqa: S311 - a sample
+    random.Random(seed).shuffle(chosen)  # noqa: S311 - an order
+    return chosen
+
+
+def read_results(path: Path) -> dict[str, dict[str, str]]:
+    """The last result of each mutant."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {each["name"]: each for each in map(json.loads, lines)}
+
+
+def report(path: Path) -> None:
+    """Print the score of each package, and the mutants that no test killed."""
+    results = [*read_results(path).values()]
+    for package in PACKAGES:
+        outcomes = Counter(each["outcome"] for each in results if each["name"].startswith(package))
+        killed = outcomes["killed"] + outcomes["killed by a limit"]
+        total = sum(outcomes.values())
+        print(
+            f"{package}: {killed} of {total} killed, {100 * killed / max(total, 1):.1f} %;",
+            dict(outcomes),
+        )
+    for each in sorted(results, key=lambda each: each["name"]):
+        if not each["outcome"].startswith("killed"):
+            print(f"{each['name']} {each['outcome']}: {each['before']} -> {each['after']}")
+
+
+def main() -> int:
+    """Run the sample, then print the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", default="build/mutation.jsonl")
+    parser.add_argument("--sample", type=int, default=1200, help="mutants in all; 0: every one")
+    parser.add_argument("--seed", type=int, default=15)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--budget", type=float, default=20, help="CPU seconds of tests per mutant")
+    parser.add_argument("--again", action="store_true", help="run those that no test killed again")
+    parser.add_argument("--tests", nargs="*", default=TESTS)
+    parser.add_argument("--report", action="store_true", help="print, run nothing")
+    chosen = parser.parse_args()
+    Path(chosen.results).parent.mkdir(parents=True, exist_ok=True)
+    if not chosen.report:
+        options = [
+            "-q",
+            "-s",
+            "-p",
+            "no:cacheprovider",
+            "-n",
+            "0",
+            "-m",
+            "not slow",
+            "-k",
+            LEFT_OUT,
+        ]
+        pytest.main([*options, *chosen.tests], plugins=[Mutation(chosen)])
+    report(Path(chosen.results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
