@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -73,15 +74,13 @@ def mutants_of(path: Path, tree: ast.Module, name: str) -> list[Mutant]:
     found: list[Mutant] = []
     seen: dict[str, int] = {}
     for parent, field, index, operator, new in _changes(tree):
-        old = getattr(parent, field)
-        old = old if index is None else old[index]
-        whole = old if hasattr(old, "lineno") else parent
-        first, last = whole.lineno, whole.end_lineno
+        old: object = getattr(parent, field) if index is None else getattr(parent, field)[index]
+        shown = old if isinstance(old, ast.expr | ast.stmt) else parent
+        first, last = vars(shown)["lineno"], vars(shown)["end_lineno"]
         if isinstance(old, ast.stmt):
             last = first
         key = f"{name}:{first}:{operator}"
         seen[key] = seen.get(key, 0) + 1
-        shown = old if isinstance(old, ast.expr | ast.stmt) else parent
         mutant = Mutant(
             file=str(path),
             lines=range(first, last + 1),
@@ -113,11 +112,19 @@ def _changes(tree: ast.Module) -> Iterator[Change]:
         inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if inside:
             yield from _changes_at(node)
-        for field, value in reversed(list(ast.iter_fields(node))):
-            if field in SKIPPED_FIELDS and not isinstance(node, ast.Call):
-                continue
-            children = value if isinstance(value, list) else [value]
-            stack += [(child, inside) for child in reversed(children) if isinstance(child, ast.AST)]
+        stack += [(child, inside) for _, _, child in reversed([*_children(node)])]
+
+
+def _children(node: ast.AST) -> Iterator[tuple[str, int | None, ast.AST]]:
+    for field, value in ast.iter_fields(node):
+        if field in SKIPPED_FIELDS and not isinstance(node, ast.Call):
+            continue
+        if isinstance(value, ast.AST):
+            yield field, None, value
+        elif isinstance(value, list):
+            for index, item in enumerate(cast("list[object]", value)):
+                if isinstance(item, ast.AST):
+                    yield field, index, item
 
 
 def _is_left_out(node: ast.AST) -> bool:
@@ -154,10 +161,9 @@ def _changes_at(node: ast.AST) -> Iterator[Change]:
     if isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
         new = ast.copy_location(ast.Constant(value=None), node.value)
         yield node, "value", None, "return-none", new
-    for field, value in ast.iter_fields(node):
-        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            if isinstance(child, ast.stmt | ast.expr):
-                yield from _replacements(node, field, index, child)
+    for field, at, child in _children(node):
+        if found := _replacement(child):
+            yield node, field, at, *found
 
 
 def _negated(node: ast.AST, field: str, index: int | None, test: ast.expr) -> Iterator[Change]:
@@ -168,24 +174,19 @@ def _negated(node: ast.AST, field: str, index: int | None, test: ast.expr) -> It
         yield node, field, index, "not", new
 
 
-def _replacements(
-    node: ast.AST, field: str, index: int | None, child: ast.stmt | ast.expr
-) -> Iterator[Change]:
-    """The changes that replace a child of this node by another."""
-    if field in SKIPPED_FIELDS and not isinstance(node, ast.Call):
-        return
-    new: ast.AST | None = None
-    operator = "delete"
-    if isinstance(child, ast.Break | ast.Continue):
-        operator = "break-continue"
-        new = ast.Continue() if isinstance(child, ast.Break) else ast.Break()
+def _replacement(child: ast.AST) -> tuple[str, ast.AST] | None:
+    """What may be put into the place of a node."""
+    if isinstance(child, ast.Break):
+        found: tuple[str, ast.AST] = "break-continue", ast.Continue()
+    elif isinstance(child, ast.Continue):
+        found = "break-continue", ast.Break()
     elif isinstance(child, ast.stmt) and _is_deletable(child):
-        new = ast.Pass()
-    elif isinstance(child, ast.Constant):
-        operator, value = _other_value(child.value)
-        new = None if value is None else ast.Constant(value=value)
-    if new is not None:
-        yield node, field, index, operator, ast.copy_location(new, child)
+        found = "delete", ast.Pass()
+    elif isinstance(child, ast.Constant) and (other := _other_value(child.value)):
+        found = other
+    else:
+        return None
+    return found[0], ast.copy_location(found[1], child)
 
 
 def _is_deletable(statement: ast.stmt) -> bool:
@@ -198,16 +199,16 @@ def _is_deletable(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Raise | ast.AugAssign | ast.Delete)
 
 
-def _other_value(value: object) -> tuple[str, object]:
+def _other_value(value: object) -> tuple[str, ast.Constant] | None:
     if isinstance(value, bool):
-        return "constant", not value
+        return "constant", ast.Constant(value=not value)
     if isinstance(value, int | float):
-        return "number", value + 1
+        return "number", ast.Constant(value=value + 1)
     if isinstance(value, str) and " " not in value:
-        return "string", value + "XX"
+        return "string", ast.Constant(value=value + "XX")
     if isinstance(value, bytes):
-        return "string", value + b"XX"
-    return "", None
+        return "string", ast.Constant(value=value + b"XX")
+    return None
 
 
 def _is_none(value: ast.expr) -> bool:
