@@ -88,6 +88,14 @@ def test_changed_head_is_damage(path: Path, change_of_head: str) -> None:
     assert caught.value.message.startswith("a row does not match its checksum")
 
 
+def test_changed_base_of_a_chain_is_damage(path: Path) -> None:
+    """Fails if only the rows above it are checked: the state would be built on what was changed."""
+    change(path, f"UPDATE entries SET payload = x'00' WHERE id = {FIRST + 1}")
+    with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted, match="checksum") as caught:
+        opened.read(KEY, 3)
+    assert "seq 1" in caught.value.place
+
+
 def test_missing_run_is_damage_and_an_unknown_one_is_not(path: Path) -> None:
     """Fails if the runs of a thread are not counted when one is not found."""
     with closing(SqliteStore(path)) as opened:

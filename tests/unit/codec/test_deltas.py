@@ -170,6 +170,7 @@ def test_an_update_that_does_not_fit_the_value_before_it_is_refused() -> None:
         [0, "x", [1], CODES["merge"], "x", {}],
         [0, "x", "text", CODES["add"], "x", 1],
         [0, "x", "text", CODES["maximum"], "x", 1],
+        [0, "x", {"a": 1}, CODES["maximum"], "x", {"a": 2}],
     ]
     for operations in broken:
         with pytest.raises(CodecError, match="a stored update"):

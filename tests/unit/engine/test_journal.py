@@ -99,6 +99,19 @@ def test_a_takeover_never_cuts_the_chain() -> None:
     assert read(writer.store).values["log"] == ["a", "b", "c", "d"]
 
 
+def test_position_says_where_its_step_began_and_how_often_it_was_resumed() -> None:
+    """Fails if a takeover or an answer counts as a step, or a sleep as a resumption."""
+    writer = Writer(MemoryStore())
+    writer.add("begin")
+    began = writer.add("step").entries[0]
+    for source in ("takeover", "sleep", "answer", "takeover"):
+        writer.commit(source)
+    found = read(writer.store)
+    assert (found.settled, found.settled_id, found.reruns) == (2, began.id, 3)
+    writer.add("next")
+    assert (read(writer.store).settled, read(writer.store).reruns) == (7, 0)
+
+
 def test_writer_continues_its_chain() -> None:
     store = MemoryStore()
     writer = Writer(store, rollup_after=4)

@@ -1,0 +1,59 @@
+"""What a step waits for: sleeps that are over or not, and questions beside them."""
+
+from __future__ import annotations
+
+import pytest
+
+from milecastle.engine.hidden import ANSWERS, ASKED, SLEEPS
+from milecastle.engine.waiting import still_asleep, waits_of, wake_time
+
+NOW = 100
+
+
+def question(task: str, asks: bool = True) -> list[object]:
+    return [task, "node", "?", None, None, asks]
+
+
+def test_sleep_of_a_subgraph_that_ran_is_replaced_by_what_it_waits_for_now() -> None:
+    """Fails if a subgraph that ran keeps the time that it waited for, or another loses its own."""
+    hidden = {SLEEPS: {"a:": ["a", 5], "b:": ["b", 6], "c/nap": ["c", 7]}}
+    assert still_asleep(hidden, {"a", "c"}, {"d:": ["d", 8]}) == {
+        "b:": ["b", 6],
+        "c/nap": ["c", 7],
+        "d:": ["d", 8],
+    }
+
+
+def test_answers_and_past_times_are_not_waited_for() -> None:
+    """Fails if an answer, a pause that takes none, or a time that has come counts as missing."""
+    hidden = {
+        ASKED: {"a/x": question("a"), "a/y": question("a"), "b": question("b", asks=False)},
+        ANSWERS: {"a/x": 1},
+        SLEEPS: {"c/nap": ["c", NOW], "c/rest": ["c", NOW + 1]},
+    }
+    assert waits_of(hidden, NOW) == {"a": [False, True], "b": [False], "c": [False, True]}
+
+
+@pytest.mark.parametrize(
+    ("ran", "sleeps", "expected"),
+    [
+        pytest.param(set[str](), {}, 50, id="a time that has passed while others ran"),
+        pytest.param({"late"}, {}, 120, id="a task that ran has had its time"),
+        pytest.param({"late"}, {"l": ["late", 50]}, 50, id="unless it waits for it again"),
+    ],
+)
+def test_run_wakes_at_the_first_time_that_is_still_waited_for(
+    ran: set[str], sleeps: dict[str, list[object]], expected: int
+) -> None:
+    """Fails if a run sleeps over a time, or wakes for one that was served."""
+    hidden = {SLEEPS: {"l": ["late", 50], "n": ["next", 120], "m": ["more", 130]}}
+    assert wake_time(hidden, ran, sleeps, NOW) == expected
+
+
+def test_past_time_of_a_task_that_waits_for_an_answer_means_nothing() -> None:
+    """Fails if a task with an open question wakes its run; a subgraph waits for either."""
+    asked = {ASKED: {"a/x": question("a")}}
+    assert wake_time({**asked, SLEEPS: {"a/nap": ["a", 50]}}, set(), {}, NOW) is None
+    assert wake_time({**asked, SLEEPS: {"a:": ["a", 50]}}, set(), {}, NOW) == 50
+    answered = {**asked, ANSWERS: {"a/x": 1}, SLEEPS: {"a/nap": ["a", 50]}}
+    assert wake_time(answered, set(), {}, NOW) == 50
