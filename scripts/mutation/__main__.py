@@ -51,12 +51,22 @@ TESTS = (
     "tests/recovery/test_jsonl_damage.py",
     "tests/recovery/test_sqlite_ahead.py",
     "tests/recovery/test_sqlite_rows.py",
+    "tests/unit/fleet",
+    "tests/unit/drivers",
     "tests/acceptance/scenarios",
+    "tests/acceptance/test_checkpoints.py",
+    "tests/acceptance/test_emitting_to_observers.py",
+    "tests/acceptance/test_encryption.py",
+    "tests/acceptance/test_events.py",
+    "tests/acceptance/test_failures.py",
+    "tests/acceptance/test_observing.py",
+    "tests/acceptance/test_recovery.py",
+    "tests/acceptance/test_run_records.py",
 )
 INCLUDED = [f"{SOURCE}/milecastle/{package}/*" for package in PACKAGES]
 LEFT_OUT = (
     "not test_audit and not test_fuzz and not RowSecurity and not gigabytes and not real_process"
-    " and not (scenarios and (jsonl or sqlite or postgres or asynchronous))"
+    " and not (acceptance and (jsonl or sqlite or postgres or asynchronous))"
 )
 CASES = 2
 CHUNK = 20
@@ -121,7 +131,7 @@ class Mutation:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Find out which test reaches which line, then run the mutants."""
-        self._items = {item.nodeid: item for item in some_cases(session.items)}
+        self._items = {item.nodeid: item for item in session.items}
         print(len(self._items), "tests", flush=True)
         everything = [mutant for path in _modules() for mutant in _mutants(path)]
         reach = self._reach(self._results.with_suffix(".reach.json"))
@@ -136,7 +146,7 @@ class Mutation:
             reach = json.loads(path.read_text(encoding="utf-8"))
         known = {*reach["times"], *reach["left_out"]}
         first = len(reach["names"])
-        reach["names"] += [name for name in self._items if name not in known]
+        reach["names"] += [name for name in some_cases(self._items) if name not in known]
         numbers = list(range(first, len(reach["names"])))
         todo = [numbers[at : at + CHUNK] for at in range(0, len(numbers), CHUNK)]
         running: dict[int, tuple[Path, list[int]]] = {}
@@ -191,6 +201,7 @@ class Runs:
         self._items = items
         self._times = reach["times"]
         self._names = reach["names"]
+        self._cases = by_function(items.keys() - {*reach["left_out"]})
         self._lines = reach["lines"]
         self._chosen = chosen
         self._killers: dict[str, Counter[str]] = defaultdict(Counter)
@@ -203,7 +214,7 @@ class Runs:
         done = {
             name
             for name, result in read_results(Path(self._chosen.results)).items()
-            if not (self._chosen.again and not result["outcome"].startswith("killed"))
+            if not self._chosen.again or result["outcome"] == "killed"
         }
         for mutant in mutants:
             if mutant.name in done:
@@ -220,7 +231,7 @@ class Runs:
             self._note(mutant, "not reached", "", 0)
             return
         folder = Path(tempfile.mkdtemp(prefix="mutant-"))
-        limit = 10 + 5 * sum(self._times[test] for test in tests)
+        limit = 10 + 5 * sum(map(self._time, tests))
         code = compiled(mutant)
         pid = forked(lambda: self._try(mutant.file, code, tests, folder, limit))
         self._running[pid] = (mutant, folder, tests)
@@ -232,21 +243,30 @@ class Runs:
             for line in mutant.lines
             for test in self._lines.get(f"{mutant.file}:{line}", ())
         } & self._items.keys()
+        if self._chosen.again:  # cases that were not traced may reach them too
+            reaching = {each for test in reaching for each in self._cases[test.partition("[")[0]]}
         killers = self._killers[mutant.file]
-        order = sorted(reaching, key=lambda test: (-min(killers[test], 3), self._times[test]))
+        order = sorted(reaching, key=lambda test: (-min(killers[test], 3), self._time(test)))
         chosen: list[str] = []
         left: float = self._chosen.budget
         for test in order:
-            left -= self._times[test]
+            left -= self._time(test)
             if left < 0 and chosen:
                 break
             chosen.append(test)
         return chosen
 
+    def _time(self, test: str) -> float:
+        """Its processor time, or that of another case of it."""
+        if test not in self._times:
+            cases = self._cases[test.partition("[")[0]]
+            self._times[test] = max((self._times.get(case, 0.0) for case in cases), default=0.0)
+        return self._times[test]
+
     def _try(self, file: str, code: CodeType, tests: list[str], folder: Path, limit: float) -> int:
         """In the fork: install the mutant, run the tests; 1 and the name of the one that fails."""
         signal.setitimer(signal.ITIMER_PROF, limit)
-        signal.alarm(int(60 + 20 * limit))
+        signal.alarm(int(60 + 2 * limit))
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder)
         install(code, self._functions[file])
         for index, test in enumerate(tests):
@@ -285,12 +305,17 @@ class Runs:
             file.write(json.dumps(line) + "\n")
 
 
-def some_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+def by_function(names: Iterable[str]) -> dict[str, list[str]]:
+    """The cases of each parametrized test."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups[name.partition("[")[0]].append(name)
+    return groups
+
+
+def some_cases(names: Iterable[str]) -> Iterator[str]:
     """At most ``CASES`` of the cases of each parametrized test, evenly spread."""
-    groups: dict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        groups[item.nodeid.partition("[")[0]].append(item)
-    for group in groups.values():
+    for group in by_function(names).values():
         step = max(1, len(group) / CASES)
         yield from (group[int(at * step)] for at in range(min(CASES, len(group))))
 
@@ -425,7 +450,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=15)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--budget", type=float, default=20, help="CPU seconds of tests per mutant")
-    parser.add_argument("--again", action="store_true", help="run those that no test killed again")
+    parser.add_argument("--again", action="store_true", help="run those that failed no test again")
     parser.add_argument("--tests", nargs="*", default=TESTS)
     parser.add_argument("--report", action="store_true", help="print, run nothing")
     chosen = parser.parse_args()

@@ -98,6 +98,16 @@ class LimitClauses(ClaimHooks):
         store.set_limit(Limit(graph="graph", tenant="tenant"))
         assert len(store.claim("one", [LANE], limit=9)) == 4
 
+    def test_a_changed_limit_gives_back_nothing_of_its_rate(self, store: ClaimStore) -> None:
+        """Rule 9: setting a limit again changes what may be claimed, not what was."""
+        for number in range(1, 10):
+            queued(store, f"{number}", number)
+        store.set_limit(Limit(graph="another", rate=9, period=3600.0))
+        store.set_limit(Limit(graph="graph", rate=3, period=3600.0))
+        assert len(store.claim("one", [LANE], limit=9)) == 3
+        store.set_limit(Limit(graph="graph", rate=5, period=3600.0))
+        assert len(store.claim("one", [LANE], limit=9)) == 2
+
     def test_what_is_paused_is_not_claimed(self, store: ClaimStore) -> None:
         """Rule 9: it stays due; what runs is not affected, and other tenants are served."""
         queued(store, "1", 1, tenant="a", due_at=1)

@@ -88,6 +88,15 @@ def test_containers_and_items_are_counted_as_they_are(value: Any) -> None:
     assert bounds._count(body) == counted(_open(body))  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.mark.parametrize("size", [31, 32, 255, 256, 65_535, 65_536])
+@pytest.mark.parametrize("kind", [bytes, str])
+def test_containers_after_a_long_text_are_counted(size: int, kind: type) -> None:
+    """Fails if a length of two or four bytes is read wrong: what follows would not be counted."""
+    long = bytes(size) if kind is bytes else "\x00" * size
+    body = CODEC.encode([long, [1, 2], long, {}])
+    assert bounds._count(body) == (3, 6)  # pyright: ignore[reportPrivateUsage]
+
+
 @given(data=st.binary(max_size=300))
 def test_counting_whatever_bytes_ends(data: bytes) -> None:
     """Hostile lengths lead nowhere."""

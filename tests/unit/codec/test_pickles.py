@@ -55,6 +55,14 @@ def test_a_value_comes_back_the_same_from_either_reader(value: object) -> None:
     assert same(pickle.loads(data), value)
 
 
+@pytest.mark.parametrize("bits", [7, 8, 15, 16, 2_031, 2_032, 2_039, 2_040, 3_000])
+def test_an_int_of_any_size_comes_back_from_either_reader(bits: int) -> None:
+    """Fails if an int whose size takes more than a byte is left out."""
+    for value in (1 << bits, (1 << bits) - 1, -(1 << bits)):
+        data = CODEC.dumps([value, "after"])
+        assert CODEC.loads(data) == pickle.loads(data) == [value, "after"]
+
+
 @pytest.mark.parametrize(
     "value",
     [
