@@ -17,7 +17,7 @@ from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest
 from milecastle.model.checkpoint import DELTA, ROLLUP
 from milecastle.stores.sqlite import SqliteStore, store
 from milecastle.stores.sqlite.migrating import FORMAT_VERSION, SqliteFile
-from milecastle.testing.entries import Writer, a_key, make_id
+from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, make_id
 
 KEY = a_key("alpha")
 FIRST = 1 << 32
@@ -94,6 +94,20 @@ def test_changed_base_of_a_chain_is_damage(path: Path) -> None:
     with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted, match="checksum") as caught:
         opened.read(KEY, 3)
     assert "seq 1" in caught.value.place
+
+
+def test_deleted_thread_leaves_no_row(path: Path) -> None:
+    """Fails if one table is not emptied: what should be erased would stay in the file."""
+    with closing(SqliteStore(path)) as opened:
+        writer = Writer(a_key("beta")).begin(opened)
+        failed = a_run(writer.key, 2, status="failed")
+        opened.commit(writer.batch(results=(a_result(writer.head),)))
+        opened.commit(writer.batch(runs=(failed,), failure=a_failure(failed.run_id)))
+        opened.delete(KEY)
+        opened.delete(writer.key)
+    with closing(sqlite3.connect(path)) as database:
+        for table in ("entries", "results", "origins", "inputs", "runs", "failures", "threads"):
+            assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
 def test_missing_run_is_damage_and_an_unknown_one_is_not(path: Path) -> None:

@@ -112,6 +112,27 @@ def test_position_says_where_its_step_began_and_how_often_it_was_resumed() -> No
     assert (read(writer.store).settled, read(writer.store).reruns) == (7, 0)
 
 
+@pytest.mark.parametrize("source", ["interrupt", "answer", "sleep", "update", "fork"])
+def test_stop_for_a_person_was_seen_also_behind_a_takeover(source: str) -> None:
+    """Fails if an interrupt that was passed is asked again after a crash, or a step passes one."""
+    writer = Writer(MemoryStore())
+    writer.add("begin")
+    writer.commit(source)
+    assert read(writer.store).was_seen
+    writer.commit("takeover")
+    assert read(writer.store).was_seen
+    writer.add("step")
+    assert not read(writer.store).was_seen
+
+
+def test_chain_of_rollups_is_measured_as_it_is_read() -> None:
+    """Fails if a rollup does not count, or what it repeats counts twice: snapshots would be rare."""
+    writer = Writer(MemoryStore(), rollup_after=2)
+    kinds = [writer.set("x" * 300).entries[0].kind for _ in range(40)]
+    assert kinds.count(SNAPSHOT) > 2
+    assert read(writer.store).chain_bytes <= 4 * read(writer.store).snapshot_bytes
+
+
 def test_writer_continues_its_chain() -> None:
     store = MemoryStore()
     writer = Writer(store, rollup_after=4)
