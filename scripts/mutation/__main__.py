@@ -51,6 +51,9 @@ TESTS = (
     "tests/recovery/test_jsonl_damage.py",
     "tests/recovery/test_sqlite_ahead.py",
     "tests/recovery/test_sqlite_rows.py",
+    "tests/migration/test_encrypted.py",
+    "tests/migration/test_jsonl.py",
+    "tests/migration/test_sqlite.py",
     "tests/unit/fleet",
     "tests/unit/drivers",
     "tests/acceptance/scenarios",
@@ -214,7 +217,7 @@ class Runs:
         done = {
             name
             for name, result in read_results(Path(self._chosen.results)).items()
-            if not self._chosen.again or result["outcome"] == "killed"
+            if not self._chosen.again or result["outcome"].startswith("killed")
         }
         for mutant in mutants:
             if mutant.name in done:
@@ -266,7 +269,7 @@ class Runs:
     def _try(self, file: str, code: CodeType, tests: list[str], folder: Path, limit: float) -> int:
         """In the fork: install the mutant, run the tests; 1 and the name of the one that fails."""
         signal.setitimer(signal.ITIMER_PROF, limit)
-        signal.alarm(int(60 + 2 * limit))
+        signal.alarm(int(45 + limit))
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder)
         install(code, self._functions[file])
         for index, test in enumerate(tests):
@@ -450,7 +453,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=15)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--budget", type=float, default=20, help="CPU seconds of tests per mutant")
-    parser.add_argument("--again", action="store_true", help="run those that failed no test again")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="run those that survived again, with every case of the tests",
+    )
     parser.add_argument("--tests", nargs="*", default=TESTS)
     parser.add_argument("--report", action="store_true", help="print, run nothing")
     chosen = parser.parse_args()
