@@ -9,13 +9,15 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest
 from milecastle.model.checkpoint import DELTA, ROLLUP
+from milecastle.ports.store import Batch
 from milecastle.stores.sqlite import SqliteStore, store
+from milecastle.stores.sqlite.connections import Connections
 from milecastle.stores.sqlite.migrating import FORMAT_VERSION, SqliteFile
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, make_id
 
@@ -108,6 +110,34 @@ def test_deleted_thread_leaves_no_row(path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         for table in ("entries", "results", "origins", "inputs", "runs", "failures", "threads"):
             assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+@pytest.mark.parametrize(("synchronous", "expected"), [("full", 2), ("normal", 1)])
+def test_connections_have_their_pragmas(
+    path: Path, synchronous: Literal["full", "normal"], expected: int
+) -> None:
+    """Fails if commits are not durable though asked to be, or if what reads could write."""
+    with closing(SqliteStore(path, synchronous=synchronous)) as opened:
+        Writer(a_key("beta")).begin(opened)
+        connections = vars(opened)["_connections"]
+        assert isinstance(connections, Connections)
+        with connections.reading() as reader:
+            assert reader.execute("PRAGMA query_only").fetchone() == (1,)
+        writer = vars(connections)["_writer"]
+        assert writer.execute("PRAGMA synchronous").fetchone() == (expected,)
+
+
+def test_thread_that_another_store_created_again_is_written_as_the_new_one(path: Path) -> None:
+    """Fails if what was known of the deleted thread is used: entries would get its number."""
+    with closing(SqliteStore(path)) as opened, closing(SqliteStore(path)) as other:
+        assert opened.head(KEY) is not None
+        other.delete(KEY)
+        other.commit(Batch(key=KEY, head=0, runs=(a_run(KEY, 5),)))
+        writer = Writer(KEY, 6).begin(opened)
+        writer.append(opened)
+        for store in (opened, other):
+            assert [entry.seq for entry in store.history(KEY)] == [2, 1]
+        assert other.head(KEY) == opened.head(KEY)
 
 
 def test_missing_run_is_damage_and_an_unknown_one_is_not(path: Path) -> None:

@@ -346,6 +346,14 @@ def test_file_of_a_newer_version_is_reported_before_anything_is_read() -> None:
         assert (caught.value.found, caught.value.supported) == (3, 2)
 
 
+def test_short_file_of_something_else_is_not_called_cut_short() -> None:
+    """Fails if a few bytes of another file are reported as damage of one of ours."""
+    with pytest.raises(UntrustedFile, match="not a portable file"):
+        open_file(b"hello", None, "file")
+    with pytest.raises(Corrupted, match="cut short"):
+        open_file(b"\x80\x04}(X", None, "file")
+
+
 def test_a_file_must_begin_with_its_version() -> None:
     with pytest.raises(ValueError, match="begins"):
         close_file(CODEC.dumps({"state": 1}), None)
