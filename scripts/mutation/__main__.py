@@ -71,7 +71,7 @@ LEFT_OUT = (
     "not test_audit and not test_fuzz and not RowSecurity and not gigabytes and not real_process"
     " and not (acceptance and (jsonl or sqlite or postgres or asynchronous))"
 )
-CASES = 2
+CASES = 12
 CHUNK = 20
 """Tests that one fork traces."""
 CHEAP = 0.4

@@ -53,6 +53,20 @@ class AppendingClauses(ContractHooks):
         store.commit(writer.batch(an_entry(2), an_entry(3), an_entry(4)))
         assert [entry.seq for entry in store.history(writer.key)] == [4, 3, 2, 1]
 
+    def test_several_entries_may_follow_one_that_was_just_written(self, store: Store) -> None:
+        """Rule 1: also if the store writes single entries in a shorter way."""
+        writer = Writer().begin(store, 2)
+        first = writer.plan()
+        writer.keep(first)
+        second = writer.plan()
+        writer.keep(second)
+        below = writer.entries[first.seq - 1]
+        entries = (first, second)
+        store.commit(Batch(key=writer.key, head=below.seq, head_id=below.id, entries=entries))
+        assert [entry.seq for entry in store.history(writer.key)] == [4, 3, 2, 1]
+        writer.append(store)
+        assert [entry.seq for entry in store.history(writer.key)] == [5, 4, 3, 2, 1]
+
     def test_a_first_batch_may_hold_entries_of_several_runs(self, store: Store) -> None:
         """Rule 4: a copy begins a thread so."""
         key = a_key()
