@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TypedDict
+from typing import NoReturn, TypedDict, cast
 
 import coverage
 import pytest
@@ -146,7 +146,7 @@ class Mutation:
         """What is known of the tests, from the file; those that are not in it are traced."""
         reach = Reach(names=[], times={}, left_out=[], lines={})
         if path.exists():
-            reach = json.loads(path.read_text(encoding="utf-8"))
+            reach = cast("Reach", json.loads(path.read_text(encoding="utf-8")))
         known = {*reach["times"], *reach["left_out"]}
         first = len(reach["names"])
         reach["names"] += [name for name in some_cases(self._items) if name not in known]
@@ -445,6 +445,10 @@ def report(path: Path) -> None:
             print(f"{each['name']} {each['outcome']}: {each['before']} -> {each['after']}")
 
 
+def _stop(*_: object) -> NoReturn:
+    sys.exit(1)
+
+
 def main() -> int:
     """Run the sample, then print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -463,7 +467,7 @@ def main() -> int:
     chosen = parser.parse_args()
     Path(chosen.results).parent.mkdir(parents=True, exist_ok=True)
     if not chosen.report:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        signal.signal(signal.SIGTERM, _stop)
         options = [
             "-q",
             "-s",

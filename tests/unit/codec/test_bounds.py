@@ -93,7 +93,8 @@ def test_containers_and_items_are_counted_as_they_are(value: Any) -> None:
 def test_containers_after_a_long_text_are_counted(size: int, kind: type) -> None:
     """Fails if a length of two or four bytes is read wrong: what follows would not be counted."""
     long = bytes(size) if kind is bytes else "\x00" * size
-    body = CODEC.encode([long, [1, 2], long, {}])
+    value: list[Any] = [long, [1, 2], long, {}]
+    body = CODEC.encode(value)
     assert bounds._count(body) == (3, 6)  # pyright: ignore[reportPrivateUsage]
 
 
