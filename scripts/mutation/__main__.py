@@ -165,7 +165,7 @@ class Mutation:
             if status == 0:
                 Traced(**found).add_to(reach)
             else:
-                reach["left_out"].append(reach["names"][found])
+                reach["left_out"].append(reach["names"][int(found)])
                 todo += [others] if (others := [each for each in numbers if each != found]) else []
             if len(todo) % 5 == 0:
                 path.write_text(json.dumps(reach), encoding="utf-8")

@@ -126,7 +126,7 @@ def test_stop_for_a_person_was_seen_also_behind_a_takeover(source: str) -> None:
 
 
 def test_chain_of_rollups_is_measured_as_it_is_read() -> None:
-    """Fails if a rollup does not count, or what it repeats counts twice: snapshots would be rare."""
+    """Fails if a rollup does not count, or what it repeats counts twice."""
     writer = Writer(MemoryStore(), rollup_after=2)
     kinds = [writer.set("x" * 300).entries[0].kind for _ in range(40)]
     assert kinds.count(SNAPSHOT) > 2
