@@ -60,7 +60,7 @@ class Busy(MemoryStore):
 
 @pytest.mark.parametrize("meanwhile", [False, True])
 def test_thread_that_is_run_again_meanwhile_is_not_deleted(meanwhile: bool) -> None:
-    """Fails if only the line is compared: then what was submitted since is lost."""
+    """Fails if only the line is compared: then what was run since is lost."""
     store = Busy()
     app = line(store, ("a", note("a")))
     for name in ("0", "1", "2"):
@@ -69,7 +69,7 @@ def test_thread_that_is_run_again_meanwhile_is_not_deleted(meanwhile: bool) -> N
     bulk = Bulk(app)
     job = bulk.submit("delete", "default", "completed")
     if meanwhile:
-        store.again = lambda: app.submit(start(), "1", again=True)
+        store.again = lambda: app.invoke({"log": ["again"]}, "1")
     work(app)
     left = [info.key.thread for info in store.threads("default") if info.graph == app.graph.name]
     done = bulk.info("default", job.id)
