@@ -157,6 +157,8 @@ def test_all_runs_of_a_filter_are_changed_by_a_job(
     assert len(browser.page("/threads").all("th", scope="row")) == 3
     command = f"milecastle runs --status={status} --graph=trip --limit=2 --{action}-all"
     assert asked.one("pre", id="commands").text == command
+    what = "threads" if action == "delete" else "runs"
+    assert asked.one("h1").text == f"{action.capitalize()} {what}"
     again = fields_of(asked, f"/runs/{action}")
     answer = browser.ask("POST", f"/runs/{action}", data=again)
     assert answer.status_code == 303

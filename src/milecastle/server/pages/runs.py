@@ -136,10 +136,14 @@ async def change_runs(action: BulkAction, exchange: Exchange) -> PageView | Resp
     chosen = (f"--status={form.status}", f"--graph={asked.graph}", *limit)
     return PageView(
         template="confirm_runs.html",
-        title=f"{action.capitalize()} runs",
+        title=_title(action),
         commands=(("runs", *of_tenant(exchange.tenant), *chosen, f"--{action}-all"),),
         values={"action": action, "asked": asked},
     )
+
+
+def _title(action: BulkAction) -> str:
+    return f"{action.capitalize()} {'threads' if action == 'delete' else 'runs'}"
 
 
 def _asked(action: BulkAction, form: BulkForm) -> BulkRequest:
@@ -159,7 +163,7 @@ async def show_job(exchange: Exchange) -> PageView:
     return PageView(
         template="job.html",
         live="_job.html",
-        title=f"{job.action.capitalize()} runs",
+        title=_title(job.action),
         commands=(("show", *of_tenant(exchange.tenant), "--", f"bulk@{job.job}"),),
         values={"job": job},
     )
