@@ -48,8 +48,9 @@ def what_next(state: Count) -> str:
     return "count" if state["n"] < state["steps"] else "end"
 """
 OURS = """
-from milecastle import END, START, StateGraph
+from milecastle import END, START, ExecutionConfig, StateGraph
 graph = StateGraph(Count, name="count")
+graph = graph.with_default_config(ExecutionConfig(max_steps=1000))
 graph.add_node("count", count)
 graph.add_edges(START, "count")
 graph.add_conditional_edges("count", what_next, {"count": "count", "end": END})

@@ -16,7 +16,7 @@ from tests.unit.server.test_threads_page import HOSTILE, fill, names
 
 def fields_of(found: Document, action: str) -> dict[str, str]:
     """The hidden fields of a page with one form besides that of the header."""
-    assert found.all("form", action=action) or found.one("button", formaction=action)
+    assert found.all("form", action=action) or found.all("button", formaction=action)
     return {one.get("name"): one.get("value") for one in found.all("input", type="hidden")}
 
 
