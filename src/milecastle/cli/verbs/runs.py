@@ -83,7 +83,7 @@ def command(
         "cancel": cancel_all,
         "delete": delete_all,
     }
-    actions = [action for action, given in flags.items() if given]
+    actions: list[BulkAction] = [action for action, given in flags.items() if given]
     if status is None and (graph or actions):
         raise click.UsageError("--graph and --...-all need --failed or --status")
     if status is not None:
@@ -91,7 +91,7 @@ def command(
             raise click.UsageError("--failed and --status list threads of the store: name none")
         if len(actions) > 1:
             raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
-        _of_status(session, status, graph, limit, *actions)
+        _of_status(session, status, graph, limit, actions[0] if actions else None)
         return
     if run_id and not thread:
         raise click.UsageError("--run needs the thread as well: milecastle runs THREAD --run ID")
@@ -118,7 +118,7 @@ def _of_status(
     status: RunStatus,
     graph: str | None,
     limit: int | None,
-    action: BulkAction | None = None,
+    action: BulkAction | None,
 ) -> None:
     """List, retry, cancel or delete the current runs of the threads with a status."""
     from milecastle.cli.bulk import CHANGES, change_all
