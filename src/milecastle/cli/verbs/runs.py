@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -78,20 +78,13 @@ def command(
     --status the runs of one status are listed, retried, cancelled or deleted, one after the other:
     it is safe to interrupt this and to call it again.
     """
-    flags: dict[BulkAction, bool] = {
-        "retry": retry_all,
-        "cancel": cancel_all,
-        "delete": delete_all,
-    }
-    actions: list[BulkAction] = [action for action, given in flags.items() if given]
-    if status is None and (graph or actions):
+    action = _action({"retry": retry_all, "cancel": cancel_all, "delete": delete_all})
+    if status is None and (graph or action):
         raise click.UsageError("--graph and --...-all need --failed or --status")
     if status is not None:
         if thread is not None or run_id or subgraphs or workspace:
             raise click.UsageError("--failed and --status list threads of the store: name none")
-        if len(actions) > 1:
-            raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
-        _of_status(session, status, graph, limit, actions[0] if actions else None)
+        _of_status(session, status, graph, limit, action)
         return
     if run_id and not thread:
         raise click.UsageError("--run needs the thread as well: milecastle runs THREAD --run ID")
@@ -111,6 +104,14 @@ def command(
         _print_run(lines[0])
     else:
         _print_runs(session, lines)
+
+
+def _action(flags: Mapping[BulkAction, bool]) -> BulkAction | None:
+    """What to do with the runs, if they are not only listed."""
+    given = [action for action, is_given in flags.items() if is_given]
+    if len(given) > 1:
+        raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
+    return given[0] if given else None
 
 
 def _of_status(
