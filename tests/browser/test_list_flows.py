@@ -1,10 +1,10 @@
-"""What a person does with graphs and in the inbox."""
+"""What a person does with graphs, in the inbox and with many threads."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.browser.browsing import Visit, expect
+from tests.browser.browsing import Visit, expect, violations
 
 pytestmark = pytest.mark.no_cover
 
@@ -38,3 +38,24 @@ def test_fifty_questions_are_answered_from_the_keyboard(visit: Visit) -> None:
     for name in names:
         visit.server.rests(name, "completed")
     expect(page.locator("[data-thread]", has_text="inbox-")).to_have_count(0)
+
+
+def test_all_threads_of_a_status_are_deleted_by_a_job(visit: Visit) -> None:
+    """Fails if the list offers no job, if it is not asked again, or its page does not move."""
+    names = [f"old-{number}" for number in range(3)]
+    for name in names:
+        visit.submit(name, then="ask")
+        visit.server.rests(name, "interrupted")
+        visit.server.client.post(f"/v1/threads/{name}/cancel")
+    page = visit.go("/threads")
+    page.get_by_label("Status").select_option("cancelled")
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("button", name="Delete all cancelled").click()
+    expect(page.get_by_text("It cannot be undone.")).to_be_visible()
+    assert violations(page) == []
+    page.get_by_role("button", name="Delete all cancelled").click()
+    expect(page.locator("#live .status")).to_have_text("completed")
+    expect(page.locator("dd").nth(2)).to_have_text("3")
+    assert violations(page) == []
+    for name in names:
+        assert visit.server.client.get(f"/v1/threads/{name}").status_code == 404

@@ -1,14 +1,16 @@
-"""The same for many threads: retry or cancel each, one commit after the other, with progress.
+"""The same for many threads: retry, cancel or delete each, one after the other, with progress.
 
 What is skipped is as ``milecastle.app.upkeep.changing`` says; why is on stderr.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
+from typing import Final
 
-from milecastle.app.upkeep.changing import ThreadChange, change_listed
+from milecastle.app.upkeep.changing import BulkAction, ThreadChange, change_listed
+from milecastle.app.upkeep.removing import delete_thread
 from milecastle.cli.printing import counted, say
 from milecastle.cli.session import Session, keepers_of, with_keys
 from milecastle.cli.verb import stored_app
@@ -16,13 +18,13 @@ from milecastle.errors import MilecastleError
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.store import Store
 
-__all__ = ["cancel_all", "change_all", "retry_all"]
+__all__ = ["CHANGES", "change_all"]
 
 _EVERY = 2.0
 """How many seconds pass between two lines of progress, at least."""
 
 
-def retry_all(session: Session) -> ThreadChange:
+def _retry_all(session: Session) -> ThreadChange:
     """Hands a thread over to the workers again."""
     app, _ = stored_app(session)
 
@@ -35,10 +37,28 @@ def retry_all(session: Session) -> ThreadChange:
     return retry
 
 
-def cancel_all(session: Session) -> ThreadChange:
+def _cancel_all(session: Session) -> ThreadChange:
     """Closes the unfinished run of a thread."""
     keepers = keepers_of(session)
     return lambda info: with_keys(keepers, lambda keeper: keeper.cancel(info.key))
+
+
+def _delete_all(session: Session) -> ThreadChange:
+    """Deletes a thread, unless it was run again since it was listed."""
+    store, keyring = session.store(), session.keyring()
+
+    def delete(info: ThreadInfo) -> bool:
+        return delete_thread(store, info.key, keyring, take_over=False, run_id=info.run_id)
+
+    return delete
+
+
+CHANGES: Final[Mapping[BulkAction, tuple[Callable[[Session], ThreadChange], str]]] = {
+    "retry": (_retry_all, "retried"),
+    "cancel": (_cancel_all, "cancelled"),
+    "delete": (_delete_all, "deleted"),
+}
+"""What makes each change, and its word in reports."""
 
 
 def change_all(

@@ -7,6 +7,8 @@ Rules:
 - The token stays the same, so browsers stay logged in. It is in the environment of the child, and
   not in its command line, which every user of the machine can read.
 - The child stops when the parent ends, also if that was killed: then a pipe between them closes.
+- Ctrl-C and SIGTERM are counted, and looked at between other things. An exception would be lost
+  where Python ignores them, such as in finalizers, and would leave a child that is being started.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, Self
 
 import msgspec
 
 from milecastle.cli.printing import say
 
-__all__ = ["DevSeat", "Reloader", "changed", "take_dev_seat", "watched"]
+__all__ = ["DevSeat", "Interrupts", "Reloader", "changed", "take_dev_seat", "watched"]
 
 _SEAT: Final = "MILECASTLE_DEV_SEAT"
 """Tells the child the descriptors of the pipe and of the socket, and the token."""
@@ -33,6 +36,9 @@ _SEAT: Final = "MILECASTLE_DEV_SEAT"
 _EVERY: Final = 0.5
 _GRACE: Final = 5.0
 """Seconds between two looks at the files, and for which a child may take to stop."""
+
+_SOON: Final = 0.05
+"""Seconds between two looks at a child that stops."""
 
 _SETTINGS: Final = "pyproject.toml"
 _SKIPPED: Final = ("__pycache__", "node_modules", "site-packages")
@@ -94,33 +100,59 @@ def _end_with_parent(pipe: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+class Interrupts:
+    """How often Ctrl-C was pressed, or SIGTERM received, in its block."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Count from now on, unless a signal is to be ignored."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._received)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Handle signals as before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+
 class Reloader:
     """Runs a command, and again when a file under ``folder`` has changed."""
 
     def __init__(
-        self, folder: Path, command: Sequence[str], listening: socket.socket, token: str
+        self,
+        folder: Path,
+        command: Sequence[str],
+        listening: socket.socket,
+        token: str,
+        interrupts: Interrupts,
     ) -> None:
         self._folder, self._command = folder, command
         self._socket, self._token = listening, token
+        self._interrupts = interrupts
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
         """Run until SIGTERM or Ctrl-C."""
         reader, writer = os.pipe()
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            while True:
+            while not self._interrupts.count:
                 stamps = watched(self._folder)
                 self._start(reader)
-                say(f"{self._wait(stamps)} has changed: restarting")
+                if name := self._wait(stamps):
+                    say(f"{name} has changed: restarting")
                 self._stop()
-        except KeyboardInterrupt:
-            return
         finally:
             self._stop()
             os.close(writer)
             os.close(reader)
-            signal.signal(signal.SIGTERM, before)
 
     def _start(self, pipe: int) -> None:
         given = (pipe, self._socket.fileno())
@@ -133,11 +165,13 @@ class Reloader:
             process_group=0,  # Ctrl-C reaches the parent only
         )
 
-    def _wait(self, before: Stamps) -> str:
-        """Wait until a file changes; which one."""
+    def _wait(self, before: Stamps) -> str | None:
+        """Wait until a file changes; which one. ``None`` if it is interrupted."""
         has_ended = False
         while True:
             time.sleep(_EVERY)
+            if self._interrupts.count:
+                return None
             if not has_ended and self._process is not None and self._process.poll() is not None:
                 has_ended = True
                 say("the server has ended: waiting for a change of the code")
@@ -149,10 +183,11 @@ class Reloader:
         if self._process is None:
             return
         self._process.terminate()
-        try:
-            self._process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            say(f"the server did not stop within {_GRACE:.0f} seconds and is killed")
-        finally:
-            self._process.kill()
-            self._process.wait()
+        until = time.monotonic() + _GRACE
+        while self._process.poll() is None and self._interrupts.count < 2:
+            if time.monotonic() > until:
+                say(f"the server did not stop within {_GRACE:.0f} seconds and is killed")
+                break
+            time.sleep(_SOON)
+        self._process.kill()
+        self._process.wait()

@@ -1,4 +1,4 @@
-"""Bulk work: many runs of a graph retried or cancelled, itself a durable run that workers run.
+"""Bulk work: many threads of a graph retried, cancelled or deleted, by a durable run of workers.
 
 A job is the run of a small graph in a thread of the tenant, ``bulk@ID``. One step commits which
 threads are next, another changes them, so a job survives its worker, and its state is its progress.
@@ -10,13 +10,14 @@ Rules:
 - Threads are changed as ``milecastle.app.upkeep.changing`` says. A page is noted before it is
   changed. If that is repeated, because its worker died, it meets the same threads and leaves out
   those that are done: none is changed twice, none beyond the limit, and fewer are counted.
+- A thread is deleted only while the run that was listed wrote its head, and nobody runs it.
 """
 
 from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, TypedDict
 
 import msgspec
 
@@ -25,7 +26,8 @@ from milecastle.app.runner import Runner
 from milecastle.app.runtime.calls import Call
 from milecastle.app.runtime.handing import require_shared
 from milecastle.app.state_graph import StateGraph
-from milecastle.app.upkeep.changing import change_listed
+from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction, change_listed
+from milecastle.app.upkeep.removing import delete_thread
 from milecastle.engine.context import Context
 from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.model.keys import ThreadKey
@@ -35,14 +37,9 @@ from milecastle.model.printable import printable
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.views.listing import found_threads
 
-__all__ = ["Bulk", "BulkAction", "JobInfo", "job_key"]
+__all__ = ["Bulk", "JobInfo", "job_key"]
 
 _log = logging.getLogger("milecastle.fleet")
-
-BulkAction = Literal["retry", "cancel"]
-
-ENDED: Final = ("failed", "cancelled")
-"""The statuses of runs that can be retried; the others can be cancelled."""
 
 _PAGE: Final = 100
 _PREFIX: Final = "bulk@"
@@ -112,10 +109,9 @@ class Bulk:
         self, action: BulkAction, tenant: str, status: RunStatus, *, limit: int | None = None
     ) -> JobInfo:
         """Hand a job over to the workers; how many runs it is about is counted now."""
-        if (status in ENDED) != (action == "retry") or status in ("completed", "superseded"):
+        if status not in CHANGEABLE[action]:
             raise InvalidRequest(
-                "retry is for runs that failed or were cancelled, cancel for those that have not "
-                "ended"
+                f"{action} is for runs that are {', '.join(CHANGEABLE[action])}: not for others"
             )
         listed = found_threads(self._store, tenant, status, self._app.graph.name)
         found = sum(1 for _ in islice(listed, limit))
@@ -152,7 +148,9 @@ class Bulk:
     def change(self, state: BulkState, ctx: Context) -> dict[str, Any]:
         """Change what was found, as far as it is still so."""
         store, tenant, status = self._store, _tenant(ctx), _status(state)
-        change = self._retry if state["action"] == "retry" else self._cancel
+        change = {"retry": self._retry, "cancel": self._cancel, "delete": self._delete}[
+            state["action"]
+        ]
         changed = sum(
             change_listed(store, ThreadKey(tenant, thread), (run_id, status), change, _refused)
             for thread, run_id in state["page"]
@@ -167,6 +165,10 @@ class Bulk:
 
     def _cancel(self, info: ThreadInfo) -> bool:
         return self._app.cancel(info.key)
+
+    def _delete(self, info: ThreadInfo) -> bool:
+        keyring = self.runner.settings.encryption
+        return delete_thread(self._store, info.key, keyring, take_over=False, run_id=info.run_id)
 
 
 def _what_next(state: BulkState) -> str:

@@ -3,6 +3,7 @@
 Rules:
 
 - A token is compared in constant time, with each token that there is, by its hash.
+- A file of tokens is looked at with each request: one that was taken out is refused from then on.
 - A tenant is never named by a request: it is that of the token.
 - A token is sent as ``Authorization: Bearer``, or as ``X-Api-Key``, which only some clients can.
 - A scope is what it says and includes no other: ``admin`` does not include ``run``.
@@ -22,26 +23,20 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import os
 import re
-import secrets
-import stat
 import time
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
-from milecastle.errors import InvalidRequest
 from milecastle.model.keys import refuse_reserved
-from milecastle.model.prepared import prepared
 from milecastle.server.identity import ALL_SCOPES, Identity, TokenScope
 from milecastle.server.problems import FOREIGN, UNAUTHORIZED, Refused
+from milecastle.server.tokens import TokenFile, new_secret, refuse_weak
 
 __all__ = [
     "ALL_SCOPES",
@@ -53,16 +48,13 @@ __all__ = [
     "TokenScope",
     "cookie_name",
     "credential",
-    "new_secret",
     "normal_name",
-    "read_tokens",
     "refuse_foreign",
 ]
 
 SESSION: Final = 7 * 24 * 3600
 """For how many seconds a session lasts."""
 
-_SHORTEST: Final = 32
 _HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/@\s]+)(?::(\d{1,5}))?")
 
 
@@ -70,63 +62,11 @@ Identify = Callable[[Mapping[str, str]], Identity | None]
 """The hook for a proxy that knows the callers."""
 
 
-@prepared
-class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One ``[[token]]`` of a file of tokens."""
-
-    token: str
-    tenant: str
-    scopes: tuple[TokenScope, ...]
-    name: str = ""
-
-
-def new_secret() -> str:
-    """A random token."""
-    return secrets.token_urlsafe(32)
-
-
-def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
-    """The tokens of a file.
-
-    Raises:
-        InvalidRequest: it cannot be read, others may read it, or it is not a file of tokens. No
-            token is in the message.
-    """
-    place = Path(path)
-    try:
-        with place.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            found: Any = tomllib.load(file)
-        entries = msgspec.convert(found, dict[str, list[TokenEntry]])
-    except OSError as error:
-        raise InvalidRequest(f"the tokens in {place} cannot be read: {error.strerror}") from None
-    except tomllib.TOMLDecodeError:
-        raise InvalidRequest(f"{place} is not TOML") from None
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{place} is not a file of tokens: {error}") from None
-    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InvalidRequest(f"others may read the tokens in {place}: chmod 600 {place}")
-    if set(entries) != {"token"}:
-        raise InvalidRequest(f"{place} has no [[token]], or something else besides")
-    for entry in entries["token"]:
-        refuse_reserved(entry.tenant)
-        _refuse_weak(entry.token, f"a token in {place}")
-    return [(one.token, Identity(one.tenant, frozenset(one.scopes))) for one in entries["token"]]
-
-
-def _refuse_weak(token: str, what: str) -> None:
-    """Refuse a token that can be guessed, or that a header cannot contain."""
-    if len(token) < _SHORTEST or not token.isascii():
-        raise InvalidRequest(
-            f"{what} is shorter than {_SHORTEST} characters, or not ASCII: "
-            "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
-        )
-
-
 class Access:
     """Recognizes the callers of a server.
 
-    ``start`` is the token of the start URL, if there is one; its identity may do everything.
+    ``start`` is the token of the start URL, if there is one; its identity may do everything. The
+    tokens of ``file`` are known too, as it is now.
 
     Raises:
         InvalidRequest: a token is too short, or not ASCII. So an empty one is never known.
@@ -137,14 +77,17 @@ class Access:
         tokens: Iterable[tuple[str, Identity]],
         start: tuple[str, Identity] | None = None,
         *,
+        file: TokenFile | None = None,
         identify: Identify | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._by_proxy = identify
         known = [*tokens, *([start] if start else [])]
         for token, _ in known:
-            _refuse_weak(token, "a token of the server")
-        self._tokens = [(_hash(token), identity) for token, identity in known]
+            refuse_weak(token, "a token of the server")
+        self._given = _hashed(known)
+        self._file = file
+        self._of_file = [] if file is None else _hashed(file.tokens)
         self._start = None if start is None else _hash(start[0])
         self._clock = clock
         self._ended: dict[str, int] = {}
@@ -195,6 +138,13 @@ class Access:
         self._ended = {ended: until for ended, until in self._ended.items() if until > now}
         self._ended[claim] = _end_of(claim)
 
+    @property
+    def _tokens(self) -> list[tuple[bytes, Identity]]:
+        """The hashes of the tokens that are known now."""
+        if self._file is not None and self._file.has_changed():
+            self._of_file = _hashed(self._file.tokens)
+        return self._given + self._of_file
+
     def _of_token(self, token: str) -> Identity | None:
         given, found = _hash(token), None
         for known, identity in self._tokens:
@@ -211,6 +161,10 @@ class Access:
         if found is None or claim in self._ended or _end_of(claim) <= self._clock():
             return None
         return found
+
+
+def _hashed(tokens: Iterable[tuple[str, Identity]]) -> list[tuple[bytes, Identity]]:
+    return [(_hash(token), identity) for token, identity in tokens]
 
 
 class Credential(msgspec.Struct, frozen=True):

@@ -8,10 +8,11 @@ from typing import Any
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
-from milecastle.server.access import ALL_SCOPES, Access, Identify, Identity, read_tokens
+from milecastle.server.access import ALL_SCOPES, Access, Identify, Identity
 from milecastle.server.application import Application
 from milecastle.server.redaction import Redact
 from milecastle.server.service import Service
+from milecastle.server.tokens import TokenFile
 
 __all__ = ["assemble"]
 
@@ -31,7 +32,7 @@ def assemble(
         raise InvalidRequest(
             "a server needs tokens=, a file, token= or identify=: nothing is public"
         )
-    known = [] if tokens is None else read_tokens(tokens)
+    file = None if tokens is None else TokenFile(tokens)
     service = Service(apps, worker=worker, redact=redact)
     start = None if token is None else (token, Identity(service.tenant, ALL_SCOPES))
-    return Application(service, Access(known, start, identify=identify), frozenset(hosts))
+    return Application(service, Access((), start, file=file, identify=identify), frozenset(hosts))

@@ -58,7 +58,9 @@ ListedStatus = Literal[
 ]
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=60)]
-CurrentStatus = Literal["queued", "running", "interrupted", "sleeping", "failed", "cancelled"]
+CurrentStatus = Literal[
+    "queued", "running", "interrupted", "sleeping", "failed", "cancelled", "completed"
+]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,14 +223,14 @@ class StartDocument(Message, frozen=True):
 
 
 class JobDocument(Message, frozen=True):
-    """A change of many runs: how many were found at its beginning, and what it has done.
+    """A change of many runs or threads: how many were found at its beginning, and what it has done.
 
     ``status`` is that of the run that does it. ``skipped`` are those that others changed meanwhile,
     or that refused.
     """
 
     job: str
-    action: Literal["retry", "cancel"]
+    action: Literal["retry", "cancel", "delete"]
     status: str
     found: int
     changed: int

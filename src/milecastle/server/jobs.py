@@ -1,17 +1,18 @@
-"""Bulk work: many runs retried or cancelled, through the queue."""
+"""Bulk work: many runs retried or cancelled, or threads deleted, through the queue."""
 
 from __future__ import annotations
 
 import msgspec.structs
 
+from milecastle.app.upkeep.changing import BulkAction
 from milecastle.errors import InvalidRequest
-from milecastle.fleet.bulk import Bulk, BulkAction, JobInfo, job_key
+from milecastle.fleet.bulk import Bulk, JobInfo, job_key
 from milecastle.server.documents import BulkRequest, JobDocument
 from milecastle.server.exchange import Exchange, Reply
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.service import Service
 
-__all__ = ["cancel_runs", "job_document", "retry_runs", "show_job", "submit_job"]
+__all__ = ["cancel_runs", "delete_runs", "job_document", "retry_runs", "show_job", "submit_job"]
 
 
 async def retry_runs(exchange: Exchange) -> Reply:
@@ -22,6 +23,11 @@ async def retry_runs(exchange: Exchange) -> Reply:
 async def cancel_runs(exchange: Exchange) -> Reply:
     """Close many runs that have not ended."""
     return await _submitted(exchange, "cancel")
+
+
+async def delete_runs(exchange: Exchange) -> Reply:
+    """Delete many threads with all their runs."""
+    return await _submitted(exchange, "delete")
 
 
 async def _submitted(exchange: Exchange, action: BulkAction) -> Reply:

@@ -307,6 +307,15 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         answers={202: JobDocument},
     ),
     Endpoint(
+        method="POST",
+        path="/v1/runs/delete",
+        handler=jobs.delete_runs,
+        summary="Delete many threads, by the status of their current runs, by a job.",
+        scope="admin",
+        body=BulkRequest,
+        answers={202: JobDocument},
+    ),
+    Endpoint(
         method="GET",
         path="/v1/jobs/{job}",
         handler=jobs.show_job,

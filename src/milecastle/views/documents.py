@@ -210,7 +210,7 @@ class RunLine(Document, frozen=True):
 
 
 class RunsDocument(Document, frozen=True):
-    """``runs``. With ``--retry-all`` or ``--cancel-all`` it lists none, but how many it changed.
+    """``runs``. With ``--retry-all`` and the like it lists none, but how many it changed.
 
     ``skipped`` are those that others changed meanwhile, or that refused. ``next`` is where the next
     page begins, where runs are listed in pages.

@@ -22,6 +22,7 @@ import httpx
 import msgspec
 
 from milecastle.app.application import App
+from milecastle.cli import reloading
 from milecastle.cli.main import cli
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.server import broadcasts, connections, events, limits, service
@@ -76,6 +77,36 @@ def trusting() -> None:
     kind._become_vacant = lambda *_: None  # pyright: ignore[reportUnknownLambdaType]
 
 
+def pressed_in_a_finalizer() -> None:
+    """Ctrl-C comes while Python finalizes an object, after the first look at the files."""
+
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    honest = reloading.watched
+
+    def look(folder: Path) -> Any:
+        Finalized()
+        setattr(reloading, "watched", honest)  # noqa: B010
+        return honest(folder)
+
+    setattr(reloading, "watched", look)  # noqa: B010
+
+
+def pressed_at_the_start() -> None:
+    """Ctrl-C comes right after the server process was created."""
+    honest = subprocess.Popen
+
+    def start(*args: Any, **settings: Any) -> Any:
+        found = honest(*args, **settings)
+        print(f"child {found.pid}", file=sys.stderr)
+        os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+    setattr(subprocess, "Popen", start)  # noqa: B010
+
+
 HOW: dict[str, Callable[[], None]] = {
     "honest": lambda: None,
     "impatient": impatient,
@@ -85,6 +116,8 @@ HOW: dict[str, Callable[[], None]] = {
     "trusting": trusting,
     "drops-one": lambda: begins_elsewhere(1),
     "doubles-one": lambda: begins_elsewhere(-1),
+    "pressed-in-a-finalizer": pressed_in_a_finalizer,
+    "pressed-at-the-start": pressed_at_the_start,
 }
 
 
@@ -127,9 +160,13 @@ class Process:
         assert found
         return int(found[1]) * 1024
 
-    def stop(self) -> int:
-        """Send SIGTERM and wait for the end."""
-        self._process.send_signal(signal.SIGTERM)
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end."""
+        self._process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for the end."""
         return self._process.wait(LIMIT)
 
     def kill(self) -> None:

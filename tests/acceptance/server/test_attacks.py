@@ -1,7 +1,8 @@
 """Clients that are slow, endless or do not speak HTTP, against a real server.
 
 ``MILECASTLE_SLOW_CLIENTS=10000`` is the long form, on a server as it is; the short one is on a
-server with few connections. Needs as many open files.
+server with few connections. Both processes need as many open files: the long form raises their
+limit as far as it may (``ulimit -Hn``).
 """
 
 from __future__ import annotations
@@ -81,9 +82,22 @@ def crowd(server: Server, count: int, room: ExitStack) -> None:
             raw.sendall(b"e")
 
 
+def allow_open_files(count: int) -> None:
+    """Let this process and its children have so many files, and some for everything else."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + 500
+    assert hard == resource.RLIM_INFINITY or hard >= wanted, f"ulimit -Hn {wanted}"
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def test_slow_clients_do_not_keep_others_out(tmp_path: Path) -> None:
     """See the control below."""
     how = "honest" if SLOW else "cramped"
+    if SLOW:
+        allow_open_files(SLOW)
     with serving(f"sqlite:///{tmp_path / 'runs.db'}", how=how) as server, ExitStack() as room:
         crowd(server, SLOW or CROWD, room)
         done = server.client.post("/v1/threads/t/runs?wait=60", json=journey(1))

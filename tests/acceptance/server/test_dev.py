@@ -54,15 +54,21 @@ class Dev(NamedTuple):
         return answer.json()["state"]["text"]
 
 
-@pytest.fixture
-def dev(tmp_path: Path) -> Iterator[Dev]:
-    tmp_path.joinpath("flow.py").write_text(FLOW.replace("WORD", "one"), encoding="utf-8")
-    tmp_path.joinpath("browser.py").write_text(OPENED, encoding="utf-8")
+def started(folder: Path, *options: str, how: str = "honest") -> Process:
+    """`dev` in a folder with code and a browser."""
+    folder.joinpath("flow.py").write_text(FLOW.replace("WORD", "one"), encoding="utf-8")
+    folder.joinpath("browser.py").write_text(OPENED, encoding="utf-8")
     paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {name: os.environ[name] for name in os.environ if "MILECASTLE" not in name}
     environment["PYTHONPATH"] = os.pathsep.join(paths)
-    environment["BROWSER"] = f"{sys.executable} {tmp_path / 'browser.py'} %s"
-    process = Process("dev", "flow:graph", "--port", "0", cwd=tmp_path, env=environment)
+    environment["BROWSER"] = f"{sys.executable} {folder / 'browser.py'} %s"
+    settings = {"cwd": folder, "env": environment}
+    return Process("dev", "flow:graph", "--port", "0", *options, how=how, **settings)
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[Dev]:
+    process = started(tmp_path)
     try:
         process.said(r"serving notes on http://\S+\n")
         wait_until((tmp_path / "opened").exists, LIMIT)
@@ -110,3 +116,26 @@ def test_the_server_ends_if_the_parent_is_killed(dev: Dev) -> None:
             return one.connect_ex(address) != 0
 
     wait_until(is_refused, LIMIT)
+
+
+def test_ctrl_c_while_the_server_starts_waits_for_its_end(tmp_path: Path) -> None:
+    """Failed with an exception: the process was not known yet, and `dev` ended before it."""
+    process = started(tmp_path, "--no-browser", how="pressed-at-the-start")
+    try:
+        child = int(process.said(r"child (\d+)\n"))
+        assert process.ended() == 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+        assert process.said("stopped\n")
+    finally:
+        process.kill()
+
+
+def test_ctrl_c_where_exceptions_are_ignored_is_not_lost(tmp_path: Path) -> None:
+    """Failed with an exception: Python printed and forgot it, and `dev` went on."""
+    process = started(tmp_path, "--no-browser", how="pressed-in-a-finalizer")
+    try:
+        assert process.ended() == 0
+        assert process.said("stopped\n")
+    finally:
+        process.kill()

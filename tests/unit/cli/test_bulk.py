@@ -1,4 +1,4 @@
-"""Many runs at once: listed by status, retried and cancelled."""
+"""Many runs at once: listed by status, retried, cancelled and deleted."""
 
 from __future__ import annotations
 
@@ -80,6 +80,13 @@ def test_queued_runs_are_cancelled_in_bulk(held: Desk, monkeypatch: pytest.Monke
     assert threads(held, "--status", "cancelled") == ["t0", "t1", "t2"]
 
 
+def test_threads_are_deleted_in_bulk(held: Desk) -> None:
+    """Fails if threads of another status are deleted, or one is left."""
+    held.call("runs", "--failed", "--retry-all", "--limit", "1", "--app", "fragile:app")
+    assert "2 runs deleted, 0 skipped" in held.out("runs", "--failed", "--delete-all")
+    assert threads(held) == ["t0", "t0"]
+
+
 def test_what_changed_meanwhile_or_refuses_is_skipped(
     held: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +117,9 @@ def test_what_changed_meanwhile_or_refuses_is_skipped(
         ("--graph", "x"),
         ("--failed", "--cancel-all"),
         ("--status", "queued", "--retry-all"),
+        ("--status", "completed", "--cancel-all"),
+        ("--failed", "--retry-all", "--delete-all"),
+        ("--delete-all",),
         ("t", "--failed"),
     ],
     ids=" ".join,

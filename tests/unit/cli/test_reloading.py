@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from milecastle.cli import reloading
-from milecastle.cli.reloading import Reloader, changed, take_dev_seat, watched
+from milecastle.cli.reloading import Interrupts, Reloader, changed, take_dev_seat, watched
 from tests.postgres_cluster import wait_until
 
 LIFE = """
@@ -32,9 +32,9 @@ def reloader(
 ) -> Iterator[Reloader]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reloading, "_EVERY", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", 0)) as listening, Interrupts() as interrupts:
         command = [sys.executable, "-c", LIFE + request.param]
-        yield Reloader(tmp_path, command, listening, "token")
+        yield Reloader(tmp_path, command, listening, "token", interrupts)
 
 
 def test_code_is_watched_and_nothing_else(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,10 @@ from milecastle.server.access import (
     Access,
     Identity,
     cookie_name,
-    read_tokens,
     refuse_foreign,
 )
 from milecastle.server.problems import Refused
+from milecastle.server.tokens import TokenFile, read_tokens
 from tests.unit.server.calling import ADDRESS, Api, token_of
 
 GOOD = """
@@ -170,3 +171,49 @@ def test_cookie_is_named_after_the_port() -> None:
     assert cookie_name("[::1]:82") == "milecastle-82"
     assert cookie_name("localhost") == "milecastle-80"
     assert ADDRESS.endswith(":8321")
+
+
+def bearer(token: str) -> Headers:
+    return Headers({"Host": ADDRESS, "Authorization": f"Bearer {token}"})
+
+
+def test_tokens_are_those_that_the_file_has_now(tmp_path: Path) -> None:
+    """Fails if the file is read once: then a token that was taken out is known until a restart."""
+    old, new = "0123456789abcdef" * 2, "fedcba9876543210" * 2
+    access = Access((), file=TokenFile(written(tmp_path, GOOD)))
+    session = Headers({"Host": ADDRESS, "Cookie": f"milecastle-80={access.open_session(old)}"})
+    assert access.identify(bearer(old)).tenant == "acme"
+    assert access.identify(session).tenant == "acme"
+    written(tmp_path, GOOD.replace(old, new))  # of the same size
+    assert access.identify(bearer(new)).tenant == "acme"
+    for gone in (bearer(old), session):
+        with pytest.raises(Refused):
+            access.identify(gone)
+    replaced = tmp_path / "new.toml"
+    replaced.write_text(GOOD, encoding="utf-8")
+    replaced.chmod(0o600)
+    replaced.rename(tmp_path / "tokens.toml")
+    assert access.identify(session).scopes == {"read", "run"}
+
+
+@pytest.mark.parametrize("harm", ["torn", "open", "gone"])
+def test_file_that_cannot_be_read_any_more_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str
+) -> None:
+    """Fails if a mistake in the file locks everybody out, is not logged, or is logged each time."""
+    if harm == "open" and os.name != "posix":
+        pytest.skip("there are no modes")
+    token = "0123456789abcdef" * 2
+    path = written(tmp_path, GOOD)
+    access = Access((), file=TokenFile(path))
+    if harm == "gone":
+        path.unlink()
+    else:
+        written(tmp_path, GOOD[:-9] if harm == "torn" else GOOD, 0o600 if harm == "torn" else 0o644)
+    for _ in range(3):
+        assert access.identify(bearer(token)).tenant == "acme"
+    assert caplog.text.count("the tokens as they were stay in use") == 1
+    assert token not in caplog.text
+    written(tmp_path, GOOD.replace(token, "f" * 32))
+    with pytest.raises(Refused):
+        access.identify(bearer(token))

@@ -35,6 +35,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "InboxForm": {"question": ["t/none"], "kind": "none"},
     "POST /runs/retry": {"status": "failed", "graph": "trip"},
     "POST /runs/cancel": {"status": "queued", "graph": "trip"},
+    "POST /runs/delete": {"status": "completed", "graph": "trip"},
 }
 """What a form is sent with, about the thread ``t``: by its page, or by its type."""
 FILE = re.compile(r"/static/|\.svg$")

@@ -1,4 +1,4 @@
-"""The page that lists runs, and the jobs that retry or cancel many of them."""
+"""The page that lists runs, and the jobs that retry, cancel or delete many of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
+from milecastle.model.keys import ThreadKey
+from milecastle.server.access import ALL_SCOPES
 from milecastle.server.pages.rendering import segment
 from tests.unit.server.browsing import Browser, Document
 from tests.unit.server.calling import OTHER, Api, build, token_of, trip
@@ -14,7 +16,7 @@ from tests.unit.server.test_threads_page import HOSTILE, fill, names
 
 def fields_of(found: Document, action: str) -> dict[str, str]:
     """The hidden fields of a page with one form besides that of the header."""
-    found.one("form", action=action)
+    assert found.all("form", action=action) or found.all("button", formaction=action)
     return {one.get("name"): one.get("value") for one in found.all("input", type="hidden")}
 
 
@@ -137,26 +139,30 @@ def test_live_part_of_runs_has_the_same_url(api: Api, browser: Browser) -> None:
     [
         ("retry", "failed", 13, ["failed", "failed"]),
         ("cancel", "interrupted", 42, ["cancelled", "cancelled"]),
+        ("delete", "interrupted", 42, [None, None]),
+        ("delete", "completed", 1, [None, None]),
     ],
 )
+@pytest.mark.parametrize("place", ["runs", "threads"])
 def test_all_runs_of_a_filter_are_changed_by_a_job(
-    api: Api, browser: Browser, action: str, status: str, n: int, changed: list[str]
+    api: Api, browser: Browser, place: str, action: str, status: str, n: int, changed: list[str]
 ) -> None:
     """Fails if it is done without the second page, or if its page does not follow it."""
+    listed = f"/{place}?status={status}"
     for thread in ("a", "b", "c"):
         api.run(thread, n)
-    shown = browser.page(f"/runs?status={status}")
-    fields = fields_of(shown, f"/runs/{action}")
+    fields = fields_of(browser.page(listed), f"/runs/{action}")
     asked = browser.post(f"/runs/{action}", {**fields, "limit": "2"})
-    assert names(browser.page(f"/runs?status={status}")) == ["a", "b", "c"]
+    assert names(browser.page(listed)) == ["a", "b", "c"]
     assert len(browser.page("/threads").all("th", scope="row")) == 3
     command = f"milecastle runs --status={status} --graph=trip --limit=2 --{action}-all"
     assert asked.one("pre", id="commands").text == command
+    what = "threads" if action == "delete" else "runs"
+    assert asked.one("h1").text == f"{action.capitalize()} {what}"
     again = fields_of(asked, f"/runs/{action}")
     answer = browser.ask("POST", f"/runs/{action}", data=again)
     assert answer.status_code == 303
-    place = answer.headers["location"]
-    job = browser.page(place)
+    job = browser.page(answer.headers["location"])
     assert job.texts("dd")[:3] == ["queued", "2", "0"]
     assert job.one("progress").attributes["max"] == "2"
     assert job.one("pre", id="commands").text.startswith("milecastle show -- bulk@")
@@ -165,8 +171,9 @@ def test_all_runs_of_a_filter_are_changed_by_a_job(
     part = browser.page(live.get("data-live"), headers={"HX-Request": "true"})
     assert part.elements[0].attributes == live.attributes
     assert part.texts("dd")[:3] == ["completed", "2", "2"]
-    left = [api.app.state(thread).status for thread in ("a", "b", "c")]
-    assert left == [*changed, *left[2:]]
+    lines = [api.app.store.thread(ThreadKey("default", thread)) for thread in ("a", "b", "c")]
+    left = [line.status if line else None for line in lines]
+    assert left == [*changed, status]
 
 
 def test_what_cannot_be_changed_is_refused(api: Api, browser: Browser) -> None:
@@ -175,6 +182,10 @@ def test_what_cannot_be_changed_is_refused(api: Api, browser: Browser) -> None:
         ("retry", {"status": "completed", "graph": "trip"}),
         ("retry", {"status": "queued", "graph": "trip"}),
         ("cancel", {"status": "failed", "graph": "trip"}),
+        ("cancel", {"status": "completed", "graph": "trip"}),
+        ("delete", {"status": "queued", "graph": "trip"}),
+        ("delete", {"status": "superseded", "graph": "trip"}),
+        ("delete", {"status": "any", "graph": "trip"}),
         ("cancel", {"status": "queued", "graph": "none"}),
         ("cancel", {"status": "queued", "graph": "trip", "limit": "0"}),
         ("cancel", {"status": "queued", "graph": "trip", "limit": "many"}),
@@ -182,9 +193,38 @@ def test_what_cannot_be_changed_is_refused(api: Api, browser: Browser) -> None:
         for confirmed in ("", "yes"):
             browser.post(f"/runs/{action}", {**fields, "confirmed": confirmed}, 400)
     assert browser.page("/runs?status=any").one("main").text.count("bulk@") == 0
-    for status in ("any", "completed"):
-        shown = browser.page(f"/runs?status={status}", 200 if status == "any" else 400)
-        assert [one.get("action") for one in shown.all("form")].count("/runs/cancel") == 0
+    for status in ("any", "completed", "superseded"):
+        shown = browser.page(f"/runs?status={status}", 400 if status == "superseded" else 200)
+        offered = [one.get("formaction") for one in shown.all("button") if one.get("formaction")]
+        assert offered == (["/runs/delete"] if status == "completed" else [])
+
+
+def test_jobs_are_offered_for_what_the_list_of_threads_shows(api: Api, browser: Browser) -> None:
+    """Fails if a job is offered beside a prefix, which it does not know: it would delete more."""
+    fill(api, "a", "b")
+    for filters, offered in (
+        ("status=interrupted", ["/runs/cancel", "/runs/delete"]),
+        ("status=queued", ["/runs/cancel"]),
+        ("status=interrupted&prefix=a", []),
+        ("prefix=a", []),
+        ("status=lost", []),
+        ("", []),
+    ):
+        buttons = browser.page(f"/threads?{filters}").all("button")
+        found = [one.get("formaction") for one in buttons]
+        assert [one for one in found if one and one.startswith("/runs/")] == offered
+
+
+def test_jobs_that_delete_need_admin(api: Api, browser: Browser) -> None:
+    """Fails if the scope of the other jobs is enough."""
+    fill(api, "a")
+    operator = Browser(api).log_in(token_of("default", *(ALL_SCOPES - {"admin"})))
+    shown = operator.page("/runs?status=interrupted")
+    found = [one.get("formaction") for one in shown.all("button")]
+    assert "/runs/cancel" in found
+    assert "/runs/delete" not in found
+    fields = {"status": "interrupted", "graph": "trip", "confirmed": "yes"}
+    assert "MC602" in operator.post("/runs/delete", fields, 403).one("main").text
 
 
 def test_graph_of_the_job_is_asked_for_if_there_are_several(api: Api, browser: Browser) -> None:
@@ -200,6 +240,7 @@ def test_reader_is_not_offered_jobs(api: Api) -> None:
     """Fails if the form is shown to those who may not send it."""
     reader = Browser(api).log_in(token_of("default", "read"))
     assert [one.get("action") for one in reader.page("/runs").all("form")] == ["/logout", "/runs"]
+    assert not [one for one in reader.page("/runs").all("button") if one.get("formaction")]
 
 
 def test_runs_and_jobs_of_another_tenant_are_out_of_reach(api: Api, browser: Browser) -> None:

@@ -60,6 +60,7 @@ plain("GET /v1/runs", "/v1/runs", n=1)
 plain("GET /v1/jobs/{job}", "/v1/jobs/nothing", status=404)
 plain("POST /v1/runs/retry", "/v1/runs/retry", status=202, json={"status": "failed"})
 plain("POST /v1/runs/cancel", "/v1/runs/cancel", status=202, json={"status": "queued"})
+plain("POST /v1/runs/delete", "/v1/runs/delete", status=202, json={"status": "completed"})
 for ending, query in (("", ""), ("/history", ""), ("/diff", "?a=1"), ("/runs", "")):
     plain(f"GET {THREAD}{ending}", f"/v1/threads/t{ending}{query}", n=1)
     plain(f"GET {THREAD}{ending}", f"/v1/threads/none{ending}{query}", status=404)

@@ -9,16 +9,32 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, Literal
 
 from milecastle.errors import Conflict, MilecastleError, StoreError
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.store import Store
 
-__all__ = ["ThreadChange", "change_listed"]
+__all__ = ["CHANGEABLE", "BulkAction", "ThreadChange", "change_listed"]
 
 ThreadChange = Callable[[ThreadInfo], bool]
+
+BulkAction = Literal["retry", "cancel", "delete"]
+
+_WAITING: Final = ("interrupted", "sleeping")
+_STOPPED: Final = ("failed", "cancelled")
+
+CHANGEABLE: Final[Mapping[BulkAction, tuple[RunStatus, ...]]] = MappingProxyType(
+    {
+        "retry": _STOPPED,
+        "cancel": ("queued", "running", *_WAITING),
+        "delete": (*_STOPPED, *_WAITING, "completed"),
+    }
+)
+"""Which threads can be changed, by status, and how. Those that workers have refuse deletion."""
 
 
 def change_listed(

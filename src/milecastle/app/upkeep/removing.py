@@ -29,15 +29,24 @@ __all__ = ["ErasureReport", "delete_thread", "erase_threads", "remove_thread"]
 
 
 def delete_thread(
-    store: Store, key: ThreadKey, encryption: Keyring | None, *, take_over: bool
+    store: Store,
+    key: ThreadKey,
+    encryption: Keyring | None,
+    *,
+    take_over: bool,
+    run_id: str | None = None,
 ) -> bool:
     """Delete a thread as it is now, with its subgraphs and its key; return whether it existed.
+
+    With ``run_id``, only if that run wrote its head; otherwise ``False``, and it stays.
 
     Raises:
         RunInProgress: a live process drives it, and ``take_over`` was not given.
         Conflict: it was written to meanwhile.
     """
     head = store.head(key)
+    if run_id is not None and (head is None or head.run_id != run_id):
+        return False
     record = store.run(key, head.run_id) if head else None
     if head and record and not take_over:
         refuse_busy(store, record, head.seq)

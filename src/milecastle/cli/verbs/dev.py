@@ -12,6 +12,7 @@ from milecastle.cli.verb import verb
 from milecastle.views.documents import ServeDocument
 
 if TYPE_CHECKING:
+    from milecastle.cli.reloading import Interrupts
     from milecastle.server.serving import ListeningSocket
 
 __all__ = ["command"]
@@ -35,7 +36,7 @@ def command(session: Session, reference: str | None, port: int | None, no_browse
     Opens the web view. A configured store is used, else runs.db in this folder.
     """
     from milecastle.cli.loading import check_reference
-    from milecastle.cli.reloading import Reloader
+    from milecastle.cli.reloading import Interrupts
     from milecastle.server import require_extra
 
     named = reference or session.app_reference
@@ -43,17 +44,27 @@ def command(session: Session, reference: str | None, port: int | None, no_browse
         raise click.UsageError("no app given: milecastle dev MODULE:ATTRIBUTE")
     check_reference(named)
     require_extra()
-    from milecastle.server.access import new_secret
-
-    listening, token = _listen(port), new_secret()
-    url = f"http://{listening.address}/"
-    if not no_browser:
-        _open_when_served(listening.address, f"{url}?token={token}")
-    arguments = _serve(session, reference, listening.socket.getsockname()[1])
-    Reloader(session.folder, arguments, listening.socket, token).run()
+    with Interrupts() as interrupts:
+        url = _reload(session, reference, port, not no_browser, interrupts)
     say("stopped")
     if session.as_json:
         print_document(ServeDocument(url=url))
+
+
+def _reload(
+    session: Session, reference: str | None, port: int | None, opens: bool, interrupts: Interrupts
+) -> str:
+    """Serve until it is interrupted; where that was."""
+    from milecastle.cli.reloading import Reloader
+    from milecastle.server.tokens import new_secret
+
+    listening, token = _listen(port), new_secret()
+    url = f"http://{listening.address}/"
+    if opens:
+        _open_when_served(listening.address, f"{url}?token={token}")
+    arguments = _serve(session, reference, listening.socket.getsockname()[1])
+    Reloader(session.folder, arguments, listening.socket, token, interrupts).run()
+    return url
 
 
 def _serve(session: Session, reference: str | None, port: int) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
 from milecastle.app.runtime.children import own_threads
+from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction
 from milecastle.cli.addressing import all_threads, find_run, find_thread, has_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.printing import (
@@ -46,12 +47,15 @@ if TYPE_CHECKING:
 @click.option("--failed", "status", flag_value="failed", help="Only runs that failed and are held.")
 @click.option(
     "--status",
-    type=click.Choice(["queued", "running", "interrupted", "sleeping", "failed", "cancelled"]),
+    type=click.Choice(
+        ["queued", "running", "interrupted", "sleeping", "failed", "cancelled", "completed"]
+    ),
     help="Only the current runs of threads with this status.",
 )
 @click.option("--graph", metavar="NAME", help="With --failed or --status: only of this graph.")
 @click.option("--retry-all", is_flag=True, help="Hand those that failed over to the workers again.")
 @click.option("--cancel-all", is_flag=True, help="Close those that have not ended.")
+@click.option("--delete-all", is_flag=True, help="Delete their threads, with all runs.")
 @workspace_option
 @app_option
 @verb
@@ -65,20 +69,22 @@ def command(
     graph: str | None,
     retry_all: bool,
     cancel_all: bool,
+    delete_all: bool,
     workspace: str | None,
 ) -> None:
     """List runs, or show one with its failure.
 
     Of one thread or of all, newest first within a thread; file runs come last. With --failed or
-    --status the runs of one status are listed, retried or cancelled, one after the other: it is
-    safe to interrupt this and to call it again.
+    --status the runs of one status are listed, retried, cancelled or deleted, one after the other:
+    it is safe to interrupt this and to call it again.
     """
-    if status is None and (graph or retry_all or cancel_all):
-        raise click.UsageError("--graph, --retry-all and --cancel-all need --failed or --status")
+    action = _action({"retry": retry_all, "cancel": cancel_all, "delete": delete_all})
+    if status is None and (graph or action):
+        raise click.UsageError("--graph and --...-all need --failed or --status")
     if status is not None:
         if thread is not None or run_id or subgraphs or workspace:
             raise click.UsageError("--failed and --status list threads of the store: name none")
-        _of_status(session, status, graph, limit, retry_all, cancel_all)
+        _of_status(session, status, graph, limit, action)
         return
     if run_id and not thread:
         raise click.UsageError("--run needs the thread as well: milecastle runs THREAD --run ID")
@@ -100,33 +106,38 @@ def command(
         _print_runs(session, lines)
 
 
+def _action(flags: Mapping[BulkAction, bool]) -> BulkAction | None:
+    """What to do with the runs, if they are not only listed."""
+    given = [action for action, is_given in flags.items() if is_given]
+    if len(given) > 1:
+        raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
+    return given[0] if given else None
+
+
 def _of_status(
     session: Session,
     status: RunStatus,
     graph: str | None,
     limit: int | None,
-    retry_all: bool,
-    cancel_all: bool,
+    action: BulkAction | None,
 ) -> None:
-    """List, retry or cancel the current runs of the threads with a status."""
-    from milecastle.cli import bulk
+    """List, retry, cancel or delete the current runs of the threads with a status."""
+    from milecastle.cli.bulk import CHANGES, change_all
 
-    ended = status in ("failed", "cancelled")
-    if (retry_all and not ended) or (cancel_all and ended) or (retry_all and cancel_all):
+    if action is not None and status not in CHANGEABLE[action]:
         raise click.UsageError(
-            "--retry-all is for runs that failed or were cancelled, --cancel-all for others"
+            "--retry-all is for runs that failed or were cancelled, --cancel-all for those that "
+            "have not ended"
         )
-    change = bulk.retry_all(session) if retry_all else None
-    change = bulk.cancel_all(session) if cancel_all else change
     store = session.store()
     found = islice(found_threads(store, session.tenant, status, graph), limit)
-    if change is None:
+    if action is None:
         runs = [run for info in found if (run := store.run(info.key, info.run_id)) is not None]
         lines = [run_line(run, store.failure(run.key, run.run_id)) for run in runs]
         _print_runs(session, lines)
         return
-    what = "retried" if retry_all else "cancelled"
-    changed, skipped = bulk.change_all(store, found, change, what)
+    make, what = CHANGES[action]
+    changed, skipped = change_all(store, found, make(session), what)
     if session.as_json:
         document = RunsDocument(tenant=session.tenant, runs=(), changed=changed, skipped=skipped)
         print_document(document)

@@ -73,9 +73,9 @@ def command(
 
     seat = take_dev_seat()
     require_extra()
-    from milecastle.server.access import new_secret
     from milecastle.server.assembling import assemble
     from milecastle.server.serving import ListeningSocket, is_loopback, listen, serve
+    from milecastle.server.tokens import new_secret
 
     if tokens is None and not is_loopback(host):
         raise click.UsageError("--host opens the server to other machines: that needs --tokens")

@@ -1,4 +1,4 @@
-"""The list of runs; many of them retried or cancelled by a job; and the job."""
+"""The list of runs; many of them retried, cancelled or deleted by a job; and the job."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, Final, get_args
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
+from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction
 from milecastle.errors import InvalidRequest
-from milecastle.fleet.bulk import BulkAction
 from milecastle.ports.claims import ClaimStore
+from milecastle.server.access import TokenScope
 from milecastle.server.documents import BulkRequest, CurrentStatus, Message, RunsQuery
 from milecastle.server.exchange import Exchange
 from milecastle.server.jobs import job_document, submit_job
@@ -21,7 +22,15 @@ from milecastle.server.runs import runs_document
 from milecastle.server.service import Service
 from milecastle.views.documents import RunLine, RunsDocument
 
-__all__ = ["BulkForm", "RunsPageQuery", "change_runs", "list_runs", "show_job"]
+__all__ = [
+    "SCOPES",
+    "BulkForm",
+    "RunsPageQuery",
+    "bulk_values",
+    "change_runs",
+    "list_runs",
+    "show_job",
+]
 
 _ROWS: Final = 100
 _LOOKED_AT: Final = 5000
@@ -29,11 +38,8 @@ _LOOKED_AT: Final = 5000
 
 ANY: Final = "any"
 STATUSES: Final = ("failed", *(one for one in get_args(CurrentStatus) if one != "failed"), ANY)
-ACTIONS: Final[dict[BulkAction, tuple[str, ...]]] = {
-    "retry": ("failed", "cancelled"),
-    "cancel": ("queued", "running", "interrupted", "sleeping"),
-}
-"""Which runs can be changed, and how."""
+SCOPES: Final[dict[BulkAction, TokenScope]] = {"retry": "run", "cancel": "run", "delete": "admin"}
+"""What can be done to all runs of a status, and with which scope."""
 
 
 class RunsPageQuery(Message, frozen=True):
@@ -74,8 +80,7 @@ async def list_runs(exchange: Exchange) -> PageView:
             "statuses": STATUSES,
             "graphs": sorted(exchange.service.apps),
             "looked_at": _LOOKED_AT,
-            "action": _action(exchange, status),
-            "bulk_graphs": [graph] if graph else sorted(exchange.service.apps),
+            **bulk_values(exchange, status, graph),
         },
     )
 
@@ -106,13 +111,17 @@ def _command(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
     return ("runs", *of_tenant(tenant), status, *graph, f"--limit={_ROWS}")
 
 
-def _action(exchange: Exchange, status: str) -> BulkAction | None:
-    """What the caller may do to all runs of a status."""
-    can = "run" in exchange.identity.scopes and isinstance(exchange.service.store, ClaimStore)
-    for action, statuses in ACTIONS.items():
-        if can and status in statuses:
-            return action
-    return None
+def bulk_values(exchange: Exchange, status: str | None, graph: str | None) -> dict[str, Any]:
+    """What the caller may do to all threads of a status by a job, and of which graphs."""
+    scopes, can = exchange.identity.scopes, isinstance(exchange.service.store, ClaimStore)
+    return {
+        "bulk_actions": [
+            action
+            for action, scope in SCOPES.items()
+            if can and scope in scopes and status in CHANGEABLE[action]
+        ],
+        "bulk_graphs": [graph] if graph else sorted(exchange.service.apps),
+    }
 
 
 async def change_runs(action: BulkAction, exchange: Exchange) -> PageView | Response:
@@ -127,14 +136,18 @@ async def change_runs(action: BulkAction, exchange: Exchange) -> PageView | Resp
     chosen = (f"--status={form.status}", f"--graph={asked.graph}", *limit)
     return PageView(
         template="confirm_runs.html",
-        title=f"{action.capitalize()} runs",
+        title=_title(action),
         commands=(("runs", *of_tenant(exchange.tenant), *chosen, f"--{action}-all"),),
         values={"action": action, "asked": asked},
     )
 
 
+def _title(action: BulkAction) -> str:
+    return f"{action.capitalize()} {'threads' if action == 'delete' else 'runs'}"
+
+
 def _asked(action: BulkAction, form: BulkForm) -> BulkRequest:
-    if form.status not in ACTIONS[action]:
+    if form.status not in CHANGEABLE[action]:
         raise InvalidRequest(f"runs with this status cannot be changed: {action}")
     try:
         limit = int(form.limit) if form.limit.strip() else None
@@ -150,7 +163,7 @@ async def show_job(exchange: Exchange) -> PageView:
     return PageView(
         template="job.html",
         live="_job.html",
-        title=f"{job.action.capitalize()} runs",
+        title=_title(job.action),
         commands=(("show", *of_tenant(exchange.tenant), "--", f"bulk@{job.job}"),),
         values={"job": job},
     )

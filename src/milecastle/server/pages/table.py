@@ -111,10 +111,10 @@ PAGES: Final[tuple[WebPage, ...]] = (
             method="POST",
             path=f"/runs/{action}",
             handler=partial(runs.change_runs, action),
-            scope="run",
+            scope=scope,
             form=runs.BulkForm,
         )
-        for action in runs.ACTIONS
+        for action, scope in runs.SCOPES.items()
     ),
     WebPage(method="GET", path="/jobs/{job}", handler=runs.show_job, scope="read"),
     WebPage(

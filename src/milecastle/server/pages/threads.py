@@ -17,6 +17,7 @@ from milecastle.server.pages.forms import named
 from milecastle.server.pages.graphs import start_values
 from milecastle.server.pages.outcomes import ThreadOutcome, outcome_of
 from milecastle.server.pages.rendering import shown_size
+from milecastle.server.pages.runs import bulk_values
 from milecastle.server.pages.view import PageView, of_tenant
 from milecastle.server.runs import retry_thread
 from milecastle.server.service import Service
@@ -68,6 +69,10 @@ async def list_threads(exchange: Exchange) -> PageView:
             "graphs": sorted(exchange.service.apps),
             "actions": [one for one in ACTIONS if one.scope in exchange.identity.scopes],
             "looked_at": _LOOKED_AT,
+            # a job is of a status and a graph: it would change more than a prefix shows
+            **bulk_values(
+                exchange, None if chosen["prefix"] else chosen["status"], chosen["graph"]
+            ),
             "start": None if page.lines or page.next or any(chosen.values()) else _start(exchange),
         },
     )

@@ -11,10 +11,10 @@ import httpx
 import pytest
 import uvicorn
 
-from milecastle.server.access import new_secret
 from milecastle.server.application import Application
 from milecastle.server.assembling import assemble
 from milecastle.server.serving import ListeningSocket, listen, serve
+from milecastle.server.tokens import new_secret
 from tests.acceptance.server.chat.graphs import build
 from tests.acceptance.server.processes import LIMIT, Served, is_ready
 from tests.postgres_cluster import wait_until

@@ -1,0 +1,120 @@
+"""Tokens: made, refused if weak, and read from a file that may change while the server runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import refuse_reserved
+from milecastle.model.prepared import prepared
+from milecastle.model.printable import printable
+from milecastle.server.identity import Identity, TokenScope
+
+__all__ = ["TokenFile", "new_secret", "read_tokens", "refuse_weak"]
+
+_log = logging.getLogger("milecastle.server")
+
+_SHORTEST: Final = 32
+
+
+@prepared
+class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[token]]`` of a file of tokens."""
+
+    token: str
+    tenant: str
+    scopes: tuple[TokenScope, ...]
+    name: str = ""
+
+
+def new_secret() -> str:
+    """A random token."""
+    return secrets.token_urlsafe(32)
+
+
+def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
+    """The tokens of a file.
+
+    Raises:
+        InvalidRequest: it cannot be read, others may read it, or it is not a file of tokens. No
+            token is in the message.
+    """
+    place = Path(path)
+    try:
+        with place.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            found: Any = tomllib.load(file)
+        entries = msgspec.convert(found, dict[str, list[TokenEntry]])
+    except OSError as error:
+        raise InvalidRequest(f"the tokens in {place} cannot be read: {error.strerror}") from None
+    except tomllib.TOMLDecodeError:
+        raise InvalidRequest(f"{place} is not TOML") from None
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{place} is not a file of tokens: {error}") from None
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidRequest(f"others may read the tokens in {place}: chmod 600 {place}")
+    if set(entries) != {"token"}:
+        raise InvalidRequest(f"{place} has no [[token]], or something else besides")
+    for entry in entries["token"]:
+        refuse_reserved(entry.tenant)
+        refuse_weak(entry.token, f"a token in {place}")
+    return [(one.token, Identity(one.tenant, frozenset(one.scopes))) for one in entries["token"]]
+
+
+def refuse_weak(token: str, what: str) -> None:
+    """Refuse a token that can be guessed, or that a header cannot contain.
+
+    Raises:
+        InvalidRequest: it is one.
+    """
+    if len(token) < _SHORTEST or not token.isascii():
+        raise InvalidRequest(
+            f"{what} is shorter than {_SHORTEST} characters, or not ASCII: "
+            "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
+        )
+
+
+class TokenFile:
+    """A file of tokens, which is read again when it has changed.
+
+    One that cannot be read any more changes nothing: the tokens that were read before stay known,
+    and the log says so.
+
+    Raises:
+        InvalidRequest: it cannot be read now; see ``read_tokens``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._stamp = self._look()
+        self.tokens = read_tokens(self._path)
+
+    def has_changed(self) -> bool:
+        """Whether ``tokens`` are other ones now, because the file has changed."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            self.tokens = read_tokens(self._path)
+        except InvalidRequest as error:
+            _log.error("the tokens as they were stay in use: %s", printable(error.message))
+            return False
+        _log.info("the tokens were read again: there are %d", len(self.tokens))
+        return True
+
+    def _look(self) -> tuple[int, ...]:
+        """What differs if the file was written, replaced, or may be read by others."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
