@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -78,7 +79,7 @@ def test_one_thread_of_each_tenant_is_claimed_by_one_statement(
     Fails if take_each.sql takes two ranks of a tenant, what sleeps, or what is being written, if
     it overlooks a limit, or if the next claim begins where the last one began.
     """
-    store, looks = shared.store, list[object]()
+    store, looks = shared.store, list[int]()
     for number, name in enumerate("abcdef"):
         for thread in range(3):
             queued(store, f"{thread}", 10 * number + thread, tenant=name, lane="x", due_at=number)
@@ -86,7 +87,12 @@ def test_one_thread_of_each_tenant_is_claimed_by_one_statement(
     queued(store, "8", 92, tenant="d", lane="x", priority=2, due_at=2**60)
     assert by_tenant(store, ["x"], 2) == ["x a0", "x b0"]
     share = Claims._share  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(Claims, "_share", lambda *given: looks.append(1) or share(*given))
+
+    def looked(*given: Any) -> Any:
+        looks.append(1)
+        return share(*given)
+
+    monkeypatch.setattr(Claims, "_share", looked)
     assert by_tenant(store, ["x"], 2) == ["x c9", "x d0"]
     with shared.held(ThreadKey("e", "0")):
         assert by_tenant(store, ["x"], 2) == ["x f0"]
