@@ -68,6 +68,13 @@ ASKED: dict[str, dict[str, Any]] = {
         "counts": [100],
         "limit": 100,
     },
+    "take_each": {
+        "worker": "one",
+        "lanes": ["lane 1", "lane 3"],
+        "after": ["", "tenant 3"],
+        "visits": 9,
+        "limit": 100,
+    },
     "give_back": {"worker": "one", "tenant": "tenant 1", "thread": "thread 1", "delay": 0},
     "take_from": {"worker": "one", "limit": 100},
     "reclaim": {"timeout": 9, "limit": 100},

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
 
 from milecastle.errors import Unavailable
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.limits import Limit
 from milecastle.stores.postgres import PostgresStore
+from milecastle.stores.postgres.claiming import Claims
 from milecastle.testing.contract_claims import LANE, a_worker, names, queued
 from milecastle.testing.entries import a_key
 from tests.postgres_cluster import (
@@ -60,6 +63,60 @@ def test_a_claim_leaves_out_what_is_being_written(shared: Shared) -> None:
         assert names(store.claim("one", [LANE], limit=1)) == ["b"]
         assert store.claim("one", [LANE], limit=9) == []
     assert names(store.claim("one", [LANE], limit=9)) == ["a"]
+
+
+def by_tenant(store: PostgresStore, lanes: Sequence[str], limit: int) -> list[str]:
+    """The lanes, tenants and threads that a claim gets, in their order."""
+    found = store.claim("one", lanes, limit=limit)
+    return sorted(f"{line.lane} {line.key.tenant}{line.key.thread}" for line in found)
+
+
+def test_one_thread_of_each_tenant_is_claimed_by_one_statement(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a look has seen more tenants than a claim asks for, claims look no more.
+
+    Fails if take_each.sql takes two ranks of a tenant, what sleeps, or what is being written, if
+    it overlooks a limit, or if the next claim begins where the last one began.
+    """
+    store, looks = shared.store, list[int]()
+    for number, name in enumerate("abcdef"):
+        for thread in range(3):
+            queued(store, f"{thread}", 10 * number + thread, tenant=name, lane="x", due_at=number)
+    queued(store, "9", 91, tenant="c", lane="x", priority=1, due_at=99)
+    queued(store, "8", 92, tenant="d", lane="x", priority=2, due_at=2**60)
+    assert by_tenant(store, ["x"], 2) == ["x a0", "x b0"]
+    share = Claims._share  # pyright: ignore[reportPrivateUsage]
+
+    def looked(*given: Any) -> Any:
+        looks.append(1)
+        return share(*given)
+
+    monkeypatch.setattr(Claims, "_share", looked)
+    assert by_tenant(store, ["x"], 2) == ["x c9", "x d0"]
+    with shared.held(ThreadKey("e", "0")):
+        assert by_tenant(store, ["x"], 2) == ["x f0"]
+    assert looks == []
+    assert by_tenant(store, ["x"], 2) == ["x a1", "x b1"]
+    assert looks == [1]
+    store.set_limit(Limit(tenant="c", paused=True))
+    left = [name for _ in range(9) for name in by_tenant(store, ["x"], 2)]
+    assert left
+    assert not any(name.startswith("x c") for name in left)
+
+
+def test_a_lane_with_few_tenants_has_its_turn_among_many(shared: Shared) -> None:
+    """Fails if a lane that was served to its end does not begin again."""
+    store = shared.store
+    for number in range(60):
+        queued(store, f"{number:02}", number, tenant="abcdefghij"[number % 10], lane="x")
+    for number in range(6):
+        queued(store, f"{number}", 100 + number, tenant="pq"[number % 2], lane="y")
+    served = [line for _ in range(10) for line in by_tenant(store, ["x", "y"], 3)]
+    assert len(served) == 30
+    assert [line for line in sorted(served) if line[0] == "y"] == [
+        *("y p0", "y p2", "y p4", "y q1", "y q3", "y q5")
+    ]
 
 
 def test_reclaim_and_retire_leave_out_what_is_being_written(shared: Shared) -> None:

@@ -21,6 +21,7 @@ from tests.simulation.fleet.simulate import simulate_fleet
 from tests.simulation.simulate import Violation, simulate
 
 CHUNK = 250
+_COLLECTED = 50
 
 
 def simulate_all(seeds: range) -> tuple[Counter[str], list[str]]:
@@ -39,12 +40,17 @@ def _all(
     happened: Counter[str] = Counter()
     violations: list[str] = []
     began = process_time()
-    gc.set_threshold(50_000)  # what a simulation leaves behind is small
-    for seed in seeds:
-        try:
-            happened.update(simulated(seed))
-        except Violation as violation:
-            violations.append(str(violation))
+    gc.disable()  # what a simulation leaves behind is small, and the graphs that it uses are large
+    try:
+        for seed in seeds:
+            try:
+                happened.update(simulated(seed))
+            except Violation as violation:
+                violations.append(str(violation))
+            if seed % _COLLECTED == 0:
+                gc.collect()
+    finally:
+        gc.enable()
     happened["seeds"] = len(seeds)
     happened["cpu_ms"] = round((process_time() - began) * 1000)
     return happened, violations

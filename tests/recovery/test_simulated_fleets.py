@@ -26,7 +26,7 @@ from tests.simulation.simulate import Violation
 
 pytestmark = pytest.mark.no_cover
 
-SEEDS = 800
+SEEDS = 1000
 PARTS = 8
 PATIENCE = 300
 

@@ -625,7 +625,8 @@ class App(Generic[S]):
         The run becomes ``cancelled`` and has a failure record. A process that still drives it gets
         ``Conflict`` at its next commit. Committed steps are saved, and the thread can be resumed.
         So it is with a thread that was taken back to before the end of its run. Inputs that wait
-        start from the state before the cancelled one: ``InvalidRequest`` if that is gone.
+        start from the state before the cancelled one: ``InvalidRequest`` if that is gone. If its
+        run has ended and inputs wait, the run of the first of them is cancelled.
         """
         threads, key = self._runner.stored(thread)
         return cancel_run(threads.store, threads.codec, self._runner.settings.clock, key)

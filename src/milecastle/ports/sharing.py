@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat, takewhile
 from typing import NamedTuple
 
@@ -77,6 +77,18 @@ class Rotation:
             )
             after = ([self._after.get(lane, "")] + [group.tenant for group in passed])[-1]
         self._after[lane] = after
+
+    def passed(self, lanes: Iterable[str], served: Collection[tuple[str, str]]) -> None:
+        """Take note of a claim that served each tenant of these lanes once, in their order.
+
+        The last lane that was served may have more tenants; those before it have begun again.
+        """
+        rest = list(lanes)
+        while rest and all(lane != rest[-1] for lane, _ in served):
+            rest.pop()
+        self._after.update(dict.fromkeys(rest, ""))
+        if rest:
+            self._after[rest[-1]] = max(tenant for lane, tenant in served if lane == rest[-1])
 
 
 def divide(limit: int, groups: Iterable[Group], rooms: Rooms | None = None) -> list[Group]:

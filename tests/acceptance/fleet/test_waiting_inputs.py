@@ -13,6 +13,7 @@ import pytest
 from milecastle import (
     END,
     START,
+    App,
     CheckpointStore,
     Conflict,
     InvalidRequest,
@@ -25,7 +26,11 @@ from milecastle import (
     ThreadKey,
     interrupt,
 )
+from milecastle.app.runtime.calls import Call, PlannedRun
+from milecastle.app.runtime.starting import Terms
 from milecastle.app.upkeep.copying import copy_threads
+from milecastle.app.upkeep.verifying import verify_thread
+from milecastle.engine.assignment import Assignment
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
@@ -115,6 +120,57 @@ def test_inputs_wait_behind_a_question_and_a_cancelled_run_makes_room(store: Sto
     app.answer("t", "yes")
     work(app)
     assert app.state("t").state["log"] == ["2", "a", "heard yes", "3", "a"]
+
+
+@pytest.mark.requirement("F1", api="App.cancel")
+def test_an_input_that_waits_between_runs_is_cancelled(store: Store) -> None:
+    """The run before it has completed, and no worker has looked since. The one behind it starts.
+
+    Fails if only the run that ended is looked at, and if the state of that is taken back.
+    """
+    app = line(store, ("a", note("a")))
+    _between_runs(app, "2", "3")
+    second, third = (one.run_id for one in waiting_inputs(store, KEY))
+    assert app.cancel("t")
+    found = store.run(KEY, second)
+    assert found is not None
+    assert (found.status, found.ended_at is None) == ("cancelled", False)
+    assert [one.run_id for one in waiting_inputs(store, KEY)] == [third]
+    assert app.state("t").status == "completed"
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a", "3", "a"]
+    assert not app.cancel("t")
+    app.submit(told("4"), "t", if_busy="queue")
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a", "3", "a", "4", "a"]
+    assert verify_thread(store, KEY).findings == ()
+
+
+@pytest.mark.requirement("F1", api="App.cancel")
+def test_a_worker_does_not_start_an_input_that_was_cancelled_meanwhile(store: Store) -> None:
+    """It has claimed the thread, and read the input. Fails if cancelling writes no entry."""
+    app = line(store, ("a", note("a")))
+    _between_runs(app, "2")
+    shared = cast("ClaimStore", store)
+    assert len(shared.claim("one", [app.__runner__.lane], limit=9)) == 1
+    assignment = Assignment(lane=app.__runner__.lane, worker="one")
+    terms = Terms(take_over=True, assignment=assignment)
+    late = app.__runner__.begin(Call(thread=KEY, terms=terms))
+    assert app.cancel("t")
+    assert isinstance(late, PlannedRun)
+    with pytest.raises(Conflict):
+        asyncio.run(app.__runner__.afinish(late))
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a"]
+    assert not waiting_inputs(store, KEY)
+
+
+def _between_runs(app: App[Trip], *names: str) -> None:
+    """A thread whose first run has completed by a caller, and these inputs wait."""
+    app.submit(told("1"), "t")
+    for name in names:
+        app.submit(told(name), "t", if_busy="queue")
+    app.resume("t", take_over=True)
 
 
 @pytest.mark.requirement("F1", api="App.submit")

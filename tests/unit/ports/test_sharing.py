@@ -69,3 +69,13 @@ def test_a_lane_that_ended_is_looked_at_from_its_beginning() -> None:
     first = Scan([group("y", 1), group("z", 1)])
     again = Scan([group("a", 1), group("y", 1)], "y")
     assert first.then(again) == Scan([group("y", 1), group("z", 1), group("a", 1)], "y")
+
+
+def test_a_lane_begins_again_once_its_tenants_were_served() -> None:
+    """Fails if only the last lane is noted, or if a lane behind it is."""
+    rotation = Rotation()
+    rotation.passed(["x", "y", "z"], [("x", "b"), ("x", "a"), ("y", "c"), ("y", "d")])
+    assert dict(rotation.lanes(["x", "y", "z"])) == {"x": "", "y": "d", "z": ""}
+    rotation.passed(["y", "z"], [])
+    rotation.passed(["z", "y"], [("z", "e")])
+    assert dict(rotation.lanes(["x", "y", "z"])) == {"x": "", "y": "d", "z": "e"}

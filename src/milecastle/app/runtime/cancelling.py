@@ -40,6 +40,7 @@ from milecastle.ports.clock import Clock
 from milecastle.ports.store import Chain, Store
 
 _ATTEMPTS = 20
+_FROM_OUTSIDE = "cancelled from outside"
 
 
 def cancel_run(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
@@ -48,7 +49,8 @@ def cancel_run(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> b
     A run that failed has ended: ``False``, unless workers would retry it, or inputs wait behind it:
     then its retry is cancelled. So is what a thread waits for that a user took back to before the
     end of its run. The thread can be resumed as after a cancellation. ``InvalidRequest`` if inputs
-    wait, and the checkpoint from which the next one would start is gone.
+    wait, and the checkpoint from which the next one would start is gone. If the run has ended and
+    inputs wait, the first of them is removed, and the run that it would have started is cancelled.
     """
     if not _cancel(store, codec, clock, key):
         return False
@@ -87,14 +89,48 @@ def _cancel_at_head(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey)
             ended_at=None,
             owner=None,
         )
-    if record is None or not TRANSITIONS[record.status]:
+    if record is None:
         return False
+    if not TRANSITIONS[record.status]:
+        return _cancel_waiting(store, codec, clock, chain, record)
     if waiting_inputs(store, key, 1):
         before_input(store, key, head)  # where the next one starts, or refused
-    error = RunCancelled(thread=key.thread, run_id=record.run_id)
-    attempt = attempt_at(store, codec.for_thread(key), key, head)
-    failure = describe(error, run_id=record.run_id, node=None, time=clock.now(), attempt=attempt)
-    _close(store, codec, clock, chain, record, "cancelled", "cancelled from outside", failure)
+    failure = _cancelled(clock, record, attempt_at(store, codec.for_thread(key), key, head))
+    _close(store, codec, clock, chain, record, "cancelled", _FROM_OUTSIDE, failure)
+    return True
+
+
+def _cancelled(clock: Clock, record: RunRecord, attempt: int) -> Failure:
+    error = RunCancelled(thread=record.key.thread, run_id=record.run_id)
+    return describe(error, run_id=record.run_id, node=None, time=clock.now(), attempt=attempt)
+
+
+def _cancel_waiting(
+    store: Store, codec: LogCodec, clock: Clock, chain: Chain, ended: RunRecord
+) -> bool:
+    """Remove the first waiting input of a thread whose run has ended, and cancel its run.
+
+    The entry is one of the run that ended: it leaves the thread where it is, and fences out a
+    worker that is about to start the input.
+    """
+    key = ended.key
+    waiting, known = waiting_inputs(store, key, 1), store.thread(key)
+    record = store.run(key, waiting[0].run_id) if waiting else None
+    if record is None or known is None:
+        return False
+    position = Position(values={}, entry=chain.entries[-1])
+    note = f"run {record.run_id} was {_FROM_OUTSIDE}"
+    batch = _journal(codec, clock, chain, ended).append(position, "takeover", note)
+    record = msgspec.structs.replace(record, status="cancelled", ended_at=clock.now())
+    batch = msgspec.structs.replace(
+        batch,
+        runs=(record,),
+        failure=_cancelled(clock, record, 1),
+        thread=msgspec.structs.replace(known, worker="", due_at=None),
+        dequeues=record.run_id,
+    )
+    store.commit(batch)
+    notify_rest(store, key)
     return True
 
 
@@ -196,11 +232,28 @@ def _close(
     assignment: Assignment | None = None,
 ) -> None:
     """End a run at the head of its thread, by an entry."""
-    key, head = record.key, chain.entries[-1]
-    codec = codec.for_thread(key)
+    key, position = record.key, Position(values={}, entry=chain.entries[-1])
+    journal = _journal(codec, clock, chain, record, assignment)
+    batch = journal.append(position, "takeover", note, status)
+    known, info = store.thread(key), batch.thread
+    if known and info:  # no state was decoded: the open questions are the same as before
+        info = msgspec.structs.replace(info, questions=known.questions)
+    store.commit(msgspec.structs.replace(batch, failure=failure, thread=info))
+    notify_rest(store, key)
+
+
+def _journal(
+    codec: LogCodec,
+    clock: Clock,
+    chain: Chain,
+    record: RunRecord,
+    assignment: Assignment | None = None,
+) -> Journal:
+    """Writes at the head of a thread, of which no state is decoded."""
+    head, codec = chain.entries[-1], codec.for_thread(record.key)
     codec.unseal_last(chain.entries)  # or the entry would not fit those before it
     position = Position(values={}, entry=head)
-    journal = Journal(
+    return Journal(
         record=record,
         codec=codec,
         clock=clock,
@@ -208,12 +261,6 @@ def _close(
         head=head.seq,
         assignment=assignment,
     )
-    batch = journal.append(position, "takeover", note, status)
-    known, info = store.thread(key), batch.thread
-    if known and info:  # no state was decoded: the open questions are the same as before
-        info = msgspec.structs.replace(info, questions=known.questions)
-    store.commit(msgspec.structs.replace(batch, failure=failure, thread=info))
-    notify_rest(store, key)
 
 
 def supersede_running(store: Store, codec: LogCodec, journal: Journal, head: Entry) -> None:

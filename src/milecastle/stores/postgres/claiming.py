@@ -7,8 +7,9 @@ Rules:
   limits, claims under them wait for each other, before they lock a thread.
 - Each statement changes a bounded number of rows, and is its own transaction; only a claim under
   limits has several.
-- If all that is due fits into a claim and nothing is limited, one statement takes it. Otherwise a
-  claim looks first, and divides what it saw.
+- If nothing is limited, one statement takes all that is due, if it fits into a claim, or one thread
+  each of as many tenants as the claim asks for. Otherwise a claim looks first, and divides what it
+  saw. Which of these is tried first is decided by what the last look saw.
 - No claim waits for the disk. If a crash of the server takes one back, two workers may run the
   thread until one has written: the other is refused by the log.
 - A claim whose answer was lost is not repeated: what it took is the worker's, as ``claimed`` tells.
@@ -71,7 +72,7 @@ class Claims:
         self._sql = statements
         self._retry = retry
         self._rotation = Rotation()
-        self._is_crowded = False  # whether the last claim had to share, or had limits
+        self._quick: Callable[[_Asked], list[Row]] = self._take_all
 
     def beat(self, worker: WorkerInfo) -> None:
         """Record that a worker is alive."""
@@ -115,7 +116,7 @@ class Claims:
             return []
         asked = _Asked(escape(worker), [escape(lane) for lane in lanes if lane], min(limit, _MOST))
         try:
-            found = [] if self._is_crowded else self._once(self._sql.take_all, asked._asdict())
+            found = self._quick(asked)
             if not found:
                 groups, is_limited = self._share(asked, self._outside, None)
                 if is_limited:
@@ -128,6 +129,21 @@ class Claims:
                 f"{lost}; claimed() says which threads it got"
             ) from lost
         return [rows.info_from(row[0], row[1:]) for row in found]
+
+    def _take_all(self, asked: _Asked) -> list[Row]:
+        """Take all that is due; nothing if it is too much, or if there are limits."""
+        return self._once(self._sql.take_all, asked._asdict())
+
+    def _take_each(self, asked: _Asked) -> list[Row]:
+        """Take one thread of each tenant; nothing if these are too few, or if there are limits."""
+        behind = dict(self._rotation.lanes(asked.lanes))
+        given = {**_behind(behind, asked.limit), "worker": asked.worker}
+        found = self._once(self._sql.take_each, given)
+        self._rotation.passed(behind, [(row[9], row[0]) for row in found])
+        return found
+
+    def _take_nothing(self, asked: _Asked) -> list[Row]:
+        return []
 
     def _limited(self, asked: _Asked, run: Query) -> list[Row]:
         """Claim within limits, which are locked: nobody else claims under them meanwhile."""
@@ -173,7 +189,11 @@ class Claims:
         for lane in behind if is_shared else ():
             self._rotation.note(lane, scans[lane], limit, taken, rooms)
         is_limited = any(row[5] for row in found)
-        self._is_crowded = is_limited or is_shared
+        tenants = {group[:2] for scan in scans.values() if not scan.stop for group in scan.groups}
+        if is_limited or (is_shared and len(tenants) < limit):
+            self._quick = self._take_nothing
+        else:
+            self._quick = self._take_each if is_shared else self._take_all
         return taken, is_limited
 
     def _outside(self, query: bytes, given: Parameters) -> list[Row]:

@@ -56,6 +56,7 @@ class Statements:
         self.look = load("look")
         self.take = load("take")
         self.take_all = load("take_all")
+        self.take_each = load("take_each")
         self.claimed = load("claimed")
         self.give_back = load("give_back")
         self.take_from = load("take_from")

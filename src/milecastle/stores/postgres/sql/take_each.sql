@@ -1,0 +1,65 @@
+-- One due thread of each of so many tenants, given to a worker: of a tenant the most urgent, of
+-- these the one that was due first. Lanes are visited in their order, each from behind the tenant
+-- that was served there last. Nothing is taken if these are fewer tenants than asked for, if a lane
+-- has too many groups in which nothing is due, or if there are limits: then look.sql is asked.
+-- A thread that somebody else is writing is left out. As in take.sql, nobody waits, and the commit
+-- does not wait for the disk.
+WITH present AS (
+    SELECT
+        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
+        set_config('synchronous_commit', 'off', true)
+), visited AS MATERIALIZED (
+    SELECT found.*
+    FROM unnest(%(lanes)s::text[], %(after)s::text[]) AS asked (lane, after), LATERAL (
+        WITH RECURSIVE visit AS (
+            (
+                SELECT ctid AS place, tenant, rank, due_at, 1 AS number
+                FROM {schema}.threads
+                WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL
+                    AND tenant > asked.after
+                ORDER BY tenant, rank, due_at
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT next.place, next.tenant, next.rank, next.due_at, visit.number + 1
+            FROM visit, LATERAL (
+                SELECT ctid AS place, tenant, rank, due_at
+                FROM {schema}.threads
+                WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL
+                    AND (tenant, rank) > (
+                        visit.tenant,
+                        CASE
+                            WHEN visit.due_at <= (SELECT now FROM present) THEN 2147483647
+                            ELSE visit.rank
+                        END
+                    )
+                ORDER BY tenant, rank, due_at
+                LIMIT 1
+            ) AS next
+            WHERE visit.number < %(visits)s
+        )
+        SELECT place, number
+        FROM visit
+        WHERE due_at <= (SELECT now FROM present) OR number = %(visits)s
+        LIMIT %(limit)s::bigint
+    ) AS found
+    LIMIT %(limit)s::bigint
+), locked AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM {schema}.threads
+    WHERE ctid = ANY (ARRAY(SELECT place FROM visited))
+        AND worker = '' AND due_at <= (SELECT now FROM present)
+        AND (SELECT count(*) FROM visited WHERE number < %(visits)s) = %(limit)s::bigint
+        AND NOT EXISTS (SELECT FROM {schema}.limits)
+    FOR UPDATE SKIP LOCKED
+), taken AS (
+    UPDATE {schema}.threads AS known
+    SET worker = %(worker)s
+    WHERE known.ctid = ANY (ARRAY(SELECT place FROM locked))
+    RETURNING known.*
+)
+SELECT
+    tenant, thread, status, run_id, graph, started_at, ended_at, wake_at, questions, lane,
+    due_at, worker, rank
+FROM taken
+ORDER BY due_at, tenant, thread
