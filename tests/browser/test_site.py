@@ -91,7 +91,7 @@ def looking(chromium: Browser, root: str) -> Generator[Page, None, None]:
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a folder below the top of a host, with the site as an old and a new version."""
+    """The address of a folder below the top of a host, the site as two versions."""
     if not BUILT:
         pytest.skip("the site is not built: run `just site`")
     host = tmp_path_factory.mktemp("host")
@@ -143,7 +143,9 @@ def test_other_version_is_chosen_and_the_older_one_says_that_it_is_older(
         page.wait_for_url(f"{versions}/0.0.9/")
         banner = page.locator("[data-md-component=outdated]")
         expect(banner).to_be_visible()
-        label = "label-content-name-mismatch"  # the copy has the label of the version it was built as
+        label = (
+            "label-content-name-mismatch"  # the copy has the label of the version it was built as
+        )
         assert [one for one in violations(page) if not one.startswith(label)] == []
         banner.get_by_role("link").click()
         page.wait_for_url(f"{versions}/0.0.10/index.html")
