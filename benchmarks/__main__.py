@@ -67,6 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if chosen.save:
         text = json.dumps(report.figures, indent=2) + "\n"
+        (ROOT / SAVED).mkdir(exist_ok=True)
         (ROOT / SAVED / f"{chosen.verb}.json").write_text(text, encoding="utf-8")
     print(json.dumps(report.figures) if chosen.json else report.table)
     return 0
