@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from benchmarks import (
     fanout,
@@ -21,6 +22,10 @@ from benchmarks import (
 )
 from benchmarks.alternating import PeerMissing
 from benchmarks.report import Report
+
+ROOT = Path(__file__).resolve().parent.parent
+SAVED = "docs/evidence/figures/measured"
+"""Where scripts/charts.py looks for what was measured."""
 
 VERBS = {
     "steps": (steps.measure, "time of a step, beside LangGraph"),
@@ -44,6 +49,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     for name, (_, meaning) in VERBS.items():
         verb = verbs.add_parser(name, help=meaning)
         verb.add_argument("--json", action="store_true", help="print one flat JSON object")
+        verb.add_argument(
+            "--save", action="store_true", help=f"write {SAVED}/{name}.json, for charts"
+        )
         verb.add_argument("--quick", action="store_true", help="fewer rounds, rougher figures")
     return parser.parse_args(arguments)
 
@@ -57,6 +65,10 @@ def main(arguments: list[str] | None = None) -> int:
     except PeerMissing as missing:
         print(missing, file=sys.stderr)
         return 2
+    if chosen.save:
+        text = json.dumps(report.figures, indent=2) + "\n"
+        (ROOT / SAVED).mkdir(exist_ok=True)
+        (ROOT / SAVED / f"{chosen.verb}.json").write_text(text, encoding="utf-8")
     print(json.dumps(report.figures) if chosen.json else report.table)
     return 0
 

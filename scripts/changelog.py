@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Final
 
 UNRELEASED: Final = "Unreleased"
@@ -26,3 +27,13 @@ def released(text: str, version: str, day: str) -> str:
     if not sections(text).get(UNRELEASED):
         raise ValueError("CHANGELOG.md has nothing under Unreleased")
     return text.replace(f"## {UNRELEASED}\n", f"## {UNRELEASED}\n\n## {version} - {day}\n", 1)
+
+
+def repeated(text: str) -> list[str]:
+    """The headings that a section has twice, each with its version."""
+    return [
+        f"{version}: {heading}"
+        for version, section in sections(text).items()
+        for heading, count in Counter(re.findall(r"^### (.+)$", section, re.MULTILINE)).items()
+        if count > 1
+    ]

@@ -1,7 +1,9 @@
 """Draws the bar charts of the evidence pages from their figures.
 
-Each file `docs/evidence/figures/NAME.json` becomes `docs/images/charts/NAME.svg`. A figure must be
-stated on its page, and the page must show the chart: so a chart has no source but its page.
+Each file `docs/evidence/figures/NAME.json` becomes `docs/images/charts/NAME.svg`. A value is a
+number, or the name of what a benchmark measured: `growth.sqlite_10x` is the field `sqlite_10x` of
+`docs/evidence/figures/measured/growth.json`, which `python -m benchmarks growth --save` writes. A
+figure must be stated on its page, and the page must show the chart.
 `--check` writes nothing and fails when a chart is stale.
 """
 
@@ -13,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from xml.sax.saxutils import escape
 
 import msgspec
@@ -67,6 +69,28 @@ class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a chart has one or two series")
         if any(len(group.values) != len(self.series) for group in self.groups):
             raise ValueError("each group has one value for each series")
+
+
+def load(source: Path) -> Figures:
+    """Read a file of figures, with what benchmarks saved; `ValueError` for what none has."""
+    raw: Any = msgspec.json.decode(source.read_bytes())
+    for group in raw["groups"]:
+        group["values"] = [
+            _measured(source.parent / "measured", one) if isinstance(one, str) else one
+            for one in group["values"]
+        ]
+    return msgspec.convert(raw, Figures)
+
+
+def _measured(folder: Path, name: str) -> float:
+    verb, _, field = name.partition(".")
+    saved = msgspec.json.decode(
+        (folder / f"{verb}.json").read_bytes(), type=dict[str, float | None]
+    )
+    value = saved.get(field)
+    if value is None:
+        raise ValueError(f"{verb}.json has no {field}: run `python -m benchmarks {verb} --save`")
+    return value
 
 
 def draw(figures: Figures) -> str:
@@ -157,7 +181,7 @@ def main(arguments: Sequence[str]) -> int:
     root: Path = options.root
     wrong: list[str] = []
     for source in sorted((root / FIGURES).glob("*.json")):
-        figures = msgspec.json.decode(source.read_bytes(), type=Figures)
+        figures = load(source)
         page = (root / figures.page).read_text("utf-8")
         found = problems_of(source.stem, figures, page)
         target, fresh = root / CHARTS / f"{source.stem}.svg", draw(figures)

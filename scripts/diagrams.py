@@ -3,7 +3,9 @@
 - `docs/explanation/runs.md`: the states of a run, from the table that the engine uses.
 - `ARCHITECTURE.md`: the folders of the package, what each one says of itself, and their imports.
 
-The text between two markers is replaced; `--check` writes nothing and fails when a page is stale.
+Pictures are SVG files, drawn like the graphs of users: a forge, the site and a folder all show
+them, without a script. The text between two markers of a page is replaced.
+`--check` writes nothing and fails when a picture or a page is stale.
 """
 
 from __future__ import annotations
@@ -12,41 +14,57 @@ import argparse
 import ast
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from milecastle.graph.draw import draw_svg
+from milecastle.model.manifest import END, START, EdgeInfo, Manifest
 from milecastle.model.run import TRANSITIONS, RunStatus
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/milecastle")
-END = "<!-- end of drawing -->"
+END_OF_TEXT = "<!-- end of drawing -->"
 
 Imports = dict[str, set[str]]
 """The folders that each folder imports from."""
 
 
 def begin(name: str) -> str:
-    """The marker before a drawing."""
+    """The marker before a text."""
     return f"<!-- {name}: drawn by scripts/diagrams.py -->"
 
 
 def draw_states(transitions: Mapping[RunStatus, Sequence[RunStatus]]) -> str:
-    """Return the Mermaid state diagram of a table of transitions."""
-    lines = ["stateDiagram-v2"]
-    lines += [f"    [*] --> {state}" for state in list(transitions)[:1]]
+    """Return the picture of a table of transitions. ``submit`` queues a run, ``invoke`` runs it."""
+    arrows: list[tuple[str, str]] = [(START, "queued"), (START, "running")]
     for old, after in transitions.items():
-        lines += [f"    {old} --> {new}" for new in after]
-        lines += [] if after else [f"    {old} --> [*]"]
-    return "```mermaid\n" + "\n".join(lines) + "\n```"
+        arrows += [(old, new) for new in after] or [(old, END)]
+    return _picture("States of a run", arrows)
 
 
-def draw_folders(root: Path) -> str:
-    """Return the folders with their first lines, and the Mermaid diagram of their imports."""
+def draw_imports(root: Path) -> str:
+    """Return the picture of the imports between folders, from the top layer down."""
+    imports = folder_imports(root / PACKAGE)
+    return _picture(
+        "Imports between folders",
+        [
+            (folder, below)
+            for folder in sorted(imports, key=_layers(root).index)
+            for below in sorted(direct(imports, folder))
+        ],
+    )
+
+
+def _picture(title: str, arrows: Sequence[tuple[str, str]]) -> str:
+    edges = tuple(EdgeInfo(source, target) for source, target in arrows)
+    return draw_svg(Manifest((), edges, ()), title=title)
+
+
+def list_folders(root: Path) -> str:
+    """Return the folders with their first lines, as a block of text."""
     package = root / PACKAGE
-    imports = folder_imports(package)
-    layers = _layers(root)
-    order = sorted(imports, key=layers.index)
+    order = sorted(folder_imports(package), key=_layers(root).index)
     rooms = [room for folder in order for room in (folder, *_rooms_of(package, folder))]
     names = [f"{'  ' * room.count('/')}{room.split('/')[-1]}" for room in rooms]
     width = max(map(len, names))
@@ -54,11 +72,7 @@ def draw_folders(root: Path) -> str:
         f"{name:<{width}}  {_first_line(package, room)}".rstrip()
         for name, room in zip(names, rooms, strict=True)
     ]
-    tree = "```text\n" + "\n".join(lines) + "\n```"
-    arrows = [
-        f"    {folder} --> {below}" for folder in order for below in sorted(direct(imports, folder))
-    ]
-    return f"{tree}\n\n" + "```mermaid\nflowchart TD\n" + "\n".join(arrows) + "\n```"
+    return "```text\n" + "\n".join(lines) + "\n```"
 
 
 def _rooms_of(package: Path, folder: str) -> list[str]:
@@ -120,43 +134,51 @@ def _first_line(package: Path, folder: str) -> str:
     return (ast.get_docstring(ast.parse(source.read_text("utf-8"))) or "").split("\n")[0]
 
 
-def replaced(text: str, name: str, drawing: str) -> str:
-    """Return the page with the drawing between its markers; `ValueError` if they are not there."""
+def replaced(text: str, name: str, drawing: str, page: Path) -> str:
+    """Return the page with the text between its markers; `ValueError` if they are not there."""
     before, found, rest = text.partition(begin(name))
-    _, ended, after = rest.partition(END)
+    _, ended, after = rest.partition(END_OF_TEXT)
     if not found or not ended:
-        raise ValueError(f"the page lacks the markers {begin(name)} and {END}")
-    return f"{before}{begin(name)}\n{drawing}\n{END}{after}"
+        raise ValueError(f"{page.as_posix()} lacks the markers {begin(name)} and {END_OF_TEXT}")
+    return f"{before}{begin(name)}\n{drawing}\n{END_OF_TEXT}{after}"
 
 
-DRAWINGS: Mapping[str, tuple[Path, Callable[[], str]]] = {
-    "run states": (Path("docs/explanation/runs.md"), lambda: draw_states(TRANSITIONS)),
-    "folders": (Path("ARCHITECTURE.md"), lambda: draw_folders(ROOT)),
+PICTURES: Mapping[Path, Callable[[], str]] = {
+    Path("docs/images/run-states.svg"): lambda: draw_states(TRANSITIONS),
+    Path("docs/images/imports.svg"): lambda: draw_imports(ROOT),
+}
+TEXTS: Mapping[str, tuple[Path, Callable[[], str]]] = {
+    "folders": (Path("ARCHITECTURE.md"), lambda: list_folders(ROOT)),
 }
 
 
+def fresh_files(root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each file with the text that it should have; `ValueError` if there is no place."""
+    for picture, draw in PICTURES.items():
+        yield picture, draw()
+    for name, (page, write) in TEXTS.items():
+        yield page, replaced((root / page).read_text("utf-8"), name, write(), page)
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Draw, or with `--check` compare; 1 if a page is stale or has no place for its drawing."""
+    """Draw, or with `--check` compare; 1 if a file is stale or has no place for its text."""
     parser = argparse.ArgumentParser(description="Draw the diagrams of the docs.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
     parser.add_argument("--root", type=Path, default=ROOT, help="where the pages are")
     options = parser.parse_args(arguments)
-    failed = False
-    for name, (page, draw) in DRAWINGS.items():
-        path: Path = options.root / page
-        text = path.read_text("utf-8")
-        try:
-            fresh = replaced(text, name, draw())
-        except ValueError as error:
-            print(f"{page.as_posix()}: {error}", file=sys.stderr)
-            failed = True
-            continue
-        if options.check and fresh != text:
-            print(f"{page.as_posix()} is stale: run scripts/diagrams.py", file=sys.stderr)
-            failed = True
-        if not options.check:
-            path.write_text(fresh, encoding="utf-8", newline="\n")
-    return int(failed)
+    stale: list[str] = []
+    try:
+        for name, fresh in fresh_files(options.root):
+            path: Path = options.root / name
+            if not options.check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(fresh, encoding="utf-8", newline="\n")
+            elif not path.exists() or path.read_text("utf-8") != fresh:
+                stale.append(f"{name.as_posix()} is stale: run scripts/diagrams.py")
+    except ValueError as error:
+        stale.append(str(error))
+    print("\n".join(stale), end="\n" if stale else "", file=sys.stderr)
+    return int(bool(stale))
 
 
 if __name__ == "__main__":

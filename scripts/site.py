@@ -7,7 +7,8 @@ Rules:
 - `docs/index.md` is the navigation: headings are sections, links are pages. A page that is not in
   it fails the build, as does each warning, and each link that leads nowhere.
 - Other versions in `build/site/public` stay, and the version selector lists them: put there what is
-  published, build, and publish the whole folder.
+  published, build, and publish the whole folder. Pages of all but the newest say so in a banner.
+- The page for addresses that do not exist is at the top, for all versions: hosts look for it there.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from scripts import site_links
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, PUBLIC = Path("build/site/source"), Path("build/site/public")
 CONFIG = Path("mkdocs.yml")
+THEME, NOT_FOUND = Path("scripts/site_theme"), Path("scripts/site_theme/not-found.html")
 ASSETS = (Path("scripts/site.css"), Path("src/milecastle/server/static/milecastle.svg"))
 API = PurePosixPath("reference/api")
 ELSEWHERE = re.compile(r"[a-z]+:|#")
@@ -84,6 +86,8 @@ def _fence(line: str, place: PurePosixPath) -> str:
     found = FENCE.match(line)
     if found is None:
         return line
+    if found[1] == "mermaid":
+        raise SiteError(f"{place} has a Mermaid diagram, which the site shows as text: draw an SVG")
     language = "python" if place.parent == API and found[1] == "text" else found[1]
     return f"```{language}" + (' title="Output"' if found[2] == " output" else "")
 
@@ -138,6 +142,7 @@ def write_source(root: Path, source: Path) -> Places:
             shutil.copyfile(root / path, target)
     for asset in ASSETS:
         shutil.copyfile(root / asset, source / "pages" / asset.name)
+    shutil.copytree(root / THEME, source / "theme")
     index = Path("docs/index.md")
     sections = navigation(index, (root / index).read_text("utf-8"), where)
     settings = (root / CONFIG).read_text("utf-8")
@@ -187,6 +192,7 @@ def publish(site: Path, public: Path, version: str) -> None:
         for name in known
     ]
     (public / "versions.json").write_text(json.dumps(rows), encoding="utf-8")
+    shutil.copyfile(ROOT / NOT_FOUND, public / "404.html")
     (public / "index.html").write_text(
         '<!doctype html><html lang="en"><title>Milecastle documentation</title>'
         f'<meta http-equiv="refresh" content="0; url={known[0]}/index.html">'

@@ -163,6 +163,13 @@ def test_release_gives_what_is_unreleased_a_version() -> None:
             changelog.released(after, version, "2026-02-02")
 
 
+def test_changelog_has_each_heading_once_in_a_section() -> None:
+    """Fails on a second "### Fixed" under Unreleased, as two merges had left it."""
+    twice = "## Unreleased\n### Fixed\n- b\n### Fixed\n- c\n## 1.0.0 - 2026-01-01\n### Fixed\n- a\n"
+    assert changelog.repeated(twice) == ["Unreleased: Fixed"]
+    assert changelog.repeated((release.ROOT / "CHANGELOG.md").read_text("utf-8")) == []
+
+
 def test_builds_that_differ_are_not_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 
 from milecastle import __version__
-from scripts.site import PUBLIC, ROOT
+from scripts.site import NOT_FOUND, PUBLIC, ROOT, publish
 from tests.browser.browsing import SCHEMES, WAIT, expect, violations
 
 if TYPE_CHECKING:
@@ -37,11 +38,29 @@ WIDTHS = (1280, 400)
 STILL = "*, ::before, ::after { animation: none !important; transition: none !important }"
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder and prints nothing."""
+class Host(SimpleHTTPRequestHandler):
+    """Serves a folder, answers with the 404 page of the site, and prints nothing."""
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Send the page, whatever the address was."""
+        body = (ROOT / NOT_FOUND).read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Leave the line out."""
+
+
+@contextmanager
+def serving(folder: Path) -> Generator[str, None, None]:
+    """Serve a folder as static hosts do, with its 404 page; yields the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Host, directory=str(folder))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +68,8 @@ def root() -> Iterator[str]:
     """The address of the site, on this machine."""
     if not BUILT:
         pytest.skip("the site is not built: run `just site`")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(SITE))) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving(SITE) as address:
+        yield address
 
 
 @contextmanager
@@ -70,6 +87,18 @@ def looking(chromium: Browser, root: str) -> Generator[Page, None, None]:
         assert errors == []
     finally:
         context.close()
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a folder below the top of a host, the site as two versions."""
+    if not BUILT:
+        pytest.skip("the site is not built: run `just site`")
+    host = tmp_path_factory.mktemp("host")
+    for version in ("0.0.9", "0.0.10"):
+        publish(SITE / __version__, host / "docs", version)
+    with serving(host) as root:
+        yield f"{root}/docs"
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -96,6 +125,43 @@ def test_search_finds_a_name_and_the_version_is_shown(chromium: Browser, root: s
         page.locator(".md-search__button").click()
         page.locator("dialog[open] input").fill("crash_everywhere")
         expect(page.locator("dialog[open]")).to_contain_text("milecastle.testing")
+
+
+def test_other_version_is_chosen_and_the_older_one_says_that_it_is_older(
+    chromium: Browser, versions: str
+) -> None:
+    """Fails without the block in ``main.html``, and with the theme's own script of the banner."""
+    with looking(chromium, versions) as page:
+        page.goto(f"{versions}/index.html")
+        page.wait_for_url(f"{versions}/0.0.10/index.html")
+        expect(page.locator(".md-version__current")).to_have_text("0.0.10")
+        page.goto(f"{versions}/0.0.10/how-to/async.html")
+        expect(page.locator(".md-version__current")).to_have_text("0.0.10")
+        expect(page.locator("[data-md-component=outdated]")).to_be_hidden()
+        page.locator(".md-version__current").focus()
+        page.locator(".md-version__link", has_text="0.0.9").click()
+        page.wait_for_url(f"{versions}/0.0.9/")
+        banner = page.locator("[data-md-component=outdated]")
+        expect(banner).to_be_visible()
+        label = (
+            "label-content-name-mismatch"  # the copy has the label of the version it was built as
+        )
+        assert [one for one in violations(page) if not one.startswith(label)] == []
+        banner.get_by_role("link").click()
+        page.wait_for_url(f"{versions}/0.0.10/index.html")
+
+
+def test_missing_page_leads_to_the_versions(chromium: Browser, versions: str) -> None:
+    """Fails if only the top of the host is looked at: the site is in a folder there."""
+    context = chromium.new_context()
+    context.set_default_timeout(WAIT)
+    page = context.new_page()
+    answer = page.goto(f"{versions}/0.0.9/how-to/gone.html")
+    assert answer is not None
+    assert answer.status == 404
+    page.get_by_role("link", name="0.0.10").click()
+    page.wait_for_url(f"{versions}/0.0.10/index.html")
+    context.close()
 
 
 def test_request_to_another_host_is_noticed(chromium: Browser, root: str) -> None:

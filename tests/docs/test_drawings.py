@@ -95,6 +95,23 @@ def test_chart_that_does_not_fit_its_page_is_reported(
     assert problem in capsys.readouterr().err
 
 
+def test_value_is_what_a_benchmark_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fails if the number of the chart is not read from the file, and if a missing one is 0."""
+    arguments = made(tmp_path, FIGURES.replace("5.5", '"steps.ratio"'))
+    saved = tmp_path / "docs/evidence/figures/measured/steps.json"
+    saved.parent.mkdir()
+    saved.write_text('{"ratio": 5.5}')
+    assert charts.main(arguments) == 0
+    saved.write_text('{"ratio": 6.5}')
+    assert charts.main(arguments) == 1
+    assert "does not state 6.5" in capsys.readouterr().err
+    saved.write_text('{"ratio": null}')
+    with pytest.raises(ValueError, match="has no ratio"):
+        charts.main(arguments)
+
+
 @pytest.mark.parametrize("values", ["[1]", "[1, 2, 3]"])
 def test_figures_of_another_shape_are_refused(values: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one value for each series"):

@@ -26,6 +26,7 @@ def repository(tmp_path: Path) -> Path:
     for asset in site.ASSETS:
         (tmp_path / asset).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / asset).touch()
+    (tmp_path / site.THEME).mkdir(parents=True)
     return tmp_path
 
 
@@ -56,6 +57,13 @@ def test_page_that_the_index_does_not_list_fails_the_build(repository: Path) -> 
 def test_link_to_a_file_that_is_not_on_the_site_fails_the_build(repository: Path) -> None:
     (repository / "docs/a.md").write_text("[m](../mkdocs.yml)", encoding="utf-8")
     with pytest.raises(SiteError, match=r"docs/a\.md links to \.\./mkdocs\.yml"):
+        site.write_source(repository, repository / "source")
+
+
+def test_mermaid_diagram_fails_the_build(repository: Path) -> None:
+    """It would be shown as text, or fetch a script from another host."""
+    (repository / "docs/a.md").write_text("```mermaid\nflowchart\n```\n", encoding="utf-8")
+    with pytest.raises(SiteError, match=r"a\.md has a Mermaid diagram"):
         site.write_source(repository, repository / "source")
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import types
 import typing
@@ -60,7 +61,8 @@ def schemas() -> str:
 
 def _schema(kind: Any, used: list[str]) -> Iterator[str]:
     yield f"### {kind.__name__}\n"
-    says = (kind.__doc__ or "").replace("``", "`").replace("\n    ", " ").strip()
+    paragraphs = inspect.cleandoc(kind.__doc__ or "").replace("``", "`").split("\n\n")
+    says = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     yield says + (f" Printed by {', '.join(f'`{verb}`' for verb in used)}.\n" if used else "\n")
     yield "| field | type |\n|---|---|"
     hints = typing.get_type_hints(kind)

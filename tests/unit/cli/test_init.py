@@ -33,6 +33,7 @@ def test_the_project_passes_its_own_tests(desk: Desk) -> None:
 def test_what_init_prints_can_be_pasted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of the project name its graph and its store."""
     assert "\n  cd 'a b'\n" in desk.out("init", "a b")
+    assert "\n  cd ./-b\n" in desk.out("init", "--", "-b")  # `cd -b` is an option
     monkeypatch.chdir("a b")
     assert "\n  cd " not in desk.err("init", code=2)
     desk.call("run", "--thread", "order-1", "--input", '{"items": ["lamp"]}')
@@ -48,6 +49,15 @@ def test_no_file_is_overwritten_and_none_is_written_beside_it(desk: Desk, name: 
     assert f"already has {name}: nothing was written" in desk.err("init", "new", code=2)
     assert names_in(folder) == {name}
     assert (folder / name).read_text() == "mine"
+
+
+def test_a_link_that_leads_nowhere_is_a_file_that_is_there(desk: Desk) -> None:
+    """Fails if links are followed: two files were written before the third was refused."""
+    folder = desk.folder / "new"
+    folder.mkdir()
+    (folder / "test_orders.py").symlink_to(desk.folder / "nowhere")
+    assert "nothing was written" in desk.err("init", "new", code=2)
+    assert names_in(folder) == {"test_orders.py"}
 
 
 def test_a_place_that_is_not_a_folder_is_refused(desk: Desk) -> None:

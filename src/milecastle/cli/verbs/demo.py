@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +150,9 @@ class DemoShell:
             try:
                 process.wait()
             except KeyboardInterrupt:  # the command received it, too, and stops
+                signal.signal(
+                    signal.SIGINT, signal.SIG_IGN
+                )  # another one must not leave the folder
                 process.wait()
 
     def _start(self, command: str) -> subprocess.Popen[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def write_project(folder: Path) -> list[str]:
         InvalidRequest: a file is already there, or cannot be written. None is overwritten.
     """
     texts = {path.stem: path.read_text("utf-8") for path in sorted(_TEMPLATE.glob("*.txt"))}
-    taken = [name for name in texts if (folder / name).exists()]
+    taken = [name for name in texts if os.path.lexists(folder / name)]
     if taken:
         raise InvalidRequest(
             f"{folder} already has {', '.join(taken)}: nothing was written; name another folder"
@@ -51,7 +52,8 @@ def command(session: Session, folder: str) -> None:
     if session.as_json:
         print_document(InitDocument(folder=folder, files=tuple(files)))
         return
-    enter = [] if folder == "." else [f"  cd {shlex.quote(folder)}"]
+    place = f"./{folder}" if folder.startswith("-") else folder
+    enter = [] if folder == "." else [f"  cd {shlex.quote(place)}"]
     print_lines(
         [
             f"wrote {', '.join(files)} in {Path(folder).absolute()}",

@@ -1,0 +1,44 @@
+"""Makes the page of the package index from README.md, when a package is built (hatchling calls it).
+
+An index shows the page alone, so links and pictures of the repository would lead nowhere. If
+`[project.urls]` names the repository, they lead to the tag of this version there. If not, a link
+becomes its text, and a picture its description.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+LINK: Final = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)]+)\)")
+FENCED: Final = re.compile(r"(^```.*?^```)", flags=re.MULTILINE | re.DOTALL)
+INFO: Final = re.compile(r"^(```\w+) .*")
+
+
+def for_index(text: str, repository: str | None, version: str) -> str:
+    """Return the text of README.md so that it can be read elsewhere. Code stays as it is."""
+
+    def moved(link: re.Match[str]) -> str:
+        if repository is None:
+            return f"*{link[2]}*" if link[1] else link[2]
+        kind = "raw" if link[1] else "blob"
+        return f"{link[1]}[{link[2]}]({repository}/{kind}/v{version}/{link[3]})"
+
+    return "".join(
+        INFO.sub(r"\1", part) if part.startswith("```") else LINK.sub(moved, part)
+        for part in FENCED.split(text)
+    )
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Sets the field `readme`."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Read README.md beside pyproject.toml."""
+        text = (Path(self.root) / "README.md").read_text("utf-8")
+        urls = metadata.get("urls", {})
+        fresh = for_index(text, urls.get("Repository"), str(metadata["version"]))
+        metadata["readme"] = {"content-type": "text/markdown", "text": fresh}
