@@ -64,8 +64,6 @@ def _is_settled(items: Collection[object], room: int) -> bool:
 
     False if that needs a closer look.
     """
-    if len(items) < _MANY:
-        return False
     kinds = _kinds(items)
     return kinds <= SCALARS or (room > 1 and _are_rows(items, kinds))
 
