@@ -139,6 +139,7 @@ def test_a_node_that_blocks_its_loop_is_run_once(tmp_path: Path, cheat: str) -> 
     variables = {"MILECASTLE_TEST_STARTS": str(starts)}
     fleet = Fleet(url, 2, tmp_path, cheat, BLOCKING, silent=3.0, variables=variables)
     try:
+        until(lambda: fleet.logs().count(" serves ") == 2)  # one that comes late would find the end
         app.submit(start(1), "t")
         until(lambda: app.state("t").status == "completed" or _count(starts) > 1)
     finally:

@@ -53,10 +53,6 @@ class Statements:
         self.beat = load("beat")
         self.forget = load("forget")
         self.workers = load("workers")
-        self.look = load("look")
-        self.take = load("take")
-        self.take_all = load("take_all")
-        self.take_each = load("take_each")
         self.claimed = load("claimed")
         self.give_back = load("give_back")
         self.take_from = load("take_from")
@@ -68,7 +64,7 @@ class Statements:
         self.enqueue = load("enqueue")
         self.inputs = load("inputs")
         self._load_chains(schema)
-        self._load_limits(load)
+        self._load_claims(load)
 
     def _load_chains(self, schema: str) -> None:
         """One text finds the chain of one thread, and those of many."""
@@ -81,7 +77,12 @@ class Statements:
         self.read_many = _load(schema, "read_many", chain=chain)
         self.count_results = _load(schema, "count_results")
 
-    def _load_limits(self, load: Callable[[str], bytes]) -> None:
+    def _load_claims(self, load: Callable[[str], bytes]) -> None:
+        """What a claim looks at and takes, and its limits."""
+        self.look = load("look")
+        self.take = load("take")
+        self.take_all = load("take_all")
+        self.take_each = load("take_each")
         self.limits = load("limits")
         self.put_limit = load("put_limit")
         self.drop_limit = load("drop_limit")
