@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import msgspec.msgpack
 
 from benchmarks import fanout, fleet_speed, stores
+from benchmarks.bare import Clock
 from benchmarks.loop import verify
 from benchmarks.milecastle_loop import LoopState, advance, memory, no_store
 from benchmarks.postgres_server import postgres_server
@@ -49,6 +50,10 @@ NAMES = (
     "postgres_group",
     "fleet_run",
 )
+
+BareLoop = Callable[[int], float]
+OurLoop = Callable[[int, Clock], float]
+"""Do a loop of so many steps and return its seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,8 @@ def compare(scale: Scale) -> dict[str, Rates]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         rates = {
-            "no_store": in_memory(scale, lambda: _bare_loop(size.steps, list[bytes]()), no_store),
-            "memory": in_memory(scale, lambda: _bare_writes(size.steps), memory),
+            "no_store": in_memory(scale, bare_loop, no_store),
+            "memory": in_memory(scale, bare_writes, memory),
             "sqlite_normal": stores.sqlite(folder, size, "normal"),
             "sqlite_full": stores.sqlite(folder, size, "full"),
             "jsonl": stores.jsonl(folder, size),
@@ -96,12 +101,10 @@ def compare(scale: Scale) -> dict[str, Rates]:
         return rates
 
 
-def in_memory(
-    scale: Scale, run_bare: Callable[[], float], run_ours: Callable[[int, stores.Clock], float]
-) -> Rates:
+def in_memory(scale: Scale, run_bare: BareLoop, run_ours: OurLoop) -> Rates:
     """The loop without a medium."""
     steps, section = scale.size.steps, Section(scale.size.rounds)
-    section.add(BARE, steps, run_bare, scale.repeats)
+    section.add(BARE, steps, lambda: run_bare(steps), scale.repeats)
     section.add(OURS, steps, lambda: run_ours(steps, process_time), scale.repeats)
     return section.race()
 
@@ -126,17 +129,19 @@ def fleet_run(cluster: Cluster, scale: Scale) -> Rates:
 # -- bare loops
 
 
-def _bare_writes(steps: int) -> float:
+def bare_writes(steps: int) -> float:
+    """Seconds of the loop that also encodes and keeps each update."""
     kept: list[bytes] = []
-    seconds = _bare_loop(steps, kept, msgspec.msgpack.Encoder().encode)
+    encode = msgspec.msgpack.Encoder().encode
+    seconds = bare_loop(steps, lambda update: kept.append(encode(update)))
     if len(kept) != steps:
         raise AssertionError("an update was not kept")
     return seconds
 
 
-def _bare_loop(
-    steps: int, kept: list[bytes], encode: Callable[[object], bytes] | None = None
-) -> float:
+def bare_loop(steps: int, keep: Callable[[LoopState], None] | None = None) -> float:
+    """Seconds of the loop in a few lines of Python."""
+
     def route(state: LoopState) -> bool:
         return state["n"] < steps
 
@@ -145,8 +150,8 @@ def _bare_loop(
     while route(state):
         update = advance(state)
         state = {"n": update["n"], "items": state["items"] + update["items"]}
-        if encode is not None:
-            kept.append(encode(update))
+        if keep is not None:
+            keep(update)
     seconds = process_time() - began
     verify(state, steps)
     return seconds
