@@ -3,8 +3,8 @@
 The timer of the process rings after every few milliseconds of processor time; then the stack of
 each thread is noted with the processor time that this thread took since the last ring. What a C
 function takes is seen at the line that called it.
-Each section becomes `docs/evidence/flames/NAME.svg`: a box is a function, its width the share of the
-time in which it was on the stack, its title the share and the most expensive line.
+Each section becomes `docs/evidence/flames/NAME.svg`: a box is a function, its width the share of
+the time in which it was on the stack, its title the share and the most expensive line.
 
     python -m scripts.flames            all sections
     python -m scripts.flames jsonl      one of them; with --lines its most expensive lines, as text
