@@ -131,8 +131,6 @@ class Drive:
                         await asyncio.sleep(0)
                     if type(effect) is RunTask and not host.watching:
                         outcome = await call(effect)
-                    elif type(effect) is Commit:
-                        await self._commit(effect.batch)
                     elif isinstance(effect, AwaitTasks):
                         outcome, end = [], host.as_monotonic(effect.until)
                         while not outcome:
@@ -176,6 +174,8 @@ class Drive:
 
     async def _perform(self, effect: Effect, executor: LoopExecutor) -> Any:
         match effect:
+            case Commit():
+                return await self._commit(effect.batch)
             case RunTask():
                 self._host.check()
                 return await self._watch(executor.call(effect))

@@ -51,6 +51,7 @@ from milecastle.errors import (
     StoreError,
     with_readable_threads,
 )
+from milecastle.graph.structure import Node
 from milecastle.model.checkpoint import HOLDING, Source
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.manifest import START
@@ -188,7 +189,6 @@ class Run:
         progress, graph, schema, desk = self._progress, self._graph, self._schema, self._desk
         guard, teller, journal, run = progress.guard, self._teller, self._journal, desk.run
         again, stops, apply = bool(self._parts.records.reruns), graph.stops, self._apply
-        streams = self._plan.streaming is not None  # then a node may emit while it runs
         known = journal is None or journal.known
         assigned = journal is not None and journal.assignment is not None
         while (names := progress.next) and not (assigned and self._is_released):
@@ -203,8 +203,7 @@ class Run:
             operations: Operations | None = None if journal is None else []
             gotos: Gotos | None = None
             node = graph.nodes[name := names[0]]
-            alone = len(names) == 1 and node.simple and not (node.wants_context and streams)
-            if alone and not (progress.hidden or again):
+            if len(names) == 1 and not (progress.hidden or again or self._is_special(node)):
                 task = RunTask(run, name, progress.values, name, progress.step + 1)
                 if node.wants_context:
                     task.facts = desk.facts(task)
@@ -232,8 +231,7 @@ class Run:
                 gotos, again = self._gotos(step), False
             guard.version += changed
             progress.step, progress.values = progress.step + 1, values
-            if operations and journal is not None:
-                journal.note(operations)
+            self._note(operations)
             yield from self._advance.after(names, "step", gotos)
         return (yield from self._complete())
 
@@ -245,6 +243,10 @@ class Run:
 
     def _begin_child(self, plan: RunPlan) -> Generator[Effect, Any, Ending]:
         return Run(plan, self._services).effects()
+
+    def _is_special(self, node: Node) -> bool:
+        """Whether a node needs more than to be called; in a stream it may emit while it runs."""
+        return not node.simple or (node.wants_context and self._plan.streaming is not None)
 
     def _not_returned(self, task: RunTask, error: BaseException) -> Generator[Effect, Any, Ending]:
         """A task that waits, or failed, or was stopped."""
