@@ -70,6 +70,7 @@ proof: proof-loss proof-fleet proof-server
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
     {{ python }} -m benchmarks stores --json
+    {{ python }} -m benchmarks cpu --json
     {{ python }} -m benchmarks growth --json
     {{ python }} -m benchmarks incremental --json
     {{ python }} -m benchmarks fanout --json

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import (
+    cpu,
     fanout,
     fleet,
     growth,
@@ -31,6 +32,10 @@ VERBS = {
     "steps": (steps.measure, "time of a step, beside LangGraph"),
     "import": (import_time.measure, "time of a cold import, and what an installation brings"),
     "stores": (stores.measure, "steps a second on each store, beside its engine and LangGraph"),
+    "cpu": (
+        cpu.measure,
+        "processor time of a step, beside the bare loop that does the same writes",
+    ),
     "growth": (growth.measure, "what a long thread takes on disk and to read, beside LangGraph"),
     "incremental": (incremental.measure, "planning beside hashing; a run with nothing to do"),
     "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),

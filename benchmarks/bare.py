@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +20,9 @@ from milecastle.stores.sqlite.connections import Ahead
 Row = tuple[Any, ...]
 Synchronous = Literal["full", "normal"]
 
+Clock = Callable[[], float]
+"""What seconds are read from: `perf_counter`, or `process_time` for those of the processor."""
+
 
 def sqlite_rows(path: Path) -> list[Row]:
     """The log in a closed file of ours."""
@@ -26,16 +30,18 @@ def sqlite_rows(path: Path) -> list[Row]:
         return database.execute("SELECT * FROM entries ORDER BY id").fetchall()
 
 
-def sqlite_inserts(path: Path, rows: list[Row], synchronous: Synchronous) -> float:
+def sqlite_inserts(
+    path: Path, rows: list[Row], synchronous: Synchronous, clock: Clock = perf_counter
+) -> float:
     """Insert the rows into a file that our store has set up; return the seconds."""
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute(f"PRAGMA synchronous = {synchronous}")
         cursor = database.cursor()
         statement = f"INSERT INTO entries VALUES ({', '.join('?' * len(rows[0]))})"
-        began = perf_counter()
+        began = clock()
         for row in rows:
             cursor.execute(statement, row)
-        return perf_counter() - began
+        return clock() - began
 
 
 def sqlite_inserts_with_room(path: Path, rows: list[Row]) -> float:
@@ -59,15 +65,15 @@ def file_lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-def file_writes(path: Path, lines: list[bytes]) -> float:
+def file_writes(path: Path, lines: list[bytes], clock: Clock = perf_counter) -> float:
     """Append the lines to a new file, each synced; return the seconds."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
     try:
-        began = perf_counter()
+        began = clock()
         for line in lines:
             os.write(fd, line)
             os.fdatasync(fd)
-        return perf_counter() - began
+        return clock() - began
     finally:
         os.close(fd)
 
@@ -82,7 +88,7 @@ def postgres_rows(url: str, schema: str) -> list[Row]:
         return connection.execute(query).fetchall()
 
 
-def postgres_inserts(url: str, schema: str, rows: list[Row]) -> float:
+def postgres_inserts(url: str, schema: str, rows: list[Row], clock: Clock = perf_counter) -> float:
     """Insert the rows into a schema that our store has set up; return the seconds."""
     import psycopg
     from psycopg import sql
@@ -93,7 +99,7 @@ def postgres_inserts(url: str, schema: str, rows: list[Row]) -> float:
     with psycopg.connect(url, autocommit=True) as connection:
         statement = insert.as_bytes(connection)
         cursor = connection.cursor()
-        began = perf_counter()
+        began = clock()
         for row in rows:
             cursor.execute(statement, row, prepare=True)
-        return perf_counter() - began
+        return clock() - began

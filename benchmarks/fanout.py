@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypedDict
 import msgspec.msgpack
 
 from benchmarks.alternating import Peer, PeerMissing, best_of
+from benchmarks.bare import Clock
 from benchmarks.items import work
 from benchmarks.report import Report, columns
 from milecastle import END, START, App, StateGraph, append, open_store
@@ -54,18 +55,18 @@ def compile_fanout(store: Any) -> App[Work]:
     return graph.compile(store=store)
 
 
-def ours(items: int) -> float:
+def ours(items: int, clock: Clock = perf_counter) -> float:
     """Seconds of our fan-out."""
     with _file() as path, _opened(path) as store:
         app = compile_fanout(store)
-        start = perf_counter()
+        start = clock()
         state = app.invoke({"numbers": list(range(items))}, thread="fanout").state
-        seconds = perf_counter() - start
+        seconds = clock() - start
     _verify(state.get("found", []), items)
     return seconds
 
 
-def bare(items: int) -> float:
+def bare(items: int, clock: Clock = perf_counter) -> float:
     """Seconds of the bare loop."""
     encode = msgspec.msgpack.Encoder().encode
     with _file() as path:
@@ -73,7 +74,7 @@ def bare(items: int) -> float:
         database.execute("PRAGMA journal_mode = wal")
         database.execute("PRAGMA synchronous = full")
         database.execute("CREATE TABLE item (number INTEGER PRIMARY KEY, result BLOB) STRICT")
-        start = perf_counter()
+        start = clock()
         found: list[dict[str, Any]] = []
         for first in range(0, items, BATCH):
             rows: list[tuple[int, bytes]] = []
@@ -84,7 +85,7 @@ def bare(items: int) -> float:
             database.execute("BEGIN")
             database.executemany("INSERT INTO item VALUES (?, ?)", rows)
             database.execute("COMMIT")
-        seconds = perf_counter() - start
+        seconds = clock() - start
         database.close()
     _verify(found, items)
     return seconds

@@ -31,6 +31,7 @@ import msgspec
 import msgspec.structs
 
 from benchmarks.alternating import Peer, best_of
+from benchmarks.bare import Clock
 from benchmarks.postgres_server import fresh_schema
 from milecastle import END, START, App, Handle, StateGraph
 from milecastle.fleet.worker import Worker
@@ -40,7 +41,7 @@ from milecastle.stores.postgres import PostgresStore
 if TYPE_CHECKING:
     from tests.postgres_cluster import Cluster
 
-__all__ = ["NAMES", "Speeds", "speeds"]
+__all__ = ["NAMES", "Speeds", "bare_runs", "speeds", "worked"]
 
 NAMES = (
     "one_step_vs_bare_queue",
@@ -53,6 +54,29 @@ NAMES = (
 )
 
 _AT_ONCE = 100
+
+_INPUTS = """
+SELECT
+    entries.seq + 1, created_at, step, base_seq, roll_seq, told, held, shard, kind, source, tenant,
+    thread, id, parent, origin, nodes, next, route, note, payload
+FROM {}.entries
+"""
+_FINISH = """
+WITH entry AS (
+    INSERT INTO {0}.entries (
+        seq, created_at, step, base_seq, roll_seq, told, held, shard, kind, source, tenant, thread,
+        id, parent, origin, nodes, next, route, note, payload
+    ) VALUES (
+        %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+    ) RETURNING shard, tenant, thread
+), line AS (
+    UPDATE {0}.threads AS known SET status = 'completed', due_at = NULL, worker = ''
+    FROM entry WHERE known.tenant = entry.tenant AND known.thread = entry.thread
+)
+UPDATE {0}.runs AS known SET status = 'completed'
+FROM entry
+WHERE known.shard = entry.shard AND known.tenant = entry.tenant AND known.thread = entry.thread
+"""
 
 
 class Speeds(msgspec.Struct, frozen=True):
@@ -94,8 +118,8 @@ def _has_pgqueuer() -> bool:
 
 def _throughput(cluster: Cluster, scale: Speeds) -> Sequence[Peer]:
     peers = [
-        Peer("one", lambda: _worked(cluster, scale.one_step, 1)),
-        Peer("ten", lambda: _worked(cluster, scale.ten_step, 10)),
+        Peer("one", lambda: worked(cluster, scale.one_step, 1)),
+        Peer("ten", lambda: worked(cluster, scale.ten_step, 10)),
         Peer("ainvoke", lambda: _invoked(cluster, scale.ten_step)),
         *(Peer(f"{n}", partial(_by_processes, cluster, scale.one_step, n)) for n in (1, 2, 4)),
     ]
@@ -126,7 +150,7 @@ def _app(store: PostgresStore, steps: int) -> App[Count]:
     return _graph(steps).compile(store=store)
 
 
-def _worked(cluster: Cluster, runs: int, steps: int) -> float:
+def worked(cluster: Cluster, runs: int, steps: int, clock: Clock = perf_counter) -> float:
     """The seconds in which one worker ends so many runs."""
     with (
         fresh_schema(cluster) as schema,
@@ -134,14 +158,34 @@ def _worked(cluster: Cluster, runs: int, steps: int) -> float:
     ):
         app = _app(store, steps)
         app.submit_many({f"{number}": {"n": 0} for number in range(runs)})
-        return asyncio.run(_until_idle(app))
+        return asyncio.run(_until_idle(app, clock))
 
 
-async def _until_idle(app: App[Count]) -> float:
+def bare_runs(cluster: Cluster, runs: int, clock: Clock = perf_counter) -> float:
+    """The seconds of one statement a run, which writes what a worker does at its end."""
+    import psycopg
+    from psycopg import sql
+
+    with (
+        fresh_schema(cluster) as schema,
+        closing(PostgresStore(cluster.url_of(schema))) as store,
+        psycopg.connect(cluster.url, autocommit=True) as connection,
+    ):
+        _app(store, 1).submit_many({f"{number}": {"n": 0} for number in range(runs)})
+        given = connection.execute(sql.SQL(_INPUTS).format(sql.Identifier(schema))).fetchall()
+        statement = sql.SQL(_FINISH).format(sql.Identifier(schema)).as_bytes(connection)
+        cursor = connection.cursor()
+        began = clock()
+        for row in given:
+            cursor.execute(statement, row, prepare=True)
+        return clock() - began
+
+
+async def _until_idle(app: App[Count], clock: Clock) -> float:
     worker = Worker([app])
-    began = perf_counter()
+    began = clock()
     await worker.run_until_idle()
-    return perf_counter() - began
+    return clock() - began
 
 
 def _by_processes(cluster: Cluster, runs: int, processes: int) -> float:

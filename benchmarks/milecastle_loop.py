@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Annotated, TypedDict
 
+from benchmarks.bare import Clock
 from benchmarks.loop import text, verify
 from milecastle import END, START, App, ExecutionOptions, Observer, StateGraph, append
 
@@ -50,14 +51,14 @@ def compile_loop(
     return graph.compile(store=store, observers=observers)
 
 
-def no_store(steps: int) -> float:
+def no_store(steps: int, clock: Clock = perf_counter) -> float:
     """Return the seconds of the loop without a store."""
-    return _timed(compile_loop(steps), steps)
+    return _timed(compile_loop(steps), steps, clock)
 
 
-def memory(steps: int) -> float:
+def memory(steps: int, clock: Clock = perf_counter) -> float:
     """Return the seconds of the loop that commits each step to a memory store."""
-    return _timed(compile_loop(steps, store="memory://"), steps)
+    return _timed(compile_loop(steps, store="memory://"), steps, clock)
 
 
 def async_no_store(steps: int) -> float:
@@ -77,10 +78,10 @@ async def run_async(app: App[LoopState], steps: int) -> LoopState:
     return (await app.ainvoke({"n": 0, "items": []}, thread=THREAD, options=options)).state
 
 
-def _timed(app: App[LoopState], steps: int) -> float:
-    start = perf_counter()
+def _timed(app: App[LoopState], steps: int, clock: Clock) -> float:
+    start = clock()
     state = run(app, steps)
-    seconds = perf_counter() - start
+    seconds = clock() - start
     verify(state, steps)
     return seconds
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks import bare
 from benchmarks.alternating import Peer, best_of
-from benchmarks.bare import Row, Synchronous
+from benchmarks.bare import Clock, Row, Synchronous
 from benchmarks.loop import STEPS, verify
 from benchmarks.milecastle_loop import THREAD, LoopState, compile_loop, run
 from benchmarks.postgres_server import fresh_schema, postgres_server
@@ -65,6 +65,7 @@ class Size:
     group_steps: int = 200
     peer_group_steps: int = 20
     group_rounds: int = 8
+    clock: Clock = perf_counter
 
 
 QUICK = Size(
@@ -83,9 +84,9 @@ class Section:
     peers: list[Peer] = field(default_factory=list[Peer])
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
-    def add(self, name: str, count: int, once: Callable[[], float]) -> None:
+    def add(self, name: str, count: int, once: Callable[[], float], repeats: int = 1) -> None:
         """Add a peer."""
-        self.peers.append(Peer(name, once))
+        self.peers.append(Peer(name, once, repeats))
         self.counts[name] = count
 
     def race(self) -> Rates:
@@ -134,8 +135,12 @@ def sqlite(folder: Path, size: Size, synchronous: Synchronous) -> Rates:
     steps, section = size.steps, Section(size.rounds)
     url = partial(_sqlite_url, synchronous=synchronous)
     rows = _sqlite_rows(folder, steps)
-    section.add(BARE, len(rows), lambda: _bare_sqlite(folder, rows, synchronous))
-    section.add(OURS, steps, lambda: _in_new_folder(folder, lambda place: ours(url(place), steps)))
+    section.add(BARE, len(rows), lambda: _bare_sqlite(folder, rows, synchronous, size.clock))
+    section.add(
+        OURS,
+        steps,
+        lambda: _in_new_folder(folder, lambda place: ours(url(place), steps, size.clock)),
+    )
     return section.race()
 
 
@@ -179,9 +184,9 @@ def sqlite_group(folder: Path, size: Size) -> Rates:
     rows = _sqlite_rows(folder, size.steps)
 
     def run_ours(place: Path) -> float:
-        return our_group(_sqlite_url(place), runs, steps)
+        return our_group(_sqlite_url(place), runs, steps, size.clock)
 
-    section.add(BARE, len(rows), lambda: _bare_sqlite(folder, rows, "full"))
+    section.add(BARE, len(rows), lambda: _bare_sqlite(folder, rows, "full", size.clock))
     section.add(OURS, runs * steps, lambda: _in_new_folder(folder, run_ours))
     return section.race()
 
@@ -192,10 +197,10 @@ def jsonl(folder: Path, size: Size) -> Rates:
     lines = _in_new_folder(folder, lambda place: _jsonl_lines(place, steps))
 
     def run_bare(place: Path) -> float:
-        return bare.file_writes(place / "log", lines)
+        return bare.file_writes(place / "log", lines, size.clock)
 
     def run_ours(place: Path) -> float:
-        return ours(f"file://{place}", steps)
+        return ours(f"file://{place}", steps, size.clock)
 
     section.add(BARE, len(lines), lambda: _in_new_folder(folder, run_bare))
     section.add(OURS, steps, lambda: _in_new_folder(folder, run_ours))
@@ -206,8 +211,12 @@ def postgres(cluster: Cluster, size: Size) -> Rates:
     """One run at a time on PostgreSQL."""
     steps, section = size.steps, Section(size.rounds)
     rows = _postgres_rows(cluster, steps)
-    section.add(BARE, len(rows), lambda: _bare_postgres(cluster, rows))
-    section.add(OURS, steps, lambda: _in_new_schema(cluster, lambda url: ours(url, steps)))
+
+    def run_ours(url: str) -> float:
+        return ours(url, steps, size.clock)
+
+    section.add(BARE, len(rows), lambda: _bare_postgres(cluster, rows, size.clock))
+    section.add(OURS, steps, lambda: _in_new_schema(cluster, run_ours))
     return section.race()
 
 
@@ -227,9 +236,9 @@ def postgres_group(cluster: Cluster, size: Size) -> Rates:
     rows = _postgres_rows(cluster, size.steps)
 
     def run_ours(url: str) -> float:
-        return our_group(url, runs, steps)
+        return our_group(url, runs, steps, size.clock)
 
-    section.add(BARE, len(rows), lambda: _bare_postgres(cluster, rows))
+    section.add(BARE, len(rows), lambda: _bare_postgres(cluster, rows, size.clock))
     section.add(OURS, runs * steps, lambda: _in_new_schema(cluster, run_ours))
     return section.race()
 
@@ -251,7 +260,7 @@ def postgres_group_beside(cluster: Cluster, size: Size) -> Rates:
 # -- ours
 
 
-def ours(url: str, steps: int) -> float:
+def ours(url: str, steps: int, clock: Clock = perf_counter) -> float:
     """Return the seconds of one loop on a store that is open and has been used, as the peers' are.
 
     PostgreSQL plans a statement again the first five times.
@@ -259,20 +268,20 @@ def ours(url: str, steps: int) -> float:
     app = compile_loop(steps, store=url)
     for number in range(6):
         app.invoke({"n": steps, "items": []}, thread=f"before-{number}")
-    began = perf_counter()
+    began = clock()
     state = run(app, steps)
-    seconds = perf_counter() - began
+    seconds = clock() - began
     _close(app)
     verify(state, steps)
     return seconds
 
 
-def our_group(url: str, runs: int, steps: int) -> float:
+def our_group(url: str, runs: int, steps: int, clock: Clock = perf_counter) -> float:
     """Return the seconds of many loops at once, in one process on one event loop."""
     app = compile_loop(steps, store=url, is_async=True)
-    began = perf_counter()
+    began = clock()
     states = asyncio.run(_run_all(app, runs, steps))
-    seconds = perf_counter() - began
+    seconds = clock() - began
     _close(app)
     for state in states:
         verify(state, steps)
@@ -316,10 +325,10 @@ def _sqlite_rows(folder: Path, steps: int) -> list[Row]:
     return _in_new_folder(folder, work)
 
 
-def _bare_sqlite(folder: Path, rows: list[Row], synchronous: Synchronous) -> float:
+def _bare_sqlite(folder: Path, rows: list[Row], synchronous: Synchronous, clock: Clock) -> float:
     def work(place: Path) -> float:
         find_store(_sqlite_url(place)).close()
-        return bare.sqlite_inserts(place / DATABASE, rows, synchronous)
+        return bare.sqlite_inserts(place / DATABASE, rows, synchronous, clock)
 
     return _in_new_folder(folder, work)
 
@@ -336,10 +345,10 @@ def _postgres_rows(cluster: Cluster, steps: int) -> list[Row]:
         return bare.postgres_rows(cluster.url, schema)
 
 
-def _bare_postgres(cluster: Cluster, rows: list[Row]) -> float:
+def _bare_postgres(cluster: Cluster, rows: list[Row], clock: Clock) -> float:
     with fresh_schema(cluster) as schema:
         find_store(cluster.url_of(schema)).close()
-        return bare.postgres_inserts(cluster.url, schema, rows)
+        return bare.postgres_inserts(cluster.url, schema, rows, clock)
 
 
 def _installed(module: str) -> bool:

@@ -16,6 +16,7 @@ SCALARS: Final[frozenset[type[object]]] = frozenset({type(None), bool, int, floa
 """Types that msgpack has; also the types of keys that its maps may have here."""
 
 _MANY: Final = 16
+_NESTS: Final = (list, dict)
 
 kind_of: Final[Callable[[object], type[object]]] = type
 """``type(value)``, which type checkers otherwise treat as a type of unknown contents."""
@@ -26,40 +27,22 @@ def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
     kind = kind_of(value)  # pyright: ignore[reportUnknownVariableType] - of an Any
     if kind in SCALARS:
         return True
-    if room == 0:
+    if room == 0 or kind not in _NESTS:
         return False
-    if kind is list:
-        if len(value) >= _MANY:
-            return _is_settled(value, room) or _are_plain(value, room - 1)
-        for item in value:  # what _are_plain does, without the call: this is every step's update
-            if kind_of(item) not in SCALARS and not is_plain(item, room - 1):
-                return False
+    items = value
+    if kind is dict:
+        if not SCALARS.issuperset(map(kind_of, value) if len(value) < _MANY else _kinds(value)):
+            return False
+        items = value.values()
+    if len(items) >= _MANY and _are_settled(items, room):
         return True
-    if kind is not dict:
-        return False
-    values = value.values()
-    if len(values) < _MANY:
-        return _are_keys(value) and _are_plain(values, room - 1)
-    return _are_keys(value) and (_is_settled(values, room) or _are_plain(values, room - 1))
-
-
-def _are_plain(items: Iterable[object], room: int) -> bool:
-    for item in items:  # noqa: SIM110 - a generator costs more than the few items
-        if kind_of(item) not in SCALARS and not is_plain(item, room):
+    for item in items:
+        if kind_of(item) not in SCALARS and not is_plain(item, room - 1):
             return False
     return True
 
 
-def _are_keys(keys: Collection[object]) -> bool:
-    if len(keys) >= _MANY:
-        return _kinds(keys) <= SCALARS
-    for key in keys:  # noqa: SIM110 - a generator costs more than the few keys
-        if kind_of(key) not in SCALARS:
-            return False
-    return True
-
-
-def _is_settled(items: Collection[object], room: int) -> bool:
+def _are_settled(items: Collection[object], room: int) -> bool:
     """Whether all of many items are scalars, or rows of scalars.
 
     False if that needs a closer look.

@@ -106,7 +106,7 @@ class Advance:
         if target is None:
             self._answer = returned
             return False
-        progress.next, progress.route = in_order(self._graph, (target,)), ()
+        progress.next, progress.route = () if target == END else (target,), ()
         return True
 
     def _find(

@@ -104,6 +104,8 @@ def read_outcome(
     What leads nowhere is refused here, before anything is stored: the node is repeated on resume.
     """
     kind = kind_of(returned)
+    if kind is dict:
+        return Outcome(returned)
     if kind is Send:
         return Outcome({}, _targets(graph, node, (returned,)))
     if kind is list and returned and all(kind_of(member) is Send for member in returned):

@@ -12,12 +12,15 @@ from time import time_ns
 
 from milecastle.model.forking import watch_forks
 
+_BYTES = 10
+"""Random bytes of a start. They are drawn for many: in a system call other threads get a turn."""
+
 
 class IdMaker:
     """Generates UUIDv7s in their usual hyphenated form. Thread-safe; a forked child starts over."""
 
     def __init__(self) -> None:
-        self._current = (-1, "", count())
+        self.after_fork(in_child=True)
         watch_forks(self)
 
     def before_fork(self) -> None:
@@ -27,19 +30,28 @@ class IdMaker:
         """A child must not make the ids of its parent."""
         if in_child:
             self._current = (-1, "", count())
+            self._drawn: list[bytes] = []
 
     def make(self) -> str:
         """A new id for this moment."""
         now = time_ns() // 1_000_000
         moment, prefix, numbers = self._current
         if now != moment:
-            _, prefix, numbers = self._current = _begin(now)
+            _, prefix, numbers = self._current = _begin(now, int.from_bytes(self._draw()))
         return f"{prefix}{next(numbers):012x}"
 
+    def _draw(self) -> bytes:
+        """Random bytes that nobody else gets."""
+        try:
+            return self._drawn.pop()
+        except IndexError:
+            many = os.urandom(64 * _BYTES)
+            self._drawn += [many[at : at + _BYTES] for at in range(_BYTES, len(many), _BYTES)]
+            return many[:_BYTES]
 
-def _begin(now: int) -> tuple[int, str, count[int]]:
+
+def _begin(now: int, random: int) -> tuple[int, str, count[int]]:
     """The part that ids of this millisecond share, and a counter from a random start."""
-    random = int.from_bytes(os.urandom(10))
     middle = random & 0xFFF
     variant = 0x8000 | (random >> 12) & 0x3FFF
     start = (random >> 26) & 0x7FFF_FFFF_FFFF

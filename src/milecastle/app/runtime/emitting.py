@@ -66,7 +66,7 @@ class Publisher:
         self._feed = feed
         self._key = key
         self._codec = codec
-        self._id = os.urandom(8).hex()
+        self._id = ""
         self._number = 0
         self._lock = Lock()
         self._has_refused = False
@@ -74,6 +74,7 @@ class Publisher:
     def publish(self, event: Event) -> None:
         """Publish an event of the type ``emit``; from the thread that its node runs on."""
         with self._lock:  # so that numbers are in the order in which payloads are published
+            self._id = self._id or os.urandom(8).hex()
             self._number += 1
             emitted = _Emitted(
                 publisher=self._id,

@@ -35,8 +35,9 @@ _SHORT, _LONG = 0, 1
 
 
 @lru_cache(maxsize=8192)
+@lru_cache(maxsize=4096)
 def id_to(text: str) -> bytes:
-    """The bytes of an id."""
+    """The bytes of an id. Cached: an entry has that of the head as its parent."""
     if _UUID(text):
         return bytes.fromhex(text.replace("-", ""))
     body = text.encode("utf-8", "surrogatepass")

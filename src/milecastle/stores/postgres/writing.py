@@ -67,6 +67,7 @@ _INT8 = Struct("!q").pack
 _KINDS = {kind: _INT2(kind) for kind in (0, 1, 2)}
 _CODES = {source: _INT2(code) for source, code in SOURCES.items()}
 _JSONB = b"\1"
+_FIELDS = Entry.__struct_fields__
 
 
 def is_step(batch: Batch) -> bool:
@@ -222,21 +223,23 @@ def _placed(entries: Sequence[Entry]) -> list[_Place]:
 def _entries(
     entries: Sequence[Entry], parents: Sequence[bytes], origins: Sequence[bytes]
 ) -> Values:
+    columns = list(zip(*map(msgspec.structs.astuple, entries), strict=True)) or [()] * len(_FIELDS)
+    of = dict(zip(_FIELDS, columns, strict=True))
     return [
-        int2s([entry.kind for entry in entries]),
-        int4s([entry.step for entry in entries]),
-        int4s([entry.base_seq for entry in entries]),
-        int4s([entry.roll_seq for entry in entries]),
-        int8s([entry.created_at for entry in entries]),
-        int2s([SOURCES[entry.source] for entry in entries]),
-        byteas([id_to(entry.id) for entry in entries]),
+        int2s(of["kind"]),
+        int4s(of["step"]),
+        int4s(of["base_seq"]),
+        int4s(of["roll_seq"]),
+        int8s(of["created_at"]),
+        int2s(list(map(SOURCES.__getitem__, of["source"]))),
+        byteas(list(map(id_to, of["id"]))),
         byteas(parents),
         byteas(origins),
-        texts([_names(entry.nodes) for entry in entries]),
-        texts([_names(entry.next) for entry in entries]),
-        texts([_names(entry.route) for entry in entries]),
-        texts([escape(entry.note).encode() if entry.note else b"" for entry in entries]),
-        byteas([entry.payload for entry in entries]),
+        texts(list(map(_names, of["nodes"]))),
+        texts(list(map(_names, of["next"]))),
+        texts(list(map(_names, of["route"]))),
+        texts([escape(note).encode() if note else b"" for note in of["note"]]),
+        byteas(of["payload"]),
     ]
 
 
