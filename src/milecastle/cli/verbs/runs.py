@@ -108,7 +108,7 @@ def command(
 
 def _action(flags: Mapping[BulkAction, bool]) -> BulkAction | None:
     """What to do with the runs, if they are not only listed."""
-    given = [action for action, is_given in flags.items() if is_given]
+    given: list[BulkAction] = [action for action, is_given in flags.items() if is_given]
     if len(given) > 1:
         raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
     return given[0] if given else None
