@@ -19,6 +19,12 @@ from dataclasses import dataclass, field
 from itertools import count
 
 
+Done = Callable[[], None]
+
+Wait = Callable[[Done], None]
+"""Something to wait for: it calls back when it is done."""
+
+
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Seconds of one step. ``flush[n]`` is a flush while ``n`` others of the same disk go on."""
@@ -57,10 +63,6 @@ def rate(costs: Costs, fleet: Fleet, *, steps: int = 400) -> float:
     return fleet.clients * steps / clock.now
 
 
-Wait = Callable[[Callable[[], None]], None]
-"""Something to wait for: it calls back when it is done."""
-
-
 def _steps(
     costs: Costs, clients: _Cores, servers: _Cores, log: _Log, steps: int
 ) -> Generator[Wait]:
@@ -83,10 +85,10 @@ class _Client:
 @dataclass(slots=True)
 class _Clock:
     now: float = 0.0
-    _due: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    _due: list[tuple[float, int, Done]] = field(default_factory=list[tuple[float, int, Done]])
     _numbers: count[int] = field(default_factory=count)
 
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
+    def after(self, seconds: float, call: Done) -> None:
         heapq.heappush(self._due, (self.now + seconds, next(self._numbers), call))
 
     def run(self) -> None:
@@ -99,9 +101,9 @@ class _Clock:
 class _Cores:
     clock: _Clock
     free: int
-    _queue: deque[tuple[float, Callable[[], None]]] = field(default_factory=deque)
+    _queue: deque[tuple[float, Done]] = field(default_factory=deque[tuple[float, Done]])
 
-    def work(self, seconds: float, done: Callable[[], None]) -> None:
+    def work(self, seconds: float, done: Done) -> None:
         self._queue.append((seconds, done))
         self._start()
 
@@ -111,7 +113,7 @@ class _Cores:
             self.free -= 1
             self.clock.after(seconds, lambda done=done: self._end(done))
 
-    def _end(self, done: Callable[[], None]) -> None:
+    def _end(self, done: Done) -> None:
         self.free += 1
         done()
         self._start()
@@ -123,12 +125,12 @@ class _Disk:
     flush: Sequence[float]
     busy: int = 0
 
-    def write(self, done: Callable[[], None]) -> None:
+    def write(self, done: Done) -> None:
         seconds = self.flush[min(self.busy, len(self.flush) - 1)]
         self.busy += 1
         self.clock.after(seconds, lambda: self._end(done))
 
-    def _end(self, done: Callable[[], None]) -> None:
+    def _end(self, done: Done) -> None:
         self.busy -= 1
         done()
 
@@ -137,9 +139,9 @@ class _Disk:
 class _Log:
     disk: _Disk
     flushing: bool = False
-    _waiting: list[Callable[[], None]] = field(default_factory=list)
+    _waiting: list[Done] = field(default_factory=list[Done])
 
-    def flush(self, done: Callable[[], None]) -> None:
+    def flush(self, done: Done) -> None:
         self._waiting.append(done)
         if not self.flushing:
             self._start()
@@ -149,7 +151,7 @@ class _Log:
         self.flushing = True
         self.disk.write(lambda: self._end(group))
 
-    def _end(self, group: Sequence[Callable[[], None]]) -> None:
+    def _end(self, group: Sequence[Done]) -> None:
         self.flushing = False
         if self._waiting:
             self._start()
