@@ -18,7 +18,6 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-
 Done = Callable[[], None]
 
 Wait = Callable[[Done], None]
