@@ -94,8 +94,8 @@ def _has_pgqueuer() -> bool:
 
 def _throughput(cluster: Cluster, scale: Speeds) -> Sequence[Peer]:
     peers = [
-        Peer("one", lambda: _worked(cluster, scale.one_step, 1)),
-        Peer("ten", lambda: _worked(cluster, scale.ten_step, 10)),
+        Peer("one", lambda: worked(cluster, scale.one_step, 1)),
+        Peer("ten", lambda: worked(cluster, scale.ten_step, 10)),
         Peer("ainvoke", lambda: _invoked(cluster, scale.ten_step)),
         *(Peer(f"{n}", partial(_by_processes, cluster, scale.one_step, n)) for n in (1, 2, 4)),
     ]
@@ -126,7 +126,7 @@ def _app(store: PostgresStore, steps: int) -> App[Count]:
     return _graph(steps).compile(store=store)
 
 
-def _worked(cluster: Cluster, runs: int, steps: int) -> float:
+def worked(cluster: Cluster, runs: int, steps: int) -> float:
     """The seconds in which one worker ends so many runs."""
     with (
         fresh_schema(cluster) as schema,

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchmarks.fleet_speed import worked
 from benchmarks.milecastle_loop import compile_loop, run
 from benchmarks.postgres_server import postgres_server
 from benchmarks.scale_simulation import Costs, Fleet, rate
@@ -44,9 +45,10 @@ class Scale:
     steps: int = 400
     flushes: int = 300
     rounds: int = 3
+    runs: int = 1000
 
 
-QUICK = Scale(clients=4, steps=40, flushes=40, rounds=1)
+QUICK = Scale(clients=4, steps=40, flushes=40, rounds=1, runs=20)
 
 
 def compare(scale: Scale) -> Mapping[str, float]:
@@ -66,6 +68,7 @@ def compare(scale: Scale) -> Mapping[str, float]:
             errors.append(abs(simulated - real) / real)
             found[f"steps_{databases}"] = round(real)
             found[f"simulated_{databases}"] = round(simulated)
+        found |= cost_of_runs(running[0], scale.runs)
         return {**found, "simulation_error": round(max(errors), 3)}
 
 
@@ -76,6 +79,19 @@ def measure_costs(cluster: Cluster, scale: Scale) -> Costs:
     client, server = (min(of_one) / steps for of_one in zip(*rounds, strict=True))
     flush = {n: min(_flushes(n, scale) for _ in range(scale.rounds)) for n in DATABASES}
     return Costs(client, server, [flush[1], flush[2], flush[4], flush[4]])
+
+
+def cost_of_runs(cluster: Cluster, runs: int) -> Mapping[str, float]:
+    """Processor time of a worker, and of its server, for a run of ten steps that was submitted.
+
+    The schema, its tables and the submits are in it: with 1,000 runs, a few percent.
+    """
+    client, server = time.process_time(), _server_time(cluster)
+    worked(cluster, runs, 10)
+    return {
+        "run_worker_us": round((time.process_time() - client) / runs * 1e6),
+        "run_server_us": round((_server_time(cluster) - server) / runs * 1e6),
+    }
 
 
 def _alone(cluster: Cluster, steps: int) -> tuple[float, float]:
