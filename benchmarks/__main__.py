@@ -16,6 +16,7 @@ from benchmarks import (
     incremental,
     memory_growth,
     saver,
+    scale,
     server,
     steps,
     stores,
@@ -43,6 +44,7 @@ VERBS = {
     "server": (server.measure, "readers of events while their server is killed; growth of pages"),
     "telemetry": (telemetry.measure, "what the OpenTelemetry observer adds to a step"),
     "saver": (saver.measure, "the LangGraph saver beside LangGraph's own"),
+    "scale": (scale.measure, "calls beside ten million checkpoints; 1, 2 and 4 databases"),
     "memory": (memory_growth.measure, "bytes that the memory store holds after a long loop"),
 }
 

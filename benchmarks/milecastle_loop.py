@@ -66,10 +66,10 @@ def async_no_store(steps: int) -> float:
     return asyncio.run(_timed_async(compile_loop(steps, is_async=True), steps))
 
 
-def run(app: App[LoopState], steps: int) -> LoopState:
+def run(app: App[LoopState], steps: int, *, thread: str = THREAD) -> LoopState:
     """Do the loop and return its last state."""
     options = ExecutionOptions(max_steps=steps)
-    return app.invoke({"n": 0, "items": []}, thread=THREAD, options=options).state
+    return app.invoke({"n": 0, "items": []}, thread=thread, options=options).state
 
 
 async def run_async(app: App[LoopState], steps: int) -> LoopState:
