@@ -16,6 +16,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 Done = Callable[[], None]
@@ -110,7 +111,7 @@ class _Cores:
         while self.free and self._queue:
             seconds, done = self._queue.popleft()
             self.free -= 1
-            self.clock.after(seconds, lambda done=done: self._end(done))
+            self.clock.after(seconds, partial(self._end, done))
 
     def _end(self, done: Done) -> None:
         self.free += 1

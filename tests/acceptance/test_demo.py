@@ -85,6 +85,7 @@ def test_at_a_terminal_the_web_view_opens_until_ctrl_c(desk: Desk) -> None:
     environment = {**os.environ, "BROWSER": str(browser), "NO_COLOR": "1"}
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored where tests run in the background
         os.execve(sys.executable, [sys.executable, "-m", "milecastle", "demo"], environment)
     try:
         text = _read(terminal, until=rb"serving orders on \S+(?s:.)*worker \S+ serves orders")

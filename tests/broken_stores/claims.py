@@ -51,6 +51,17 @@ class BrokenClaims(BrokenStore):
         return found
 
 
+class ForgetsWhatWasUsed(
+    BrokenClaims, caught_by=("test_a_changed_limit_gives_back_nothing_of_its_rate",)
+):
+    """A limit that is set again begins again."""
+
+    def set_limit(self, limit: Limit) -> None:
+        """Remove it first."""
+        super().set_limit(Limit(graph=limit.graph, tenant=limit.tenant))
+        super().set_limit(limit)
+
+
 class ClaimsWhatIsClaimed(BrokenClaims, caught_by=("test_a_due_thread_is_claimed_once",)):
     """The last worker that asks has it."""
 

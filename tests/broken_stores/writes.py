@@ -60,6 +60,18 @@ class MeetsOldWriters(
         super().commit(msgspec.structs.replace(batch, head_id=None))
 
 
+class LeavesOutAllButTheFirst(
+    BrokenStore, caught_by=("test_several_entries_may_follow_one_that_was_just_written",)
+):
+    """Writes single entries in a shorter way, and takes every batch behind a known head for one."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write one entry."""
+        if batch.head_id is not None:
+            batch = msgspec.structs.replace(batch, entries=batch.entries[:1])
+        super().commit(batch)
+
+
 class TrustsTheHead(
     BrokenStore,
     caught_by=("test_an_entry_that_is_not_above_the_head_is_refused",),

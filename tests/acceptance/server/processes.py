@@ -258,6 +258,7 @@ def read_stream(response: httpx.Response) -> Iterator[StreamEvent]:
 
 if __name__ == "__main__":
     os.environ["PYTHONUNBUFFERED"] = "1"
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
     for change in sys.argv[1].split(","):
         HOW[change]()
     cli(sys.argv[2:], prog_name="milecastle")

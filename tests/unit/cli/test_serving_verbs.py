@@ -60,7 +60,9 @@ def test_dev_serves_on_this_machine(
     commands: list[list[str]] = []
 
     class Once(Reloader):
-        def __init__(self, folder: Any, command: list[str], listening: Any, token: str) -> None:
+        def __init__(
+            self, folder: Any, command: list[str], listening: Any, token: str, interrupts: Any
+        ) -> None:
             commands.append(command)
             assert not any(token in part for part in command)
             listening.close()

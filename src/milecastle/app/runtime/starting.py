@@ -8,8 +8,8 @@ Rules:
   running anything. Any other input, or ``again``, is applied on top of its state, as a new run.
 - A run whose process is known to be alive is not taken over (``RunInProgress``), unless the call
   sets ``take_over``. Any other is taken over: an entry fences it out first.
-- A thread whose state or next node does not match this graph is refused, with what changed. An
-  unfinished run of a graph with another name is refused, even if it matches.
+- A thread whose state or next node does not match this graph is refused, with what changed. One of
+  a graph with another name is not handed over to workers, even if it matches.
 - An input that was enqueued behind a run starts when that has completed, on its state, or was
   cancelled, on the state before its input. Behind a run that failed it waits until that is retried.
   No other input starts before it, unless the call sets ``discard`` or ``take_over``.
@@ -182,7 +182,6 @@ def start_with_input(
     if _is_waiting(info, threads.clock.now()):
         resting = rest_at(over.position, info.status, info.wake_at)
         return _plan_ended(threads, over.position, previous.run_id, resting)
-    _refuse_foreign(threads, previous)
     return _resumed(threads, key, over, previous, terms=terms)
 
 
@@ -378,8 +377,6 @@ def start_resumed(
     if not terms.take_over:
         refuse_busy(threads.store, previous, entry.seq)
     over = bring_over(threads, key, chain, accept=accept)
-    if not terms.is_claimed:  # then its lane names this graph
-        _refuse_foreign(threads, previous)
     if terms.assignment is not None and terms.assignment.is_retaken and not over.note:
         over = msgspec.structs.replace(over, note=LOST)
     return _resumed(threads, key, over, previous, given, terms)
@@ -401,6 +398,8 @@ def _resumed(
     given: Given = NOTHING_GIVEN,
     terms: Terms = NO_TERMS,
 ) -> RunPlan:
+    if terms.queues:
+        _refuse_foreign(threads, previous)
     position = over.position
     answers = match_answers(key.thread, position, given) if given else {}
     released = over.released if not answers else ()
@@ -438,7 +437,7 @@ def _resumed(
 
 
 def _refuse_foreign(threads: Threads, previous: RunRecord) -> None:
-    """A run of another graph is not resumed: it would run with the code of this one."""
+    """A run of another graph is not handed over: workers would run it with the code of this one."""
     name = threads.graph.name
     if previous.graph not in ("", name):
         raise ResumeRefused(
