@@ -150,9 +150,8 @@ class DemoShell:
             try:
                 process.wait()
             except KeyboardInterrupt:  # the command received it, too, and stops
-                signal.signal(
-                    signal.SIGINT, signal.SIG_IGN
-                )  # another one must not leave the folder
+                # another one must not leave the folder
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
                 process.wait()
 
     def _start(self, command: str) -> subprocess.Popen[str]:

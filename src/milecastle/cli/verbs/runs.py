@@ -126,8 +126,7 @@ def _of_status(
 
     if action is not None and status not in CHANGEABLE[action]:
         raise click.UsageError(
-            "--retry-all is for runs that failed or were cancelled, --cancel-all for those that "
-            "have not ended"
+            f"--{action}-all is for runs that are {', '.join(CHANGEABLE[action])}: not for others"
         )
     store = session.store()
     found = islice(found_threads(store, session.tenant, status, graph), limit)
