@@ -74,6 +74,7 @@ proof: proof-loss proof-fleet proof-server
     {{ python }} -m benchmarks growth --json
     {{ python }} -m benchmarks incremental --json
     {{ python }} -m benchmarks fanout --json
+    {{ python }} -m benchmarks compute --json
     {{ python }} -m benchmarks memory --json
     {{ python }} -m benchmarks server --json
     {{ python }} -m benchmarks telemetry --json
@@ -110,6 +111,10 @@ proof-server:
     MILECASTLE_SLOW_CLIENTS=10000 {{ long }} tests/acceptance/server/test_attacks.py
     MILECASTLE_FUZZ=1000 {{ long }} tests/acceptance/server/test_fuzzing.py
 
+# writers and sweeps of large values are killed 1,000 times
+proof-objects:
+    MILECASTLE_OBJECT_KILLS=1000 {{ long }} tests/process/test_object_kills.py
+
 # mutation testing of engine, codec and stores, 1,200 mutants (docs/evidence/mutation.md): half an hour of processor time
 proof-mutants *arguments:
     {{ python }} -m scripts.mutation {{ arguments }}
@@ -126,6 +131,6 @@ lock:
     {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt
 
 # not the agent libraries: they need newer versions of what other extras need
-lowest-extras := "--extra encryption --extra fleet --extra langgraph --extra numpy --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
+lowest-extras := "--extra encryption --extra fleet --extra langgraph --extra numpy --extra objects --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
 
 lock-options := "--quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --fork-strategy fewest"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import (
+    compute,
     cpu,
     fanout,
     fleet,
@@ -40,6 +41,7 @@ VERBS = {
     "growth": (growth.measure, "what a long thread takes on disk and to read, beside LangGraph"),
     "incremental": (incremental.measure, "planning beside hashing; a run with nothing to do"),
     "fanout": (fanout.measure, "an item of a fan-out on SQLite, beside a bare loop and LangGraph"),
+    "compute": (compute.measure, "items of a map in processes, beside concurrent.futures"),
     "fleet": (fleet.measure, "fairness of workers, and what many waiting threads cost them"),
     "server": (server.measure, "readers of events while their server is killed; growth of pages"),
     "telemetry": (telemetry.measure, "what the OpenTelemetry observer adds to a step"),

@@ -15,6 +15,7 @@
     |   |-- RoutingError           MC208  a node has no next node, or an undeclared one
     |   |-- AttemptsExhausted      MC209  a node used all of its attempts
     |   |-- RunFailed              MC210  a run failed in another process
+    |   |-- ProcessLost            MC211  the process that ran a node ended
     |   |-- CommandFailed          MC220  a command failed
     |   `-- FileRefused            MC221  a declared file is missing or not allowed
     |-- RecoveryError
@@ -30,6 +31,7 @@
     `-- CodecError                 MC500  bytes that cannot be decoded
         |-- UnserializableState    MC501  a value that cannot be stored
         |-- UntrustedFile          MC502  a file that is not trusted
+        |-- NoObjects              MC507  the data is in object storage, which was not given
         `-- EncryptionError        MC503  encrypted bytes that cannot be decrypted
             |-- NoKeyring          MC504  the data is encrypted, but no keyring was given
             |-- KeyNotFound        MC505  a key was not found
@@ -72,8 +74,10 @@ __all__ = [
     "MaxStepsExceeded",
     "MilecastleError",
     "NoKeyring",
+    "NoObjects",
     "NodeTimeout",
     "PlaintextRefused",
+    "ProcessLost",
     "RecoveryError",
     "ResumeRefused",
     "RoutingError",
@@ -355,6 +359,17 @@ class AttemptsExhausted(RunError):
         self.attempts = attempts
 
 
+class ProcessLost(RunError):
+    """The process, or the machine, that ran ``node`` ended before the node did."""
+
+    code = "MC211"
+
+    def __init__(self, *, node: str, how: str) -> None:
+        super().__init__(f"the process that ran node '{node}' {how}")
+        self.node = node
+        self.how = how
+
+
 class CommandFailed(RunError):
     """A command exited with an ``exit_code`` other than 0, or timed out (``None``).
 
@@ -575,6 +590,12 @@ class UntrustedFile(CodecError):
     """A file that is not opened because it is not trusted."""
 
     code = "MC502"
+
+
+class NoObjects(CodecError):
+    """Stored bytes name objects, but the store was opened without its object storage."""
+
+    code = "MC507"
 
 
 class EncryptionError(CodecError):

@@ -239,6 +239,13 @@ class BytesExecutor(_Bytes):
     def emit(self, event: Event) -> None:
         self._far.emit(event)
 
+    @property
+    def can_stop(self) -> bool:
+        return self._far.can_stop
+
+    def wake(self) -> None:
+        self._far.wake()
+
     def close(self) -> None:
         self._far.close()
 
@@ -252,6 +259,7 @@ class BytesLoopExecutor(_Bytes):
         self.emitted = far.emitted
         self.take_events = far.take_events
         self.emit = far.emit
+        self.wake = far.wake
         self.aemit = far.aemit
         self.close = far.close
 

@@ -9,6 +9,7 @@ from tests.broken_stores import (
     recency,
     removals,
     results,
+    tags,
     writes,
 )
 from tests.broken_stores.store import BrokenStore
@@ -22,6 +23,7 @@ _PARTS = (
     lists,
     recency,
     followings,
+    tags,
     removals,
 )
 

@@ -19,6 +19,7 @@ from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.statements import Statements
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.stores.sqlite.queries import SQL
+from milecastle.testing.contract_tags import tagged
 from milecastle.testing.entries import Writer, a_key
 from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
 
@@ -40,6 +41,19 @@ def test_sqlite_seeks_and_sorts_nothing(name: str, tmp_path: Path) -> None:
     assert plan
     assert all(line.startswith("SEARCH ") for line in plan), plan
     assert "INDEX" in plan[0]
+
+
+def test_sqlite_lists_by_tag_from_the_key_of_tags(tmp_path: Path) -> None:
+    """Fails without the key of tags, or if SQLite may begin with the threads."""
+    SqliteStore(tmp_path / "a.db").close()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        rows = connection.execute(
+            f"EXPLAIN QUERY PLAN {SQL['tagged_threads']}", ("t", "blue", "x", 5)
+        ).fetchall()
+    assert [str(row[3]) for row in rows] == [
+        "SEARCH g USING PRIMARY KEY (tenant=? AND tag=? AND thread>?)",
+        "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)",
+    ]
 
 
 @needs_postgres
@@ -70,6 +84,30 @@ def test_postgresql_seeks_and_sorts_nothing(name: str) -> None:
     kinds = {node["Node Type"] for node in nodes}
     assert kinds <= {"Limit", "Index Scan", "Index Only Scan"}, kinds
     assert not [node for node in nodes if node.get("Filter")]
+
+
+@needs_postgres
+def test_postgresql_lists_by_tag_from_the_key_of_tags() -> None:
+    """Each tag of a page leads to one line of the index; no other thread is looked at.
+
+    Fails without the primary key of tags, or with one in another order: it then sorts.
+    """
+    schema, cluster = new_schema(), the_cluster()
+    store = PostgresStore(cluster.url_of(schema))
+    for number in range(300):
+        tagged(store, f"{number}", f"tag {number % 2}", number=number + 1, tenant=f"t{number % 3}")
+    store.close()
+    asked = {"tenant": "t1", "tag": "tag 1", "from": "", "after": "", "limit": 5}
+    with cluster.connect() as connection:
+        connection.execute(f"ANALYZE {schema}.threads".encode())
+        connection.execute(f"ANALYZE {schema}.tags".encode())
+        nodes = list(plan_of(connection, Statements(schema).tagged_threads, asked))
+    kinds = {node["Node Type"] for node in nodes}
+    assert kinds <= {"Limit", "Nested Loop", "Index Scan", "Index Only Scan"}, kinds
+    assert {node["Index Name"] for node in nodes if "Index Name" in node} == {
+        "tags_pkey",
+        "threads_pkey",
+    }
 
 
 def plan_of(

@@ -20,6 +20,9 @@ from milecastle.stores.postgres.statements import Statements
 from milecastle.testing.entries import Writer, a_key
 from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
 
+JIT_ABOVE_COST = 100_000
+"""PostgreSQL's default: what it expects to cost more is compiled before it runs."""
+
 SHORT, LONG, SNAPSHOT_AFTER, ROLLUP_AFTER = 480, 2_980, 500, 50
 ASKED: dict[str, dict[str, Any]] = {
     "read": {"seq": None},
@@ -66,13 +69,19 @@ class Filled:
     def execute(self, text: str) -> None:
         self.cluster.execute(text.encode())
 
-    def pages(self, query: bytes, asked: dict[str, Any]) -> int:
-        """How many pages a statement touches."""
-        explain = b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
+    def plan(self, options: bytes, query: bytes, asked: dict[str, Any]) -> dict[str, Any]:
+        """What PostgreSQL tells of a statement."""
+        explain = b"EXPLAIN (" + options + b"FORMAT JSON) "
         with self.cluster.connect() as connection:
             (found,) = connection.execute(explain + query, asked).fetchone() or ("[]",)
         (plan,) = json.loads(found) if isinstance(found, str) else found
-        return sum(plan["Plan"][f"Shared {how} Blocks"] for how in ("Hit", "Read"))
+        top: dict[str, Any] = plan["Plan"]
+        return top
+
+    def pages(self, query: bytes, asked: dict[str, Any]) -> int:
+        """How many pages a statement touches."""
+        top = self.plan(b"ANALYZE, BUFFERS, ", query, asked)
+        return sum(top[f"Shared {how} Blocks"] for how in ("Hit", "Read"))
 
     def both(self, name: str, asked: dict[str, Any]) -> tuple[int, int]:
         """The pages of a statement in the short log and in the long one."""
@@ -105,3 +114,14 @@ def test_a_read_touches_as_many_pages_of_a_long_log(
         filled.execute(f"ANALYZE {filled.schema}.entries, {filled.schema}.results")
     short, long = filled.both(name, ASKED[name])
     assert long <= 1.5 * short + 10, (short, long)
+
+
+@needs_postgres
+@pytest.mark.parametrize("name", ["read_many", "run_many"])
+def test_a_read_of_many_threads_is_not_compiled(filled: Filled, name: str) -> None:
+    """Fails if the planner knows how many threads are read: compiling took 270 ms, the read 4."""
+    key = next(iter(filled.writers.values())).key
+    columns = {"shards": key.shard, "tenants": key.tenant, "threads": key.thread, "run_ids": "a"}
+    asked = {column: [value] * 1000 for column, value in columns.items()}
+    top = filled.plan(b"", getattr(Statements(filled.schema), name), asked)
+    assert top["Total Cost"] < JIT_ABOVE_COST

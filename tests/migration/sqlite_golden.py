@@ -21,6 +21,7 @@ from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing.contract_claims import LANE, a_worker, queued
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.contract_inputs import enqueued
+from milecastle.testing.contract_tags import change, tagged
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -28,7 +29,8 @@ MANIFEST = "m" * 32
 REPLACED = a_result(2, "one", b"replaced")
 KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"), a_key("delta"))
 LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
-VERSION = 4
+TAGGED = a_key("theta")
+VERSION = 5
 
 
 def fill(store: ClaimStore, version: int = VERSION) -> None:
@@ -55,6 +57,10 @@ def fill(store: ClaimStore, version: int = VERSION) -> None:
         _fill_what_version_2_has(store)
     if version > 3:
         _fill_what_version_4_has(store)
+    if version > 4:
+        change(
+            store, tagged(store, TAGGED.thread, "blue", "caf\u00e9", number=12), ["red"], ["blue"]
+        )
 
 
 def _fill_what_version_2_has(store: Store) -> None:
@@ -85,7 +91,7 @@ def _fill_what_version_4_has(store: ClaimStore) -> None:
 
 def everything_in(store: Store) -> list[Any]:
     """All that can be read of what ``fill`` wrote, but for what concerns workers."""
-    parts = [everything_of(store, key) for key in (*KEYS, *LATER_KEYS)]
+    parts = [everything_of(store, key) for key in (*KEYS, *LATER_KEYS, TAGGED)]
     return [*parts, store.manifest(KEYS[0], MANIFEST)]
 
 

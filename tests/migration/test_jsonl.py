@@ -22,14 +22,17 @@ from milecastle.codec.values import ValueCodec
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Source
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
+from milecastle.model.tags import TagChange
+from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.jsonl.shapes import FORMAT
 from milecastle.testing.contract_claims import a_line
 from milecastle.testing.contract_hooks import everything_of
+from milecastle.testing.contract_tags import change, tagged
 from milecastle.testing.entries import Writer, a_failure, a_result, a_run, an_entry
 
 GOLDEN = Path(__file__).parent / "golden"
-VERSIONS = (1, 2, 3)
+VERSIONS = (1, 2, 3, 4)
 PLAIN = ThreadKey("default", "demo")
 HARD = ThreadKey("Acme/EU", "Case: 1")
 PRUNED = ThreadKey("default", "pruned")
@@ -37,6 +40,8 @@ DELETED = ThreadKey("default", "deleted")
 HELD = ThreadKey("default", "held")
 OWNED = ThreadKey("default", "owned")
 SHARED = ThreadKey("default", "shared")
+TAGGED = ThreadKey("default", "tagged")
+TAGS = ("blue", "caf\u00e9")
 OWNER = Owner(host="wall", boot_id="b" * 36, pid=4711, started="17")
 HOLDING: tuple[Source, ...] = ("interrupt", "answer", "sleep", "takeover")
 CODEC = LogCodec(ValueCodec(TypeRegistry()))
@@ -98,6 +103,7 @@ def write(folder: Path) -> None:
     store.commit(owned.batch(runs=(a_run(OWNED, 2, status="failed"),), thread=None))
     shared = Writer(SHARED, 7)
     shared.append(store, source="input", runs=(shared.run,), thread=in_a_lane(shared))
+    change(store, tagged(store, TAGGED.thread, *TAGS, number=8, tenant="default"), ["red"])
     store.close()
 
 
@@ -159,7 +165,7 @@ def test_what_waits_is_read_with_its_results_and_when_it_wakes(store: JsonlStore
 
 def test_threads_are_listed_by_their_heads(store: JsonlStore) -> None:
     """Fails if the files of version 1 are listed by their newest run, or not at all."""
-    listed = [info for info in store.threads("default") if info.key not in (OWNED, SHARED)]
+    listed = [info for info in store.threads("default") if info.key in (PLAIN, HELD, PRUNED)]
     assert [(info.key, info.status, info.wake_at) for info in listed] == [
         (PLAIN, "failed", None),
         (HELD, "sleeping", 1_700_000_000_000_001),
@@ -179,6 +185,22 @@ def test_what_version_2_has_is_read(tmp_path: Path) -> None:
 def test_what_version_3_has_is_read(tmp_path: Path) -> None:
     store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v3", tmp_path / "workspace"))
     assert store.thread(SHARED) == in_a_lane(Writer(SHARED, 7))
+
+
+def test_what_version_4_has_is_read(tmp_path: Path) -> None:
+    store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v4", tmp_path / "workspace"))
+    assert store.tags_of("default", [TAGGED.thread, "demo"]) == {TAGGED.thread: (*TAGS, "red")}
+    assert [info.key for info in store.tagged_threads("default", "red")] == [TAGGED]
+
+
+def test_threads_of_older_versions_can_be_tagged(store: JsonlStore) -> None:
+    """Fails if a file of version 1, whose line is made of its head, loses the tag."""
+    for key in (PLAIN, HELD, PRUNED):
+        head = store.head(key)
+        assert head is not None
+        store.commit(Batch(key=key, head=head.seq, tags=TagChange(("green",))))
+    found = [info.key for info in JsonlStore(store.root).tagged_threads("default", "green")]
+    assert found == [PLAIN, HELD, PRUNED]
 
 
 def test_writing_continues_a_log_in_the_newest_format(store: JsonlStore) -> None:
@@ -204,7 +226,7 @@ def test_writing_continues_a_log_in_the_newest_format(store: JsonlStore) -> None
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_files_have_the_same_names(version: int) -> None:
     golden = GOLDEN / f"jsonl-v{version}"
-    keys = (PLAIN, HARD, PRUNED, DELETED, HELD, OWNED, SHARED)[: 4 + version]
+    keys = (PLAIN, HARD, PRUNED, DELETED, HELD, OWNED, SHARED, TAGGED)[: 4 + version]
     found = sorted(path.relative_to(golden).as_posix() for path in golden.rglob("*.jsonl"))
     assert found == sorted(
         JsonlStore(golden).path_of(key).relative_to(golden).as_posix() for key in keys

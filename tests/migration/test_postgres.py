@@ -13,6 +13,7 @@ from milecastle.stores.postgres import PostgresStore, migrate
 from milecastle.stores.postgres.migrating import LATEST, script
 from milecastle.stores.postgres.statements import migrations
 from milecastle.testing.contract_claims import LANE, a_line, names
+from milecastle.testing.contract_tags import change
 from milecastle.testing.entries import Writer, a_key, a_run, make_id
 from tests.postgres_cluster import Cluster, needs_postgres, new_schema, the_cluster
 from tests.process.postgres_workers import start
@@ -106,7 +107,15 @@ def test_a_failed_migration_leaves_nothing(
     assert found == (None,)
 
 
-TO_VERSION_3 = """
+TO_VERSION_4 = """
+DROP TABLE {schema}.tags;
+DELETE FROM {schema}.migrations WHERE version = 5;
+"""
+"""Back to the tables of version 4, in which threads have no tags."""
+
+TO_VERSION_3 = (
+    TO_VERSION_4
+    + """
 DROP VIEW {schema}.queue;
 ALTER TABLE {schema}.threads
     DROP COLUMN lane, DROP COLUMN due_at, DROP COLUMN worker, DROP COLUMN inputs,
@@ -114,6 +123,7 @@ ALTER TABLE {schema}.threads
 DROP TABLE {schema}.workers, {schema}.inputs, {schema}.limits;
 DELETE FROM {schema}.migrations WHERE version = 4;
 """
+)
 """Back to the tables of version 3, which no workers shared."""
 
 TO_VERSION_2 = (
@@ -208,6 +218,20 @@ def test_threads_of_version_3_are_in_no_lane(cluster: Cluster) -> None:
     assert store.claim("one", ["", LANE], limit=9) == []
     older.append(store, thread=a_line(older))
     assert names(store.claim("one", [LANE], limit=9)) == ["older"]
+    store.close()
+
+
+def test_threads_of_version_4_can_be_tagged(cluster: Cluster) -> None:
+    """Fails without the fifth migration."""
+    schema = new_schema()
+    store = PostgresStore(cluster.url_of(schema))
+    older = Writer(a_key("older"), 1).begin(store)
+    store.close()
+    cluster.execute(sql.SQL(TO_VERSION_4).format(schema=sql.Identifier(schema)))
+    store = PostgresStore(cluster.url_of(schema))
+    assert store.tags_of("tenant", ["older"]) == {}
+    change(store, older, ["blue"])
+    assert [info.key for info in store.tagged_threads("tenant", "blue")] == [older.key]
     store.close()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest, Unavailable
 from milecastle.model.keys import ThreadKey
+from milecastle.model.tags import TagChange
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
@@ -21,7 +22,7 @@ from milecastle.stores.sqlite.rows import checksum
 from milecastle.testing.contract_claims import LANE, a_line, names
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key
-from tests.migration.sqlite_golden import GOLDEN, KEYS, claims_in, everything_in, fill
+from tests.migration.sqlite_golden import GOLDEN, KEYS, TAGGED, claims_in, everything_in, fill
 
 
 def number(path: Path, question: str) -> int:
@@ -53,6 +54,8 @@ def test_a_file_of_every_version_is_read_and_written(golden: Path, path: Path) -
         del part["thread"], part["threads"]  # made by the migration: see below
     assert found == expected
     assert claims_in(store) == claims_in(memory)
+    assert store.tags_of("tenant", [TAGGED.thread]) == memory.tags_of("tenant", [TAGGED.thread])
+    assert store.tagged_threads("tenant", "red") == memory.tagged_threads("tenant", "red")
     if version > 2:
         assert store.recent_threads("tenant") == memory.recent_threads("tenant")
         assert store.recent_runs("tenant") == memory.recent_runs("tenant")
@@ -106,7 +109,7 @@ def test_the_index_of_version_1_knows_what_is_over(path: Path, tmp_path: Path) -
 def test_what_was_damaged_before_a_migration_stays_damaged(path: Path) -> None:
     """Fails if the migration writes a checksum for a row that did not match its own."""
     orders = ("UPDATE runs SET graph = 'x'", "UPDATE threads SET failures = 7")
-    for version, order in product((1, 2, 3), orders):
+    for version, order in product((1, 2, 3, 4), orders):
         shutil.copy(GOLDEN / f"sqlite-v{version}.db", path)
         change(path, order)
         store = SqliteStore(path)
@@ -208,6 +211,16 @@ def test_threads_of_version_3_are_in_no_lane(path: Path) -> None:
     writer = Writer(KEYS[0], 9).begin(MemoryStore(), 6)
     store.commit(Batch(key=writer.key, head=6, thread=a_line(writer)))
     assert names(store.claim("one", [LANE], limit=9)) == ["alpha"]
+    store.close()
+
+
+def test_threads_of_version_4_can_be_tagged(path: Path) -> None:
+    """Fails without the fifth migration, or if it gives threads tags."""
+    shutil.copy(GOLDEN / "sqlite-v4.db", path)
+    store = SqliteStore(path)
+    assert store.tags_of("tenant", [key.thread for key in KEYS]) == {}
+    store.commit(Batch(key=KEYS[0], head=6, tags=TagChange(("blue",))))
+    assert [info.key for info in store.tagged_threads("tenant", "blue")] == [KEYS[0]]
     store.close()
 
 

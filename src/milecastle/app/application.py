@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.runner import Runner, Thread
@@ -19,12 +19,13 @@ from milecastle.app.runtime.cancelling import cancel_run
 from milecastle.app.runtime.children import own_threads
 from milecastle.app.runtime.difference import Change, difference
 from milecastle.app.runtime.fitting import Fit
-from milecastle.app.runtime.handing import Handle
+from milecastle.app.runtime.handing import Handle, IfBusy, submitted
 from milecastle.app.runtime.migrating import foresee
 from milecastle.app.runtime.reading import afollow, follow, history, snapshot
 from milecastle.app.runtime.results import Result, Snapshot
 from milecastle.app.runtime.starting import Terms
 from milecastle.app.runtime.streams import StreamMode
+from milecastle.app.runtime.tagging import change_tags
 from milecastle.app.runtime.threads import At, Migrate, Migration
 from milecastle.app.upkeep.removing import delete_thread
 from milecastle.errors import InvalidRequest
@@ -35,6 +36,7 @@ from milecastle.model.habits import explains_keywords, refuse_attribute
 from milecastle.model.keys import refuse_reserved
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
+from milecastle.model.tags import TagChange, read_tags
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Store
 
@@ -46,9 +48,6 @@ if TYPE_CHECKING:
 __all__ = ["App", "with_store"]
 
 S = TypeVar("S")
-
-IfBusy = Literal["reject", "queue", "cancel"]
-"""What ``submit`` does with a thread that has an unfinished run of another input."""
 
 
 class App(Generic[S]):
@@ -118,6 +117,7 @@ class App(Generic[S]):
         again: bool = False,
         take_over: bool = False,
         discard: bool = False,
+        tags: Iterable[str] = (),
         options: ExecutionOptions | None = None,
         config: Any = None,
         file: FilePath | None = None,
@@ -132,13 +132,13 @@ class App(Generic[S]):
         thread, ``RunInProgress`` is raised; ``take_over=True`` takes over anyway. A different input
         on a thread that has not ended is refused; ``discard=True`` closes that run and starts from
         the state before its input. ``None`` as input means ``resume``, or with ``file`` resuming
-        from that portable file (``checkpoint`` is another name for ``file``). For file graphs use
-        ``build``.
+        from that portable file (``checkpoint`` is another name for ``file``). The run adds ``tags``
+        to its thread. For file graphs use ``build``.
         """
         call = Call(
             input=input,
             thread=thread,
-            terms=Terms(key=key, again=again, take_over=take_over, discard=discard),
+            terms=_terms(key, again, take_over, discard, tags),
             options=options,
             config=config,
             file=_only_file(file, checkpoint),
@@ -155,6 +155,7 @@ class App(Generic[S]):
         again: bool = False,
         take_over: bool = False,
         discard: bool = False,
+        tags: Iterable[str] = (),
         options: ExecutionOptions | None = None,
         config: Any = None,
         file: FilePath | None = None,
@@ -164,7 +165,7 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=Terms(key=key, again=again, take_over=take_over, discard=discard),
+            terms=_terms(key, again, take_over, discard, tags),
             options=options,
             config=config,
             file=_only_file(file, checkpoint),
@@ -237,6 +238,7 @@ class App(Generic[S]):
         priority: int = 0,
         if_busy: IfBusy = "reject",
         if_absent: bool = False,
+        tags: Iterable[str] = (),
     ) -> Handle[S]:
         """Hand a run over to the workers and return: the input is committed, nothing is run here.
 
@@ -248,9 +250,12 @@ class App(Generic[S]):
         waits its turn instead: the end of one run starts the next, on its state, whatever its
         ``delay`` and ``priority``. With ``if_busy="cancel"`` the unfinished run is closed and this
         one starts from the state before its input. With ``if_absent`` nothing is started on a
-        thread that exists, whatever its input was and however its run ended.
+        thread that exists, whatever its input was and however its run ended. A run that is started
+        adds ``tags`` to its thread.
         """
-        call = Call(input=input, thread=thread, terms=_submitted(key, again, if_busy, if_absent))
+        call = Call(
+            input=input, thread=thread, terms=submitted(key, again, if_busy, tags, if_absent)
+        )
         return self._runner.submit(call, delay, priority)
 
     @explains_keywords
@@ -265,9 +270,12 @@ class App(Generic[S]):
         priority: int = 0,
         if_busy: IfBusy = "reject",
         if_absent: bool = False,
+        tags: Iterable[str] = (),
     ) -> Handle[S]:
         """``submit`` on an event loop; calls made in parallel are committed together."""
-        call = Call(input=input, thread=thread, terms=_submitted(key, again, if_busy, if_absent))
+        call = Call(
+            input=input, thread=thread, terms=submitted(key, again, if_busy, tags, if_absent)
+        )
         return await self._runner.asubmit(call, delay, priority)
 
     def submit_many(
@@ -278,13 +286,14 @@ class App(Generic[S]):
         delay: float = 0.0,
         priority: int = 0,
         if_busy: IfBusy = "reject",
+        tags: Iterable[str] = (),
     ) -> list[Handle[S]]:
         """``submit`` for many threads, each with its input: many are committed together.
 
         An input that is refused keeps no other from being submitted. The first error is raised at
         the end, and submitting all of them again is safe.
         """
-        calls = _calls(inputs, _submitted(None, again, if_busy))
+        calls = _calls(inputs, submitted(None, again, if_busy, tags))
         return self._runner.submit_many(calls, delay, priority)
 
     async def asubmit_many(
@@ -295,9 +304,10 @@ class App(Generic[S]):
         delay: float = 0.0,
         priority: int = 0,
         if_busy: IfBusy = "reject",
+        tags: Iterable[str] = (),
     ) -> list[Handle[S]]:
         """``submit_many`` on an event loop."""
-        calls = _calls(inputs, _submitted(None, again, if_busy))
+        calls = _calls(inputs, submitted(None, again, if_busy, tags))
         return await self._runner.asubmit_many(calls, delay, priority)
 
     def answer(
@@ -360,6 +370,7 @@ class App(Generic[S]):
         again: bool = False,
         take_over: bool = False,
         discard: bool = False,
+        tags: Iterable[str] = (),
         answer: Any = UNANSWERED,
         answers: Mapping[str, Any] | None = None,
         subgraphs: bool = False,
@@ -377,7 +388,7 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=Terms(key=key, again=again, take_over=take_over, discard=discard),
+            terms=_terms(key, again, take_over, discard, tags),
             options=options,
             config=config,
             mode=mode,
@@ -398,6 +409,7 @@ class App(Generic[S]):
         again: bool = False,
         take_over: bool = False,
         discard: bool = False,
+        tags: Iterable[str] = (),
         answer: Any = UNANSWERED,
         answers: Mapping[str, Any] | None = None,
         subgraphs: bool = False,
@@ -410,7 +422,7 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=Terms(key=key, again=again, take_over=take_over, discard=discard),
+            terms=_terms(key, again, take_over, discard, tags),
             options=options,
             config=config,
             mode=mode,
@@ -594,30 +606,48 @@ class App(Generic[S]):
         self,
         *,
         status: RunStatus | None = None,
+        tag: str | None = None,
         limit: int | None = None,
         after: str | None = None,
         tenant: str | None = None,
     ) -> Iterator[ThreadInfo]:
         """The threads of a tenant, by name, without those of subgraphs; by default the app's own.
 
-        ``status`` filters by status, ``after`` lists names that sort after this one.
+        ``status`` and ``tag`` filter, ``after`` lists names that sort after this one.
         """
         wanted = tenant or self.tenant
         refuse_reserved(wanted)
-        return own_threads(self.store, wanted, status=status, limit=limit, after=after)
+        return own_threads(self.store, wanted, status=status, tag=tag, limit=limit, after=after)
 
     async def athreads(
         self,
         *,
         status: RunStatus | None = None,
+        tag: str | None = None,
         limit: int | None = None,
         after: str | None = None,
         tenant: str | None = None,
     ) -> AsyncIterator[ThreadInfo]:
         """``threads`` on an event loop."""
-        found = self.threads(status=status, limit=limit, after=after, tenant=tenant)
+        found = self.threads(status=status, tag=tag, limit=limit, after=after, tenant=tenant)
         async for info in self._runner.in_pages(found):
             yield info
+
+    def tag(
+        self, thread: Thread, add: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> tuple[str, ...]:
+        """Add and remove tags of a thread; return those that it has then.
+
+        A run in progress does not notice. Without arguments it only returns them.
+        """
+        threads, key = self._runner.stored(thread)
+        return change_tags(threads.store, key, TagChange.of(add, remove))
+
+    async def atag(
+        self, thread: Thread, add: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> tuple[str, ...]:
+        """``tag`` on an event loop."""
+        return await self._runner.off_loop(self.tag, thread, add, remove)
 
     def cancel(self, thread: Thread) -> bool:
         """Cancel the unfinished run of a thread from outside; return whether there was one.
@@ -753,18 +783,11 @@ def _calls(inputs: Mapping[str, Any], terms: Terms) -> list[Call]:
     return [Call(input=input, thread=thread, terms=terms) for thread, input in inputs.items()]
 
 
-def _submitted(key: str | None, again: bool, if_busy: IfBusy, if_absent: bool = False) -> Terms:
-    if if_busy not in ("reject", "queue", "cancel"):
-        raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
-    cancels = if_busy == "cancel"
-    return Terms(
-        key=key,
-        again=again,
-        discard=cancels,
-        take_over=cancels,
-        waits=if_busy == "queue",
-        if_absent=if_absent,
-    )
+def _terms(
+    key: str | None, again: bool, take_over: bool, discard: bool, tags: Iterable[str]
+) -> Terms:
+    named = read_tags(tags) if tags else ()
+    return Terms(key=key, again=again, take_over=take_over, discard=discard, tags=named)
 
 
 def _only_file(file: FilePath | None, checkpoint: FilePath | None) -> FilePath | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from milecastle.app.opening import find_store
+from milecastle.app.opening import find_store, sweep_objects, with_objects
 from milecastle.app.runtime.direct import DirectLog
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
 from milecastle.app.upkeep.removing import ErasureReport, erase_threads
@@ -20,6 +20,7 @@ from milecastle.ports.store import Store
 if TYPE_CHECKING:
     from milecastle.app.encryption.keyring import Keyring
     from milecastle.builds.workspace import Workspace
+    from milecastle.stores.offloading import ObjectStorage, SweepReport
 
 
 @checks_keys
@@ -77,6 +78,17 @@ class CheckpointStore(DirectLog):
             workspace=workspace,
         )
 
+    def sweep_objects(
+        self, tenant: str, *, grace: float = 86_400.0, dry_run: bool = False
+    ) -> SweepReport:
+        """Remove the tenant's objects that no checkpoint has named for two grace periods.
+
+        ``grace`` is in seconds, and at least an hour. What is found unused is removed by a later
+        sweep. With ``dry_run`` nothing changes, and the report says what would be done.
+        """
+        self._refuse_reserved(tenant)
+        return sweep_objects(self.store, tenant, grace=grace, dry_run=dry_run)
+
     def copy_to(
         self,
         target: CheckpointStore,
@@ -90,7 +102,15 @@ class CheckpointStore(DirectLog):
 
 
 def open_store(
-    url: str, *, types: Iterable[type] = (), encryption: Keyring | None = None
+    url: str,
+    *,
+    types: Iterable[type] = (),
+    encryption: Keyring | None = None,
+    objects: str | ObjectStorage | None = None,
 ) -> CheckpointStore:
-    """Open a store by name or URL, to use it without a graph."""
-    return CheckpointStore(find_store(url), types=types, encryption=encryption)
+    """Open a store by name or URL, to use it without a graph.
+
+    ``objects`` is the URL of an object storage for large values.
+    """
+    store = with_objects(find_store(url), objects)
+    return CheckpointStore(store, types=types, encryption=encryption)

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from milecastle.errors import InvalidRequest
 from milecastle.ports.maintenance import Unopened
 from milecastle.ports.store import Store
+
+if TYPE_CHECKING:
+    from milecastle.stores.offloading import ObjectStorage, SweepReport
 
 StoreFactory = Callable[[str], Store]
 
@@ -81,25 +84,25 @@ def _file(url: str) -> Store:
 
 def _postgres(url: str) -> Store:
     """``postgresql://user@host/database``; options are listed at ``PostgresStore``."""
-    with _needing_packages():
+    with _needing_packages("PostgreSQL", "postgres"):
         from milecastle.stores.postgres import PostgresStore
     return PostgresStore(url)
 
 
 def _postgres_unopened(url: str) -> Unopened:
-    with _needing_packages():
+    with _needing_packages("PostgreSQL", "postgres"):
         from milecastle.stores.postgres import PostgresServer
     return PostgresServer(url)
 
 
 @contextmanager
-def _needing_packages() -> Generator[None]:
+def _needing_packages(what: str, extra: str) -> Generator[None]:
     try:
         yield
     except ImportError as error:
         raise InvalidRequest(
-            f"PostgreSQL needs packages that are not installed ({error}): "
-            "pip install milecastle[postgres]"
+            f"{what} needs packages that are not installed ({error}): "
+            f"pip install milecastle[{extra}]"
         ) from None
 
 
@@ -132,6 +135,35 @@ def register_store(name: str, factory: StoreFactory) -> None:
 def find_store(url: str) -> Store:
     """Open a store by name or URL."""
     return _factory_of(url)(url)
+
+
+def with_objects(store: Store, objects: str | ObjectStorage | None) -> Store:
+    """The store with its large values in an object storage; the store itself without one."""
+    if objects is None:
+        return store
+    with _needing_packages("object storage", "objects"):
+        from milecastle.stores.offloading import ObjectStorage, SharedObjects, offload
+    if isinstance(objects, str):
+        return offload(store, SharedObjects(objects))
+    if not isinstance(cast("object", objects), ObjectStorage):
+        raise InvalidRequest(
+            "objects= takes a URL such as 's3://bucket/prefix' or an ObjectStorage, not "
+            f"{type(objects).__name__}"
+        )
+    threshold, patience = objects.threshold, objects.patience
+    return offload(store, SharedObjects(objects.url, threshold=threshold, patience=patience))
+
+
+def sweep_objects(store: Store, tenant: str, *, grace: float, dry_run: bool) -> SweepReport:
+    """Remove the objects of a tenant that nobody names; ``InvalidRequest`` without any."""
+    with _needing_packages("object storage", "objects"):
+        from milecastle.stores.offloading import OffloadingStore, sweep
+    if not isinstance(store, OffloadingStore):
+        raise InvalidRequest(
+            "this store was opened without object storage, so there is nothing to sweep: pass "
+            "objects=, or set MILECASTLE_OBJECTS for the command line"
+        )
+    return sweep(store, tenant, grace=grace, dry_run=dry_run)
 
 
 def find_unopened(url: str) -> Unopened | None:

@@ -36,8 +36,10 @@ from milecastle.app.runtime.starting import (
     start_with_input,
 )
 from milecastle.app.runtime.streams import EventStream, StreamMode, resting_events
+from milecastle.app.runtime.tagging import added_tags
 from milecastle.app.runtime.threads import Migration, Threads
 from milecastle.app.upkeep.removing import remove_thread
+from milecastle.compute.placing import PlacedExecutors
 from milecastle.drivers.local import LocalExecutors
 from milecastle.drivers.observing import Observers, switched_on
 from milecastle.engine.assignment import NOW, Assignment
@@ -53,6 +55,7 @@ from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.policies import ExecutionOptions, Retry
 from milecastle.model.run import RunStatus
 from milecastle.ports.clock import Clock
+from milecastle.ports.executor import Executors
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
 
@@ -117,7 +120,7 @@ class Runner(Generic[S]):
             threads=self.threads,
             interval=settings.interval,
             observers=settings.observers,
-            executors=LocalExecutors((graph,), settings.observers),
+            executors=_executors(graph, settings),
             leaving=None if settings.checkpoint_dir is None else self.files().leaving,
         )
 
@@ -391,11 +394,15 @@ class Runner(Generic[S]):
         A thread that waits for a person, or completed with the same input, is returned as it is.
         """
         key = self.key(call.thread) if call.thread is not None else None
+        named = call.terms.tags
+        tags = added_tags(self.settings.store, key, named) if named else None
         if call.file is not None:
             plan, call = self.files().start(call, self.threads, key, self.settings.tenant)
         else:
             plan = self._start(call, key)
         if plan.ended is None:
+            if plan.journal is not None:
+                plan.journal.tags = tags
             return self.launcher.launch(plan, call)
         found = self._result(plan.run_id, key, plan.ended)
         if found.status != "completed":
@@ -523,6 +530,12 @@ class Runner(Generic[S]):
         import asyncio
 
         return await asyncio.to_thread(function, *args)
+
+
+def _executors(graph: CompiledGraph, settings: AppSettings) -> Executors:
+    """What runs the tasks: this process, unless a node says otherwise."""
+    local = LocalExecutors((graph,), settings.observers)
+    return PlacedExecutors(local, graph) if graph.is_placed else local
 
 
 def _with_caches(graph: CompiledGraph, settings: AppSettings) -> CompiledGraph:

@@ -22,7 +22,7 @@ import msgspec
 
 from milecastle.errors import InvalidRequest
 
-NAMES = ("store", "tenant", "app")
+NAMES = ("store", "tenant", "app", "objects")
 _FILE = "pyproject.toml"
 _REPOSITORIES = (".git", ".hg")
 
@@ -41,6 +41,7 @@ class ProjectSettings(msgspec.Struct, frozen=True, kw_only=True):
     store: Setting | None = None
     tenant: Setting | None = None
     app: Setting | None = None
+    objects: Setting | None = None
     refused: Path | None = None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore
 from milecastle.app.encryption.keyring import Keyring
-from milecastle.app.opening import find_store, require_store
+from milecastle.app.opening import find_store, require_store, with_objects
 from milecastle.app.runner import AppSettings, Runner
 from milecastle.app.runtime.clock import SystemClock
 from milecastle.errors import DefinitionError, InvalidRequest, Problem
@@ -18,7 +18,7 @@ from milecastle.graph.compiling import compile_graph
 from milecastle.graph.functions import caller, name_of
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.habits import explains_keywords, refuse_attribute
-from milecastle.model.policies import CheckpointConfig, Retry, Timeout
+from milecastle.model.policies import CheckpointConfig, Retry, RunOn, Timeout
 from milecastle.observers.registry import find_observers
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath
     from milecastle.builds.declarations import Cache
     from milecastle.builds.workspace import Workspace
+    from milecastle.stores.offloading import ObjectStorage
 
     class NodeOptions(TypedDict, total=False):
         """The options of ``add_node``, for its overloads."""
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         inputs: Paths
         outputs: Paths
         cache: Cache | None
+        run_on: RunOn | None
 
 
 S = TypeVar("S")
@@ -126,23 +128,22 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         inputs: Paths = (),
         outputs: Paths = (),
         cache: Cache | None = None,
+        run_on: RunOn | None = None,
     ) -> Self:
         """Declare a node; ``add_node(function)`` uses the function's name.
 
-        ``version`` is part of the fingerprint: raise it when the node's meaning changes.
-        ``inline=True`` runs a sync node on the event loop when the graph runs async. ``retry=3``
-        and ``timeout=30`` set retries and the timeout; ``on_error`` names the node that runs once
-        it has failed for good. ``limit`` is the maximum number of its tasks that run at once in a
-        fan-out; ``defer=True`` waits until no other node is left; ``goto`` lists the targets of a
-        ``Command``. A compiled graph may be a node: ``give`` computes its input from the state,
-        ``take`` computes the update from its final state; by default they share the keys that both
-        have. In an app with a workspace, ``inputs`` and ``outputs`` are its files, ``cache`` says
-        when a result is reused, and ``version`` represents its code.
+        Raise ``version``, a part of the fingerprint, when the node's meaning changes. A sync node
+        with ``inline=True`` runs on the event loop, ``run_on="process"`` in other processes.
+        ``on_error`` names the node that runs once this one has failed for good. ``limit`` is the
+        maximum number of its tasks at once in a fan-out; ``defer=True`` waits until no other node
+        is left; ``goto`` lists the targets of a ``Command``. For a compiled graph, ``give`` makes
+        its input and ``take`` the update; by default they share the keys that both have. With a
+        workspace, ``inputs`` and ``outputs`` are files, ``cache`` says when a result is reused.
         """
         if function is None and not isinstance(name, str):
             function, name = name, name_of(name)
         if function is not None and (inputs or outputs or cache is not None):
-            function = _declared(function, str(name), version, inputs, outputs, cache)
+            function = _declared(function, str(name), version, inputs, outputs, cache, run_on)
         self._add_node(
             name,
             function,
@@ -156,6 +157,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
             goto=goto,
             give=give,
             take=take,
+            run_on=run_on,
         )
         return self
 
@@ -170,6 +172,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         observers: Iterable[str | Observer] | str | Observer = (),
         tenant: str = "default",
         encryption: Keyring | None = None,
+        objects: str | ObjectStorage | None = None,
         checkpoint_dir: FilePath | None = None,
         signing_key: bytes | str | None = None,
         workspace: str | PathLike[str] | Workspace | None = None,
@@ -179,11 +182,12 @@ class StateGraph(GraphBuilder[S], Generic[S]):
 
         ``store`` is a URL (``"memory://"``), a registered name or a store; without one nothing is
         saved. ``checkpoint`` sets the store together with how often to save. With ``encryption``
-        states are stored encrypted, and plaintext is refused. ``workspace`` is the folder of
-        ``cache=`` and of file runs; a graph with declared files then needs fixed edges and no
-        interrupts. ``checkpoint_dir`` gets a portable file before each interrupt event; with
-        ``signing_key`` such files are signed, and unsigned files are refused. ``retry_runs`` says
-        which failed runs workers retry, and how often; nodes have their own ``retry``.
+        states are stored encrypted, and plaintext is refused. ``objects`` is the URL of a storage
+        for large values (``"s3://bucket/prefix"``). ``workspace`` is the folder of ``cache=`` and
+        of file runs; a graph with declared files then needs fixed edges and no interrupts.
+        ``checkpoint_dir`` gets a portable file before each interrupt event; with ``signing_key``
+        such files are signed, and unsigned files are refused. ``retry_runs``: which failed runs
+        workers retry, and how often; nodes have their own ``retry``.
         """
         graph = compile_graph(
             self._declared,
@@ -191,9 +195,8 @@ class StateGraph(GraphBuilder[S], Generic[S]):
             interrupt_after=_names(interrupt_after),
         )
         checkpoint = _checkpoint(checkpoint, store)
-        place = _open_workspace(workspace, graph)
         given = checkpoint.store if store is None else store
-        opened = _open(given)
+        opened = _open(given, objects)
         settings = AppSettings(
             clock=SystemClock(),
             store=opened if checkpoint.interval else None,
@@ -205,7 +208,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
             signing_key=signing_key,
             encryption=encryption
             or (given.encryption if isinstance(given, CheckpointStore) else None),
-            workspace=place,
+            workspace=_open_workspace(workspace, graph),
             retry_runs=retry_runs,
         )
         return App(Runner(graph, settings))
@@ -234,14 +237,19 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _open(given: str | Store | CheckpointStore | None) -> Store | None:
+def _open(
+    given: str | Store | CheckpointStore | None, objects: str | ObjectStorage | None
+) -> Store | None:
+    if given is None:
+        if objects is not None:
+            raise InvalidRequest("objects= holds the large values of a store: set store=, too")
+        return None
     if isinstance(given, str):
-        return find_store(given)
+        return with_objects(find_store(given), objects)
     if isinstance(given, CheckpointStore):
-        return given.store
-    if given is not None:
-        require_store(given)
-    return given
+        return with_objects(given.store, objects)
+    require_store(given)
+    return with_objects(given, objects)
 
 
 def _open_workspace(
@@ -265,13 +273,21 @@ def _open_workspace(
 
 
 def _declared(
-    function: Any, name: str, version: str, inputs: Paths, outputs: Paths, cache: Cache | None
+    function: Any,
+    name: str,
+    version: str,
+    inputs: Paths,
+    outputs: Paths,
+    cache: Cache | None,
+    run_on: RunOn | None,
 ) -> Any:
     """The function with its declarations; earlier declarations are kept."""
     from milecastle.builds.declarations import Cache, Files, as_paths, declare, files_of
 
     if not callable(function):
         raise TypeError(f"node {name!r} is not a function, so it cannot declare files or a cache")
+    if run_on is not None:
+        raise TypeError(f"node {name!r} has files or a cache, so it cannot have run_on=")
     if cache is not None and not isinstance(cast("object", cache), Cache):
         raise TypeError(f"cache= takes Cache(...), not {type(cache).__name__}")
     if files_of(function) is not None:

@@ -48,6 +48,13 @@ _INPUT_OPTIONS = (
         help="Idempotency key, compared with earlier runs instead of the input.",
     ),
     click.option("--again", is_flag=True, help="Run again even if this input already completed."),
+    click.option(
+        "--tag",
+        "tags",
+        metavar="TAG",
+        multiple=True,
+        help="A tag to add to the thread, if a run is started; may be repeated.",
+    ),
 )
 
 take_over_option = click.option(

@@ -19,7 +19,7 @@ import click
 
 from milecastle.app.application import App, with_store
 from milecastle.app.checkpoints import CheckpointStore
-from milecastle.app.opening import find_store, find_unopened
+from milecastle.app.opening import find_store, find_unopened, with_objects
 from milecastle.app.settings import ProjectSettings, Setting, read_settings
 from milecastle.cli.loading import load
 from milecastle.errors import MilecastleError, PlaintextRefused, Unavailable
@@ -234,8 +234,15 @@ class Session:
         return app.store
 
     def open(self, url: str) -> Store:
-        """Open a store, to be closed at the end."""
-        store = find_store(url)
+        """Open a store, with the object storage of the settings, to be closed at the end."""
+        objects = self.settings.objects
+        return self._opening(with_objects(find_store(url), objects.value if objects else None))
+
+    def open_bare(self, url: str) -> Store:
+        """Open a store without object storage: that of the settings belongs to another store."""
+        return self._opening(find_store(url))
+
+    def _opening(self, store: Store) -> Store:
         self._opened.append(store)
         return store
 

@@ -7,6 +7,8 @@ Rules:
 - A body over ``COMPRESS_ABOVE`` bytes is compressed with zstd when that makes it smaller.
 - Decompression is bounded by ``MAX_BYTES``, whatever the compressed frame claims.
 - Encrypted payloads have a flag and a separate version. They are not opened here.
+- Payloads whose large values are in object storage have a flag and a separate version, too. Only
+  the store that wrote them restores them (``milecastle.stores.offloading``).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from zlib import crc32
 import msgspec
 
 from milecastle.codec.bounds import MAX_BYTES
-from milecastle.errors import CodecError, FormatTooNew, NoKeyring
+from milecastle.errors import CodecError, FormatTooNew, NoKeyring, NoObjects
 from milecastle.model.keys import ThreadKey
 
 
@@ -96,15 +98,21 @@ FORMAT_VERSION: Final = 1
 ENCRYPTION_VERSION: Final = 2
 """The version that encrypted payloads are written in; version 1 is still read."""
 
+OBJECTS_VERSION: Final = 3
+"""The version of payloads that name objects."""
+
 COMPRESS_ABOVE: Final = 4096
 COMPRESSED: Final = 1
 ENCRYPTED: Final = 2
+OBJECTS: Final = 4
 
 _LEVEL: Final = 1
 _HEADER: Final = struct.Struct(">BBI")
 _WINDOW: Final[dict[int, int]] = {int(zstd.DecompressionParameter.window_log_max): 23}
 _PLAIN_HEAD: Final = bytes((FORMAT_VERSION, 0))
 _PLAIN_START: Final = crc32(_PLAIN_HEAD)
+_COMPRESSED_HEAD: Final = bytes((FORMAT_VERSION, COMPRESSED))
+_OBJECTS_HEAD: Final = bytes((OBJECTS_VERSION,))
 
 
 def seal(body: bytes, place: PayloadPlace | None = None) -> bytes:
@@ -157,12 +165,49 @@ def unframe(payload: bytes) -> tuple[int, int, bytes]:
     body = payload[_HEADER.size :]
     if _checksum(version, flags, body) != checksum:
         raise CodecError("the stored bytes are damaged: their checksum does not match")
-    if version > ENCRYPTION_VERSION:
-        raise FormatTooNew(found=version, supported=ENCRYPTION_VERSION, place="a stored value")
+    if version == OBJECTS_VERSION and flags & OBJECTS:
+        raise NoObjects(
+            "a stored value is in object storage, and the store was opened without it: pass the "
+            "objects= that it was written with, or set MILECASTLE_OBJECTS for the command line"
+        )
+    if version > OBJECTS_VERSION:
+        raise FormatTooNew(found=version, supported=OBJECTS_VERSION, place="a stored value")
     newest = ENCRYPTION_VERSION if flags & ENCRYPTED else FORMAT_VERSION
     if not FORMAT_VERSION <= version <= newest or flags & ~(COMPRESSED | ENCRYPTED):
         raise CodecError(f"no format has version {version} with flags {flags}")
     return version, flags, body
+
+
+def frame_objects(body: bytes) -> bytes:
+    """A payload that names objects; what ``body`` says is known to the store that wrote it."""
+    flags, body = compress(body)
+    return frame(flags | OBJECTS, body, OBJECTS_VERSION)
+
+
+def unframe_objects(payload: bytes) -> bytes:
+    """The body that was framed, undamaged."""
+    version, flags, checksum = _HEADER.unpack_from(payload)
+    body = payload[_HEADER.size :]
+    if _checksum(version, flags, body) != checksum:
+        raise CodecError("the stored bytes are damaged: their checksum does not match")
+    return decompress(body) if flags & COMPRESSED else body
+
+
+def names_objects(payload: bytes) -> bool:
+    """Whether a payload has the form of one that names objects."""
+    return (
+        payload[:1] == _OBJECTS_HEAD and len(payload) >= _HEADER.size and bool(payload[1] & OBJECTS)
+    )
+
+
+def plain_size(payload: bytes) -> int:
+    """How long the body of a payload is, without decompressing it; 0 if it does not say."""
+    if len(payload) <= _HEADER.size or payload[:2] != _COMPRESSED_HEAD:
+        return len(payload)
+    try:
+        return zstd.get_frame_info(memoryview(payload)[_HEADER.size :]).decompressed_size or 0
+    except zstd.ZstdError:
+        return 0
 
 
 def compress(body: bytes) -> tuple[int, bytes]:

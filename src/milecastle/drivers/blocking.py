@@ -1,7 +1,8 @@
 """The blocking driver: performs effects on the calling thread.
 
 A single task runs there too; tasks of a step with several run in threads that live as long as the
-run. A sync node cannot be interrupted: the run stops before the next step.
+run. A sync node cannot be interrupted: the run stops before the next step. Tasks that run in other
+processes can.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from threading import get_ident
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 from milecastle.drivers.host import (
     BeginRun,
@@ -35,6 +36,9 @@ from milecastle.engine.plan import Ending
 from milecastle.model.event import Event
 from milecastle.model.task import Finished, RunTask
 from milecastle.ports.executor import Executor
+
+_GLANCE: Final = 0.05
+"""How often, in seconds, a run whose tasks can be stopped checks whether it should stop."""
 
 
 class _Services(HostServices):
@@ -143,11 +147,21 @@ def _wait(
     end = host.as_monotonic(until)
     finished: list[Finished] = []
     while not finished:
-        for item in executor.wait(end):
+        for item in executor.wait(_glance(end, host, executor)):
             if isinstance(item, Finished):
                 finished.append(item)
             elif (event := host.tell(item)) is not None:
                 yield event
         if end is not None and monotonic() >= end:
             break
+        if host.watching and not finished and executor.can_stop:
+            host.check()
     return finished
+
+
+def _glance(end: float | None, host: Host, executor: Executor) -> float | None:
+    """When to look whether the run should stop, if what runs can be stopped."""
+    if not (host.watching and executor.can_stop):
+        return end
+    soon = monotonic() + _GLANCE
+    return soon if end is None else min(soon, end)

@@ -61,6 +61,13 @@ class _Threads:
     def wait(self, until: float | None) -> list[Finished | Event]:
         return self._get().wait(until)
 
+    @property
+    def can_stop(self) -> bool:
+        return False
+
+    def wake(self) -> None:
+        self._get().wake()
+
     def cancel(self, tasks: Sequence[RunTask]) -> None:
         """A thread cannot be stopped: its task ends as it would have."""
 

@@ -152,6 +152,11 @@ class LoopTasks:
         self._finished.append(Finished(running.task, None if error else future.result(), error))
         self._wake()
 
+    def wake(self) -> None:
+        """End the wait; from any thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._wake)
+
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)

@@ -40,13 +40,20 @@ class _Began(msgspec.Struct, frozen=True):
     time: float
 
 
+class _Woken(msgspec.Struct, frozen=True):
+    """Ends the wait, and says nothing."""
+
+
+_WOKEN: Final = _Woken()
+
+
 class Workers:
     """The threads of one run, made as they are needed, at most ``most`` of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._todo: SimpleQueue[tuple[RunningTask, Context] | None] = SimpleQueue()
-        self._done: SimpleQueue[Finished | Event | _Began] = SimpleQueue()
+        self._done: SimpleQueue[Finished | Event | _Began | _Woken] = SimpleQueue()
         self._room = threading.Semaphore(AHEAD)
         self._threads = 0
         self._behind = 0.0
@@ -88,6 +95,10 @@ class Workers:
             return
         self._done.put(event)
 
+    def wake(self) -> None:
+        """End the wait, now or when it begins."""
+        self._done.put(_WOKEN)
+
     def wait(self, until: float | None) -> list[Finished | Event]:
         """What happened: tasks that ended, and events. Nothing if the time, monotonic, came."""
         item = self._get(until)
@@ -100,14 +111,14 @@ class Workers:
             elif isinstance(item, Event):
                 self._room.release()
                 found.append(item)
-            elif self._settle(item):
+            elif isinstance(item, Finished) and self._settle(item):
                 found.append(item)
             try:
                 item = self._done.get_nowait()
             except Empty:
                 return found
 
-    def _get(self, until: float | None) -> Finished | Event | _Began | None:
+    def _get(self, until: float | None) -> Finished | Event | _Began | _Woken | None:
         """The next that happened; ``Finished`` if a task has timed out and still runs."""
         while True:
             due = self._deadlines.next()

@@ -163,7 +163,7 @@ class Advance:
         """What the checkpoint contains besides the state: nothing of the step that ended."""
         progress, journal = self._progress, self._parts.journal
         operations: Operations = []
-        for name in HIDDEN:
+        for name in HIDDEN if progress.hidden else ():
             operations += progress.hide(name, None)
         if sends:
             operations += progress.hide(SENDS, sends)

@@ -44,6 +44,7 @@ from milecastle.model.run import (
     ThreadInfo,
     may_become,
 )
+from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Batch
 
@@ -96,6 +97,7 @@ class Journal:
     ``head`` is the seq of the newest entry, as far as this run knows.
     ``known`` says that this run has written an entry, which fences out all others. ``dequeues`` is
     the run whose waiting input is removed with the next entry: this one, if it was enqueued.
+    ``tags`` are those that its thread gets with the first.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class Journal:
         self.assignment = assignment
         self._retry_at: int | None = None
         self.dequeues: str | None = None
+        self.tags: TagChange | None = None
 
     @property
     def codec(self) -> LogCodec:
@@ -255,10 +258,11 @@ class Journal:
             manifest=self._manifest,
             thread=self._line(entry, waits),
             dequeues=self.dequeues,
+            tags=self.tags,
         )
         self._waits = waits
         self._unwritten = ()
-        self._failure = self._manifest = self.dequeues = None
+        self._failure = self._manifest = self.dequeues = self.tags = None
         return batch
 
     def _line(self, entry: Entry, waits: Waits) -> ThreadInfo:

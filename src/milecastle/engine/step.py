@@ -5,7 +5,8 @@ Rules:
 - A result is committed as soon as it is available while others still run, so that a crash, or the
   failure of a sibling, repeats only unfinished work. Results that are available together are
   written together.
-- Before a task with a retry policy is started, its attempt is recorded.
+- Before a task with a retry policy, or one that runs in another process, is started, its attempt
+  is recorded.
 - No more tasks run at once than the run, and the node, allow.
 - A task that asks or sleeps does not fail; the step is left when nothing else can run.
 """
@@ -33,7 +34,7 @@ from milecastle.engine.plan import Ending
 from milecastle.engine.tasks import Task
 from milecastle.engine.telling import Items
 from milecastle.engine.waiting import as_kept, is_held, note_pause
-from milecastle.errors import AttemptsExhausted, MilecastleError, NodeTimeout, RunCancelled
+from milecastle.errors import AttemptsExhausted, MilecastleError, RunCancelled
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.task import Finished, RunTask
 
@@ -77,7 +78,7 @@ class Step:
             if kept is not None:
                 self.outcomes[task.id] = unpack(kept)
             elif not is_held(task, waits):
-                made = records.attempts(task.id) if task.node.policy.retry else records.reruns
+                made = records.attempts(task.id) if task.node.attempts else records.reruns
                 waiting.setdefault(task.node.name, deque()).append((task, made + 1))
         return waiting
 
@@ -139,7 +140,7 @@ class Step:
                     yield task, attempt
 
     def _may_start(self, task: Task, attempt: int) -> bool:
-        retry = task.node.policy.retry
+        retry = task.node.attempts
         if retry is None:
             return True
         if self._failed(task, attempt - 1) >= retry.attempts:
@@ -192,6 +193,8 @@ class Step:
             if found is None:
                 self._children.hand_over(item)
                 continue
+            if item.refused:
+                self.refused.add(found[0].id)
             yield from self._settle(found[0], item.task.attempt, item.update, item.error)
         ended = yield from self._children.go_on()
         for child in ended:
@@ -224,7 +227,7 @@ class Step:
 
     def _mark_pause(self, task: Task, attempt: int) -> None:
         """Waiting is not a failure: the attempt does not count."""
-        if task.node.policy.retry is not None:
+        if task.node.attempts is not None:
             mark = self._parts.records.mark_pause(task.id, attempt)
             if mark is not None:
                 self._rows.append(mark)
@@ -296,13 +299,13 @@ class Step:
         return saver.result(name, pack(outcome), task.node.name)
 
     def _try_again(self, task: Task, attempt: int, error: BaseException) -> bool:
-        retry = task.node.policy.retry
+        retry = task.node.attempts
         failed = self._failed(task, attempt)
         if (
             retry is None
             or failed >= retry.attempts
             or task.id in self.refused
-            or not isinstance(error, (*retry.errors, NodeTimeout))
+            or not task.node.policy.is_retried(error)
             or self._cancelled
         ):
             return False

@@ -59,6 +59,7 @@ def read_node(
         positional=positional,
         wants_context=any(what == "ctx" for _, what in parameters),
         simple=policy.is_simple,
+        attempts=policy.attempts,
         policy=policy,
         place=place,
     )

@@ -13,14 +13,14 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from milecastle.errors import InvalidUpdate, Place
+from milecastle.errors import InvalidUpdate, NodeTimeout, Place, ProcessLost
 from milecastle.graph.edges import Exits, PlainEdge, Router
 from milecastle.graph.messages import Upsert, is_same
 from milecastle.graph.reducers import Reducer, add, append, maximum, merge, minimum, union
 from milecastle.graph.schedules import Schedule
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.model.manifest import Manifest
-from milecastle.model.policies import ExecutionConfig, Retry, Timeout
+from milecastle.model.policies import ExecutionConfig, Retry, RunOn, Timeout
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     ``limit`` is how many tasks of this node run at once. ``on_error`` names the node that runs
     instead of what comes next when this one has failed for good. ``defer`` waits until no other
     node is left to run. ``goto`` are the nodes that a ``Command`` may lead to. ``give`` and
-    ``take`` lead into a subgraph and out of it.
+    ``take`` lead into a subgraph and out of it. ``run_on`` says where its tasks run, if not here.
     """
 
     version: str = ""
@@ -42,8 +42,13 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     goto: tuple[str, ...] = ()
     give: Callable[[Any], Any] | None = None
     take: Callable[[Any], Any] | None = None
+    run_on: RunOn | None = None
 
     def __post_init__(self) -> None:
+        if self.run_on not in (None, "process"):
+            raise TypeError(f"run_on= takes 'process', not {_said(self.run_on)}")
+        if self.run_on is not None and self.inline:
+            raise TypeError("inline=True runs a node on the event loop: remove it or run_on=")
         if self.limit is not None and not (_is_number(self.limit, int) and self.limit >= 1):
             raise TypeError(f"limit= takes a whole number of at least 1, not {_said(self.limit)}")
         if self.on_error is not None and not isinstance(cast("object", self.on_error), str):
@@ -58,10 +63,25 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_simple(self) -> bool:
         """Whether the node is run once and either returns or fails."""
-        return self.retry is None and self.timeout is None and self.on_error is None
+        options = (self.retry, self.timeout, self.on_error, self.run_on)
+        return all(option is None for option in options)
+
+    @property
+    def attempts(self) -> Retry | None:
+        """How often a task is tried: as declared, or ``ELSEWHERE`` if its process may be lost."""
+        return self.retry if self.retry is not None or self.run_on is None else ELSEWHERE
+
+    def is_retried(self, error: BaseException) -> bool:
+        """Whether a task is tried again after this error, if it has attempts left."""
+        if self.run_on is not None and isinstance(error, ProcessLost):
+            return True
+        return self.retry is not None and isinstance(error, (*self.retry.errors, NodeTimeout))
 
 
 PLAIN: Final = NodePolicy()
+
+ELSEWHERE: Final = Retry(attempts=3, delay=0.2)
+"""How often a task is started that has no retry policy, if the processes that run it are lost."""
 
 
 def read_retry(given: object) -> Retry | None:
@@ -96,7 +116,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     The first ``leading`` of them are passed by position. ``positional`` is true for the common
     case of a function of the state alone. ``simple`` is true for a node that is called once and
-    either returns or fails; a ``subgraph`` is not called at all.
+    either returns or fails; a ``subgraph`` is not called at all. ``attempts`` are its policy's.
     """
 
     name: str
@@ -108,6 +128,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     wants_context: bool
     simple: bool = True
     policy: NodePolicy = PLAIN
+    attempts: Retry | None = None
     place: Place | None = None
     subgraph: Subgraph | None = None
 
@@ -119,8 +140,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     def calling(self, function: Callable[..., Any]) -> Node:
         """The node with another function, which takes ``state``, ``config`` and ``ctx`` by name."""
         parameters = (("state", "state"), ("config", "config"), ("ctx", "ctx"))
+        policy = msgspec.structs.replace(self.policy, run_on=None)  # it is called here
         return msgspec.structs.replace(
-            self, function=function, parameters=parameters, leading=0, positional=False
+            self,
+            function=function,
+            parameters=parameters,
+            leading=0,
+            positional=False,
+            policy=policy,
+            attempts=policy.attempts,
         )
 
     def call(self, state: Any, config: Any, context: Any) -> Any:
@@ -272,6 +300,14 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
     interrupt_before: frozenset[str] = frozenset()
     interrupt_after: frozenset[str] = frozenset()
     schedules: tuple[Schedule, ...] = ()
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether a node of it, or of its subgraphs, runs elsewhere."""
+        return any(
+            node.policy.run_on is not None or (node.subgraph and node.subgraph.graph.is_placed)
+            for node in self.nodes.values()
+        )
 
     @property
     def stops(self) -> bool:

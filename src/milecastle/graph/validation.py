@@ -125,6 +125,7 @@ def _read_subgraph(declaration: NodeDeclaration, graph: CompiledGraph, findings:
         positional=False,
         wants_context=False,
         simple=False,
+        attempts=policy.attempts,
         policy=policy,
         place=declaration.place,
         subgraph=_subgraph_of(declaration, graph, findings.schema),
@@ -150,6 +151,13 @@ def _check_keys(
             f"the subgraph '{name}' has a timeout",
             declaration.place,
             "set the timeout on the nodes inside it",
+        )
+    if policy.run_on is not None:
+        findings.report(
+            "MC124",
+            f"the subgraph '{name}' has run_on=",
+            declaration.place,
+            "set it on the nodes inside it",
         )
     if not shared_keys(parent, child) and (policy.give is None or policy.take is None):
         findings.report(

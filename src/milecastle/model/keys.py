@@ -27,8 +27,8 @@ class ThreadKey(msgspec.Struct, frozen=True, order=True):
     thread: str
 
     def __post_init__(self) -> None:
-        _check("tenant", self.tenant)
-        _check("thread", self.thread)
+        check_name("tenant id", self.tenant)
+        check_name("thread id", self.thread)
 
     @property
     def shard(self) -> int:
@@ -39,22 +39,20 @@ class ThreadKey(msgspec.Struct, frozen=True, order=True):
         return f"{self.tenant}/{self.thread}"
 
 
-def _check(what: str, value: object) -> None:
+def check_name(what: str, value: object, most: int = MAX_ID_BYTES) -> None:
     """Refuse what some store could not store, so that every store behaves the same."""
     if type(value) is not str:
-        raise InvalidRequest(f"a {what} id must be a str, not {type(value).__name__}")
+        raise InvalidRequest(f"a {what} must be a str, not {type(value).__name__}")
     if not value:
-        raise InvalidRequest(f"a {what} id must not be empty")
+        raise InvalidRequest(f"a {what} must not be empty")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise InvalidRequest(f"a {what} id must not contain lone surrogates") from None
+        raise InvalidRequest(f"a {what} must not contain lone surrogates") from None
     if "\0" in value:
-        raise InvalidRequest(f"a {what} id must not contain NUL")
-    if size > MAX_ID_BYTES:
-        raise InvalidRequest(
-            f"a {what} id may have at most {MAX_ID_BYTES} bytes; this one has {size}"
-        )
+        raise InvalidRequest(f"a {what} must not contain NUL")
+    if size > most:
+        raise InvalidRequest(f"a {what} may have at most {most} bytes; this one has {size}")
 
 
 def require_key(key: object) -> None:

@@ -59,6 +59,9 @@ CycleDetection = bool | Literal["strict"]
 
 SiblingFailure = Literal["finish", "cancel"]
 
+RunOn = Literal["process"]
+"""Where the tasks of a node run, if not in the process that drives the run."""
+
 Unlimited = Literal["unlimited"]
 """The value that lifts a limit of the graph, because ``None`` means not set."""
 

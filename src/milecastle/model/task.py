@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from milecastle.model.keys import ThreadKey
+from milecastle.model.prepared import prepared
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ class RunFacts(msgspec.Struct, frozen=True, eq=False):
     config: Any
 
 
+@prepared
 class TaskFacts(msgspec.Struct, frozen=True):
     """More data for the context of a node; ``began`` is the id of the entry before the step."""
 
@@ -62,8 +64,12 @@ class RunTask(msgspec.Struct, eq=False):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A task that ended: what it returned, or what it raised."""
+    """A task that ended: what it returned, or what it raised.
+
+    ``refused`` says that the error is not the node's own: what it returned cannot be used.
+    """
 
     task: RunTask
     update: Any = None
     error: BaseException | None = None
+    refused: bool = False

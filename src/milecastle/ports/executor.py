@@ -2,7 +2,7 @@
 
 It receives tasks as data, finds their functions in its own table of compiled graphs, and gives
 their code a ``TaskPort`` to the run. A task that is handed back is the object that was handed in.
-The executors of this process are in ``drivers/local.py``.
+The executors of this process are in ``drivers/local.py``; ``compute/`` sends tasks elsewhere.
 """
 
 from __future__ import annotations
@@ -33,6 +33,15 @@ class Executor(Protocol):
 
         A task that is out of time ends with ``NodeTimeout``, whatever its code still does.
         """
+        ...
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether every task that runs now can be stopped."""
+        ...
+
+    def wake(self) -> None:
+        """Let ``wait`` return; from any thread."""
         ...
 
     def cancel(self, tasks: Sequence[RunTask], /) -> None:
@@ -66,6 +75,10 @@ class LoopExecutor(Protocol):
 
     async def wait(self, seconds: float | None, /) -> list[Finished | Event]:
         """Wait until tasks have ended or events were emitted, or for so many seconds."""
+        ...
+
+    def wake(self) -> None:
+        """Let ``wait`` return; from any thread."""
         ...
 
     def take_events(self) -> list[Event]:

@@ -35,6 +35,9 @@ Rules that every store follows, and that ``milecastle.testing.StoreContract`` ch
     thread, in the same transaction. A batch without one leaves the line as it is. Only a thread
     that has no line gets one from a run record, the last of the batch. A line whose ``due_at`` is 0
     gets the time of the store in its place.
+14. The tags of a thread (``TagStore``) are beside its line, and change by ``Batch.tags`` alone, in
+    the same transaction: no line, step, claim or pruning changes them, and deleting removes them.
+    A thread that has no line after the batch gets none.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ from milecastle.errors import StoreError
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.model.tags import TagChange
 from milecastle.ports.pages import Page
 
 __all__ = [
@@ -57,6 +61,7 @@ __all__ = [
     "ManyReader",
     "Opened",
     "Store",
+    "TagStore",
     "TransactionStore",
     "offers",
 ]
@@ -77,6 +82,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``dequeues`` is the run of the waiting input that this batch applies: the input is removed with
     it (``ClaimStore.enqueue``). Such a batch has a ``thread``, which says whether the thread is due
     for the next input; a store with claims refuses one without it with ``InvalidRequest``.
+    ``tags`` are those that the thread gets and loses. They come with a ``thread``, or alone: a step
+    is not looked through for them.
     """
 
     key: ThreadKey
@@ -89,6 +96,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     manifest: tuple[str, bytes] | None = None
     thread: ThreadInfo | None = None
     dequeues: str | None = None
+    tags: TagChange | None = None
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -333,6 +341,24 @@ class ManyReader(Store, Protocol):
         """What ``read`` and then ``run`` find for each; a thread that lacks one of both is missing.
 
         If one of the threads is damaged, it may raise for all: read each by itself then.
+        """
+        ...
+
+
+@runtime_checkable
+class TagStore(Store, Protocol):
+    """A store that lists threads by tag. Any other ignores ``Batch.tags``."""
+
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads of a tenant, by code point; a thread without any is missing."""
+        ...
+
+    def tagged_threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id, from above ``after``.
+
+        One indexed query, if the store has indexes: a page costs what is on it.
         """
         ...
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from milecastle.model.prepared import prepared
+from milecastle.model.tags import MAX_TAG_BYTES, MAX_TAGS
 from milecastle.views.documents import QuestionLine, ThreadLine
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "StartDocument",
     "StartQuery",
     "StateEvent",
+    "TagRequest",
     "ThreadQuery",
     "ThreadRunsQuery",
     "ThreadsQuery",
@@ -58,6 +60,11 @@ ListedStatus = Literal[
 ]
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=60)]
+Tags = Annotated[
+    tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TAG_BYTES)], ...],
+    msgspec.Meta(max_length=MAX_TAGS),
+]
+"""A tag has at most so many bytes."""
 CurrentStatus = Literal[
     "queued", "running", "interrupted", "sleeping", "failed", "cancelled", "completed"
 ]
@@ -85,6 +92,7 @@ class ThreadsQuery(Message, frozen=True):
 
     status: ListedStatus | None = None
     graph: str | None = None
+    tag: str | None = None
     prefix: str | None = None
     after: str | None = None
     limit: PageSize = 100
@@ -168,7 +176,8 @@ class RunOptions(Message, frozen=True):
 class RunRequest(Message, frozen=True):
     """A run. ``graph`` is needed if the server has several and the thread is new.
 
-    ``key`` is an idempotency key, as is the header ``Idempotency-Key``.
+    ``key`` is an idempotency key, as is the header ``Idempotency-Key``. A run that is started adds
+    ``tags`` to its thread.
     """
 
     input: dict[str, Any]
@@ -178,6 +187,7 @@ class RunRequest(Message, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     options: RunOptions = RunOptions()
+    tags: Tags = ()
 
 
 class AnswersRequest(Message, frozen=True):
@@ -197,6 +207,13 @@ class ForkRequest(Message, frozen=True):
 
     at: int | str
     as_thread: str | None = None
+
+
+class TagRequest(Message, frozen=True):
+    """The tags to add and to remove."""
+
+    add: Tags = ()
+    remove: Tags = ()
 
 
 class UpdateRequest(Message, frozen=True):

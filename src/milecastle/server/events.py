@@ -31,7 +31,7 @@ from milecastle.server.redaction import redacted
 from milecastle.server.service import Service
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import moment
-from milecastle.views.listing import looked_at
+from milecastle.views.listing import looked_at, with_tags
 from milecastle.views.values import as_json, plain
 
 __all__ = ["events", "read_thread"]
@@ -124,7 +124,7 @@ def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:
     info, head = service.store.thread(key), service.store.head(key)
     if info is None or head is None or head.seq < after:
         return None
-    return looked_at(service.store, info)
+    return with_tags(service.store, info.key.tenant, [looked_at(service.store, info)])[0]
 
 
 def _described(event: Event[Any]) -> tuple[str, msgspec.Struct]:

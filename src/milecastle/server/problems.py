@@ -54,6 +54,7 @@ STATUSES: Final[Mapping[type[MilecastleError], int]] = {
     errors.InvalidUpdate: 500,
     errors.RoutingError: 500,
     errors.AttemptsExhausted: 500,
+    errors.ProcessLost: 500,
     errors.RunFailed: 500,
     errors.CommandFailed: 500,
     errors.FileRefused: 500,
@@ -74,6 +75,7 @@ STATUSES: Final[Mapping[type[MilecastleError], int]] = {
     errors.NoKeyring: 409,
     errors.KeyNotFound: 409,
     errors.PlaintextRefused: 409,
+    errors.NoObjects: 409,
 }
 """A client can fix 4xx: 409 by looking again at the thread, 400 and 422 by asking for something
 else. 500 is a run or data that is broken, 503 a store that does not answer."""

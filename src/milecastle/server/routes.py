@@ -31,6 +31,7 @@ from milecastle.server.documents import (
     StartDocument,
     StartQuery,
     StateEvent,
+    TagRequest,
     ThreadQuery,
     ThreadRunsQuery,
     ThreadsQuery,
@@ -51,6 +52,7 @@ from milecastle.views.documents import (
     RunsDocument,
     ShowDocument,
     SubmitDocument,
+    TagDocument,
     WrittenDocument,
 )
 from milecastle.views.values import as_json
@@ -259,6 +261,16 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         body=ForkRequest,
         answers={200: WrittenDocument},
         problems=(404, 409, 500),
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{_THREAD}/tags",
+        handler=threads.tag,
+        summary="Add and remove tags of a thread.",
+        scope="run",
+        body=TagRequest,
+        answers={200: TagDocument},
+        problems=(404, 409),
     ),
     Endpoint(
         method="POST",

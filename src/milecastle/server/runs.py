@@ -63,6 +63,7 @@ async def submit_run(service: Service, key: ThreadKey, asked: RunRequest) -> Han
         priority=asked.priority,
         if_busy=asked.options.if_busy,
         if_absent=asked.options.if_absent,
+        tags=asked.tags,
     )
 
 

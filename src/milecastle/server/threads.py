@@ -7,11 +7,13 @@ from typing import Final
 
 import msgspec.structs
 
+from milecastle.app.runtime.tagging import change_tags
 from milecastle.app.runtime.threads import At
 from milecastle.errors import CodecError, EncryptionError
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
+from milecastle.model.tags import TagChange
 from milecastle.server.documents import (
     DiffQuery,
     ForkRequest,
@@ -19,6 +21,7 @@ from milecastle.server.documents import (
     InboxDocument,
     InboxLine,
     InboxQuery,
+    TagRequest,
     ThreadsQuery,
     UpdateRequest,
 )
@@ -33,10 +36,11 @@ from milecastle.views.documents import (
     HistoryDocument,
     LsDocument,
     ShowDocument,
+    TagDocument,
     WrittenDocument,
 )
 from milecastle.views.lines import checkpoint_line, question_lines
-from milecastle.views.listing import asking_page, thread_lines
+from milecastle.views.listing import asking_page, thread_lines, with_tags
 from milecastle.views.showing import change_line, changes_between, show_document
 from milecastle.views.values import fitted
 
@@ -55,6 +59,8 @@ __all__ = [
     "list_threads",
     "show",
     "show_thread",
+    "tag",
+    "tag_thread",
     "update",
     "update_thread",
 ]
@@ -74,10 +80,12 @@ def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
         tenant,
         status=query.status,
         graph=query.graph,
+        tag=query.tag,
         prefix=query.prefix,
         after=query.after,
     )
-    return LsDocument(tenant=tenant, threads=tuple(islice(found, query.limit)))
+    lines = with_tags(service.store, tenant, islice(found, query.limit))
+    return LsDocument(tenant=tenant, threads=lines)
 
 
 async def show(exchange: Exchange) -> Reply:
@@ -203,6 +211,19 @@ def _at(service: Service, key: ThreadKey, given: int | str) -> At:
 def _written(known: CheckpointMetadata) -> WrittenDocument:
     key = known.key
     return WrittenDocument(tenant=key.tenant, thread=key.thread, checkpoint=checkpoint_line(known))
+
+
+async def tag(exchange: Exchange) -> Reply:
+    """Add and remove tags of a thread."""
+    asked: TagRequest = exchange.body
+    return Reply(await exchange.off_loop(tag_thread, exchange.service, exchange.key, asked))
+
+
+def tag_thread(service: Service, key: ThreadKey, asked: TagRequest) -> TagDocument:
+    """Add and remove tags of a thread, whatever its graph is."""
+    service.line(key)
+    tags = change_tags(service.store, key, TagChange.of(asked.add, asked.remove))
+    return TagDocument(tenant=key.tenant, thread=key.thread, tags=tags)
 
 
 async def cancel(exchange: Exchange) -> Reply:

@@ -1,9 +1,9 @@
 """Stores: one folder for each. Authors of a store import from here and from ``testing``.
 
 ``Store`` is the port, ``Batch`` what is written, ``Chain`` what is read; ``Maintenance`` is for
-stores that the command line can verify, repair and migrate, and ``ClaimStore`` for those whose
-threads workers share. ``StoreContract`` and ``ClaimContract`` of ``milecastle.testing`` check a
-store. Our own stores are imported on first use.
+stores that the command line can verify, repair and migrate, ``TagStore`` for those that list
+threads by tag, and ``ClaimStore`` for those whose threads workers share. ``StoreContract`` and
+``ClaimContract`` of ``milecastle.testing`` check a store. Our own stores are imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from milecastle.model.checkpoint import DELTA, HOLDING, ROLLUP, SNAPSHOT, Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
+from milecastle.model.tags import TagChange
 from milecastle.ports.claims import (
     BellStore,
     ClaimStore,
@@ -41,12 +42,14 @@ from milecastle.ports.store import (
     ManyReader,
     Opened,
     Store,
+    TagStore,
     TransactionStore,
 )
 
 if TYPE_CHECKING:
     from milecastle.stores.jsonl import JsonlStore
     from milecastle.stores.memory import MemoryStore
+    from milecastle.stores.offloading import ObjectStorage, SweepReport
     from milecastle.stores.postgres import PostgresStore
     from milecastle.stores.sqlite import SqliteStore
 
@@ -74,6 +77,7 @@ __all__ = [
     "Maintenance",
     "ManyReader",
     "MemoryStore",
+    "ObjectStorage",
     "Opened",
     "Owner",
     "Page",
@@ -83,6 +87,9 @@ __all__ = [
     "RunRecord",
     "SqliteStore",
     "Store",
+    "SweepReport",
+    "TagChange",
+    "TagStore",
     "TaskResult",
     "ThreadInfo",
     "ThreadKey",
@@ -119,4 +126,8 @@ if not TYPE_CHECKING:
             from milecastle.stores.postgres import PostgresStore
 
             return PostgresStore
+        if name in ("ObjectStorage", "SweepReport"):
+            from milecastle.stores import offloading
+
+            return getattr(offloading, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

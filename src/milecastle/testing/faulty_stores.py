@@ -6,20 +6,22 @@ networks do. ``TornStore`` cheats: its commits are not atomic, and it says that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Literal, Protocol, get_args, runtime_checkable
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal, Protocol, cast, get_args, runtime_checkable
 
 import msgspec.structs
 
 from milecastle.errors import Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.pages import Page
-from milecastle.ports.store import Batch, Chain, Store
+from milecastle.model.run import ThreadInfo
+from milecastle.ports.store import Batch, Chain, Store, TagStore
+from milecastle.stores import wrapping
+
+__all__ = ["FailingStore", "Fault", "Part", "TornStore", "Volatile", "WrappedStore"]
 
 Fault = Literal["refused", "unknown", "cut", "dropped"]
-Part = Literal["entries", "results", "runs", "failure", "manifest", "thread"]
+Part = Literal["entries", "results", "runs", "failure", "manifest", "thread", "tags"]
 
 _PARTS: frozenset[Part] = frozenset(get_args(Part))
 
@@ -33,139 +35,19 @@ class Volatile(Protocol):
         ...
 
 
-class WrappedStore:
-    """A store that passes every call on. Derive from it to change some of them."""
+class WrappedStore(wrapping.ForwardingStore):
+    """A store that passes every call on, also those about tags. Derive from it to change some."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        return cast("TagStore", self._store).tags_of(tenant, threads)
 
-    @property
-    def blocking(self) -> bool:
-        """Whether calls may wait."""
-        return self._store.blocking
-
-    @property
-    def rollup_after(self) -> int | None:
-        """After how many deltas a rollup pays."""
-        return self._store.rollup_after
-
-    def commit(self, batch: Batch) -> None:
-        """Pass the batch on."""
-        self._store.commit(batch)
-
-    def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint, or ``None``."""
-        return self._store.read(key, seq)
-
-    def head(self, key: ThreadKey) -> Entry | None:
-        """The newest entry without its payload, or ``None``."""
-        return self._store.head(key)
-
-    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
-        """The results that go with the head."""
-        return self._store.results(key)
-
-    def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
-        """The chain of a checkpoint without results, or ``None``."""
-        return self._store.read_state(key, seq)
-
-    def count_results(self, key: ThreadKey, task: str) -> int:
-        """How many results that go with the head are of a task or its items."""
-        return self._store.count_results(key, task)
-
-    def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
-        """The seq of a checkpoint, or ``None``."""
-        return self._store.locate(key, checkpoint_id)
-
-    def history(
-        self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
-    ) -> Iterator[Entry]:
-        """Entries newest first, without payloads."""
-        return self._store.history(key, limit=limit, before=before)
-
-    def entries(
-        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
-    ) -> Sequence[Entry]:
-        """Entries oldest first, with payloads."""
-        return self._store.entries(key, after=after, limit=limit)
-
-    def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
-        """The thread's runs, newest first."""
-        return self._store.runs(key, limit=limit)
-
-    def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
-        """One run, or ``None``."""
-        return self._store.run(key, run_id)
-
-    def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
-        """The failure of one run, or ``None``."""
-        return self._store.failure(key, run_id)
-
-    def threads(
-        self,
-        tenant: str,
-        *,
-        status: RunStatus | None = None,
-        limit: int | None = None,
-        after: str | None = None,
+    def tagged_threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
     ) -> Sequence[ThreadInfo]:
-        """The tenant's threads by thread id."""
-        return self._store.threads(tenant, status=status, limit=limit, after=after)
-
-    def thread(self, key: ThreadKey) -> ThreadInfo | None:
-        """The line of one thread in the index, or ``None``."""
-        return self._store.thread(key)
-
-    def recent_threads(
-        self,
-        tenant: str,
-        *,
-        status: RunStatus | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[ThreadInfo]:
-        """The tenant's threads, the one whose line was committed last first."""
-        return self._store.recent_threads(tenant, status=status, limit=limit, after=after)
-
-    def waking_threads(
-        self,
-        tenant: str,
-        *,
-        until: int | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[ThreadInfo]:
-        """The tenant's threads that sleep, the one that wakes first first."""
-        return self._store.waking_threads(tenant, until=until, limit=limit, after=after)
-
-    def recent_runs(
-        self,
-        tenant: str,
-        *,
-        status: RunStatus | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[RunRecord]:
-        """The tenant's runs, the one that was first committed last first."""
-        return self._store.recent_runs(tenant, status=status, limit=limit, after=after)
-
-    def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
-        """A stored manifest, or ``None``."""
-        return self._store.manifest(key, fingerprint)
-
-    def delete(
-        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
-    ) -> bool:
-        """Remove the thread."""
-        return self._store.delete(key, head=head, head_id=head_id)
-
-    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
-        """Replace some entries by snapshots and drop what is below ``cut``."""
-        return self._store.prune(key, head=head, cut=cut, rewritten=rewritten)
-
-    def close(self) -> None:
-        """Close the store inside."""
-        self._store.close()
+        """The tenant's threads that have a tag, by thread id."""
+        store = cast("TagStore", self._store)
+        return store.tagged_threads(tenant, tag, limit=limit, after=after)
 
 
 class FailingStore(WrappedStore):

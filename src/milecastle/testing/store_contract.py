@@ -19,6 +19,7 @@ from milecastle.testing.contract_keeping import KeepingClauses
 from milecastle.testing.contract_listing import ListingClauses, RecencyClauses
 from milecastle.testing.contract_reading import FollowingClauses, ReadingClauses
 from milecastle.testing.contract_removing import RemovingClauses
+from milecastle.testing.contract_tags import TagClauses
 from milecastle.testing.contract_tenants import TenantClauses
 
 
@@ -29,6 +30,7 @@ class StoreContract(
     ListingClauses,
     RecencyClauses,
     FollowingClauses,
+    TagClauses,
     TenantClauses,
     RemovingClauses,
     RacingClauses,

@@ -119,6 +119,14 @@ class DeleteDocument(Document, frozen=True):
     deleted: bool
 
 
+class TagDocument(Document, frozen=True):
+    """``tag``: the tags that a thread has now."""
+
+    tenant: str
+    thread: str
+    tags: tuple[str, ...]
+
+
 class PlanLine(Document, frozen=True):
     """What would happen to a node, and why. ``restore`` are outputs that would be restored."""
 
@@ -156,7 +164,8 @@ class ThreadLine(Document, frozen=True):
 
     ``wake_at`` is when it may resume, if it sleeps; ``questions`` is how many are open. ``status``
     is ``lost`` if it is recorded as running but not known to be running; ``reason`` says why.
-    ``kind`` is ``files`` for file runs: then all fields are those of the newest run.
+    ``kind`` is ``files`` for file runs: then all fields are those of the newest run. ``tags`` are
+    those of the thread.
     """
 
     thread: str
@@ -169,6 +178,7 @@ class ThreadLine(Document, frozen=True):
     wake_at: str | None = None
     questions: int = 0
     reason: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class LsDocument(Document, frozen=True):
@@ -260,7 +270,7 @@ class ShowDocument(Document, frozen=True):
 
     ``tasks`` has the nodes of a step with several tasks, if it is the one that runs next.
     ``status`` is ``lost`` if it is recorded as running but not known to be running; ``reason`` says
-    why.
+    why. ``tags`` are those that the thread has now.
     """
 
     tenant: str
@@ -273,6 +283,7 @@ class ShowDocument(Document, frozen=True):
     undecoded: Mapping[str, str]
     tasks: tuple[TaskLine, ...] = ()
     reason: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class NodeLine(Document, frozen=True):
@@ -639,6 +650,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "answer": RunDocument,
     "cancel": CancelDocument,
     "delete": DeleteDocument,
+    "tag": TagDocument,
     "ls": LsDocument,
     "runs": RunsDocument,
     "show": ShowDocument,

@@ -1,17 +1,18 @@
-"""Threads as they are listed: by status, where running and lost are told apart, and by graph."""
+"""Threads as they are listed: by status, where running and lost are told apart, tag and graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec.structs
 
 from milecastle.app.runtime.children import every_thread, own_threads
 from milecastle.app.runtime.ownership import why_lost
+from milecastle.app.runtime.tagging import tags_at
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
-from milecastle.ports.store import Store
+from milecastle.ports.store import Store, TagStore, offers
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import thread_line
 
@@ -26,9 +27,12 @@ __all__ = [
     "looked_at",
     "thread_lines",
     "thread_page",
+    "with_tags",
 ]
 
 T = TypeVar("T")
+
+_TOGETHER: Final = 1000
 
 LOST: Final = "lost"
 """The status of a thread that is recorded as running, but not known to be."""
@@ -40,12 +44,16 @@ def thread_lines(
     *,
     status: str | None = None,
     graph: str | None = None,
+    tag: str | None = None,
     prefix: str | None = None,
     after: str | None = None,
     subgraphs: bool = False,
 ) -> Iterator[ThreadLine]:
-    """The threads of a tenant, by name, with this status, graph or beginning of the name."""
-    for info in _candidates(store, tenant, status, prefix, after, subgraphs):
+    """The threads of a tenant, by name, with this status, graph, tag or beginning of the name.
+
+    Without their tags: see ``with_tags``.
+    """
+    for info in _candidates(store, tenant, status, tag, prefix, after, subgraphs):
         line = _matching(store, info, status, graph)
         if line is not None:
             yield line
@@ -64,18 +72,35 @@ def thread_page(
     *,
     status: str | None = None,
     graph: str | None = None,
+    tag: str | None = None,
     prefix: str | None = None,
     after: str | None = None,
     limit: int,
     most: int,
 ) -> ThreadPage:
-    """A page of ``thread_lines``, which looks at ``most`` threads and no more.
+    """A page of ``thread_lines`` with their tags, which looks at ``most`` threads and no more.
 
-    Status and prefix are found by index; for a graph, every thread is looked at.
+    Status, tag and prefix are found by index. For a graph, every thread is looked at; for a status
+    and a tag, every thread with that tag.
     """
-    candidates = _candidates(store, tenant, status, prefix, after, False)
-    found = _cut(candidates, lambda info: _matching(store, info, status, graph), limit, most)
-    return ThreadPage(*found)
+    candidates = _candidates(store, tenant, status, tag, prefix, after, False)
+    lines, last = _cut(candidates, lambda info: _matching(store, info, status, graph), limit, most)
+    return ThreadPage(with_tags(store, tenant, lines), last)
+
+
+def with_tags(store: Store, tenant: str, lines: Iterable[ThreadLine]) -> tuple[ThreadLine, ...]:
+    """Threads with their tags, which are read for many at once."""
+    lines = tuple(lines)
+    if not lines or not offers(store, TagStore):
+        return lines
+    names = [line.thread for line in lines]
+    found: dict[str, tuple[str, ...]] = {}
+    for first in range(0, len(names), _TOGETHER):
+        found |= store.tags_of(tenant, names[first : first + _TOGETHER])
+    return tuple(
+        msgspec.structs.replace(line, tags=found[line.thread]) if line.thread in found else line
+        for line in lines
+    )
 
 
 def _cut(
@@ -109,22 +134,29 @@ def _candidates(
     store: Store,
     tenant: str,
     status: str | None,
+    tag: str | None,
     prefix: str | None,
     after: str | None,
     subgraphs: bool,
 ) -> Iterator[ThreadInfo]:
-    """What the index finds: by recorded status, and by name from ``prefix`` to its end."""
+    """What the index finds: by tag or recorded status, and by name from ``prefix`` to its end."""
     recorded = cast("RunStatus | None", "running" if status == LOST else status)
     if prefix and (after is None or after < prefix):
         first = store.thread(ThreadKey(tenant, prefix))
-        if first is not None and recorded in (None, first.status):
+        if first is not None and recorded in (None, first.status) and _has(store, first, tag):
             yield first
         after = prefix
     listing = every_thread if subgraphs else own_threads
-    for info in listing(store, tenant, status=recorded, after=after):
+    if tag is not None:
+        recorded = None  # those that have the tag are looked at one by one, and counted
+    for info in listing(store, tenant, status=recorded, tag=tag, after=after):
         if prefix and not info.key.thread.startswith(prefix):
             return
         yield info
+
+
+def _has(store: Store, info: ThreadInfo, tag: str | None) -> bool:
+    return tag is None or tag in tags_at(store, info.key)
 
 
 def looked_at(store: Store, info: ThreadInfo) -> ThreadLine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from milecastle.app.runtime.difference import Change, difference
 from milecastle.app.runtime.ownership import why_lost
+from milecastle.app.runtime.tagging import tags_at
 from milecastle.engine.status import thread_info
 from milecastle.engine.tasks import outcome_row, task_id
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
@@ -34,6 +35,7 @@ def show_document(store: Store, key: ThreadKey, chain: Chain, decoded: Decoded) 
         questions=question_lines(decoded.interrupts),
         undecoded=decoded.undecoded,
         tasks=_task_lines(store, key, entry.seq, decoded),
+        tags=tags_at(store, key),
     )
 
 

@@ -45,6 +45,7 @@ CALLS: dict[str, tuple[int, list[str]]] = {
     "build": (1, ["hostile:app", "--workspace", ".work", "--thread", EVIL]),
     "plan": (0, ["hostile:app", "--workspace", ".work", "--thread", EVIL]),
     "check": (0, ["hostile:app", "--threads"]),
+    "tag": (0, [EVIL, "--add", EVIL]),
     "ls": (0, []),
     "show": (0, [EVIL]),
     "history": (0, [EVIL]),

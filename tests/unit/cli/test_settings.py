@@ -155,6 +155,7 @@ LOOKING = {
     "completion": ["bash"],
     "init": ["new"],
     "cancel": ["demo"],
+    "tag": ["demo", "--add", "eu"],
     "delete": ["demo"],
 }
 RUNNING = {

@@ -16,12 +16,13 @@ from milecastle.codec import envelope
 from milecastle.codec.bounds import MAX_BYTES
 from milecastle.codec.envelope import (
     COMPRESS_ABOVE,
-    ENCRYPTION_VERSION,
     FORMAT_VERSION,
+    OBJECTS_VERSION,
+    frame_objects,
     seal,
     unseal,
 )
-from milecastle.errors import CodecError, FormatTooNew
+from milecastle.errors import CodecError, FormatTooNew, NoObjects
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -77,8 +78,15 @@ def test_every_truncation_is_found(body: bytes) -> None:
 
 def test_newer_version_is_distinguished_from_damage() -> None:
     with pytest.raises(FormatTooNew) as caught:
-        unseal(frame(ENCRYPTION_VERSION + 1, 7, b"whatever"))
-    assert (caught.value.found, caught.value.supported) == (3, 2)
+        unseal(frame(OBJECTS_VERSION + 1, 7, b"whatever"))
+    assert (caught.value.found, caught.value.supported) == (4, 3)
+
+
+def test_payload_that_names_objects_is_not_read_without_them() -> None:
+    with pytest.raises(NoObjects):
+        unseal(frame_objects(b"whatever"))
+    with pytest.raises(CodecError, match="no format"):
+        unseal(frame(OBJECTS_VERSION, 1, zstd.compress(b"x")))
 
 
 @pytest.mark.parametrize(("version", "flags"), [(0, 0), (1, 4), (1, 128), (1, 5)])

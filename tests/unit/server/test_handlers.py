@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from milecastle import InvalidRequest, Keyring
+from milecastle import Conflict, InvalidRequest, Keyring
 from milecastle.fleet.worker import Worker
+from milecastle.ports.store import Batch
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
 from milecastle.views.values import anything
-from tests.unit.server.calling import Api, build, trip
+from tests.unit.server.calling import OTHER, Api, build, token_of, trip
 
 
 def test_submission_names_the_checkpoint_from_which_it_is_followed(api: Api) -> None:
@@ -372,3 +373,61 @@ def test_server_of_files_is_ready_and_has_no_queue(api: Api, tmp_path: Path) -> 
     assert api.ask("GET", "/readyz", token=None).text == "ok\n"
     assert "default" not in api.ask("GET", "/metrics").text
     files.close()
+
+
+def test_threads_are_tagged_and_listed_by_tag(api: Api) -> None:
+    """Fails if a request drops its tags, or a filter beside the tag is not applied."""
+    for thread, n in (("a", 42), ("b", 1), ("c", 1)):
+        body = {**trip(n), "tags": ["eu", "\u00e9 <b>"]} if thread != "c" else trip(n)
+        assert api.ask("POST", f"/v1/threads/{thread}/runs", json=body).status_code == 202
+    api.work()
+
+    def listed(query: str) -> list[str]:
+        return [one["thread"] for one in api.ask("GET", f"/v1/threads?{query}").json()["threads"]]
+
+    assert listed("tag=eu") == ["a", "b"]
+    assert listed("tag=eu&status=interrupted") == ["a"]
+    assert listed("tag=eu&status=lost") == []
+    assert listed("tag=eu&graph=trip&after=a") == ["b"]
+    assert listed("tag=eu&graph=none") == []
+    assert listed("tag=eu&prefix=b&limit=1") == ["b"]
+    assert listed("tag=eu&prefix=c") == []
+    assert listed("tag=us") == []
+    assert api.ask("GET", "/v1/threads?tag=eu", token=token_of(OTHER)).json()["threads"] == []
+    lines = api.ask("GET", "/v1/threads").json()["threads"]
+    assert [one["tags"] for one in lines] == [["eu", "\u00e9 <b>"]] * 2 + [[]]
+    changed = api.ask("POST", "/v1/threads/a/tags", json={"add": ["paid"], "remove": ["eu"]})
+    assert changed.json() == {"tenant": "default", "thread": "a", "tags": ["paid", "\u00e9 <b>"]}
+    assert api.ask("GET", "/v1/threads/a").json()["tags"] == ["paid", "\u00e9 <b>"]
+    assert listed("tag=paid") == ["a"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"add": [""]},
+        {"add": ["x" * 129]},
+        {"add": ["\u00e9" * 65]},
+        {"add": ["a\0b"]},
+        {"add": [str(n) for n in range(33)]},
+        {"add": ["a"], "remove": ["a"]},
+        {"tags": ["a"]},
+    ],
+)
+def test_what_is_not_a_tag_is_refused(api: Api, body: dict[str, Any]) -> None:
+    api.run("a")
+    assert api.ask("POST", "/v1/threads/a/tags", json=body).status_code == 400
+    assert api.ask("GET", "/v1/threads/a").json()["tags"] == []
+
+
+def test_change_of_tags_that_never_meets_the_head_is_a_conflict(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.run("a")
+
+    def commit(batch: Batch) -> None:
+        raise Conflict(tenant="default", thread="a", expected=3, head=3)
+
+    monkeypatch.setattr(api.app.store, "commit", commit)
+    response = api.ask("POST", "/v1/threads/a/tags", json={"add": ["eu"]})
+    assert (response.status_code, response.json()["code"]) == (409, "MC401")

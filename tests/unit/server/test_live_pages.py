@@ -174,3 +174,18 @@ def test_page_without_a_live_part_is_answered_as_ever(api: Api, path: str) -> No
     """Fails if a page that never changes is sent as a stream."""
     text = api.follow(path, accept=STREAM, is_enough=lambda text: "event: part" in text)
     assert ("event: part" in text) is ("<html" not in text)
+
+
+def test_page_of_a_thread_is_sent_again_when_its_tags_have_changed(api: Api) -> None:
+    """Fails if the part is taken for the same: a change of tags moves no head."""
+    api.run("a", 42)
+    changes: list[str] = []
+
+    def change(text: str) -> bool:
+        if not changes and "still here" in text:
+            changes.append(text)
+            api.app.tag("a", ["eu"])
+        return len(parts(text)) == 2
+
+    found = parts(api.follow("/threads/a", accept=STREAM, is_enough=change))
+    assert ["tag=eu" in part for part in found] == [False, True]

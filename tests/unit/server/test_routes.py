@@ -24,6 +24,7 @@ BODIES: dict[str, Any] = {
     "AnswersRequest": {"answers": {"x": True}},
     "ResumeRequest": {},
     "ForkRequest": {"at": 1},
+    "TagRequest": {"add": ["eu"]},
     "UpdateRequest": {"update": {"n": 5}},
     "BulkRequest": {"status": "failed"},
 }

@@ -80,6 +80,8 @@ plain(f"POST {THREAD}/cancel", "/v1/threads/t/cancel", n=42)
 plain(f"POST {THREAD}/cancel", "/v1/threads/none/cancel", status=404)
 plain(f"POST {THREAD}/fork", "/v1/threads/t/fork", n=1, json={"at": 1, "as_thread": "u"})
 plain(f"POST {THREAD}/fork", "/v1/threads/t/fork", status=404, n=1, json={"at": 99})
+plain(f"POST {THREAD}/tags", "/v1/threads/t/tags", n=1, json={"add": ["eu"]})
+plain(f"POST {THREAD}/tags", "/v1/threads/none/tags", status=404, json={"add": ["eu"]})
 plain(f"POST {THREAD}/update", "/v1/threads/t/update", n=42, json={"update": {"n": 5}})
 plain(f"POST {THREAD}/update", "/v1/threads/none/update", status=404, json={"update": {"n": 5}})
 
@@ -203,6 +205,7 @@ ELSEWHERE = {
     (f"POST {THREAD}/runs", 500): "test_api.py: a run that fails, with wait",
     (f"POST {THREAD}/resume", 500): "test_api.py: a run that fails again, with wait",
     (f"GET {THREAD}/events", 200): "test_events.py",
+    (f"POST {THREAD}/tags", 409): "test_handlers.py: its run commits all the time",
     (f"DELETE {THREAD}", 409): "test_api.py: while a worker runs it",
 }
 

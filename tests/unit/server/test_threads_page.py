@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -257,3 +257,72 @@ def test_threads_of_another_tenant_are_out_of_reach(api: Api) -> None:
         assert done.texts("td")[1] == "MC604"
         assert f"--tenant={OTHER}" in done.one("pre", id="commands").text
     assert api.app.state("t").id
+
+
+def test_threads_are_filtered_by_tag(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if the tag is lost on the next page, in the form, or in the command."""
+    monkeypatch.setattr("milecastle.server.pages.threads._ROWS", 2)
+    fill(api, "a", "b", "c", "d")
+    for thread in "abd":
+        api.app.tag(thread, ["eu & us"])
+    found = browser.page("/threads?tag=eu+%26+us")
+    assert names(found) == ["a", "b"]
+    assert found.one("input", name="tag").get("value") == "eu & us"
+    assert found.one("pre", id="commands").text == "milecastle ls '--tag=eu & us' --limit=2"
+    found = browser.page(found.one("a", rel="next").get("href"))
+    assert names(found) == ["d"]
+    assert found.one("a", rel="first").get("href") == "/threads?tag=eu+%26+us"
+    assert names(browser.page("/threads?tag=us")) == []
+    tags = [one for one in browser.page("/threads").all("a") if one.text == "eu & us"]
+    assert [one.get("href") for one in tags] == ["/threads?tag=eu+%26+us"] * 2
+
+
+def test_job_for_a_status_is_not_offered_beside_a_tag(api: Api, browser: Browser) -> None:
+    """Fails if a button of a filtered list would change threads that it does not show."""
+    fill(api, "a", "b")
+    api.app.tag("a", ["eu"])
+
+    def offered(query: str) -> bool:
+        return 'action="/runs/cancel"' in browser.ask("GET", f"/threads?{query}").text
+
+    assert offered("status=queued&graph=trip")
+    assert not offered("status=queued&graph=trip&tag=eu")
+
+
+def test_scan_of_a_tag_stops_and_says_so(
+    api: Api, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if the store is left to look for a status among all threads of a tag."""
+    fill(api, *(f"t{number}" for number in range(9)))
+    for number in range(9):
+        api.app.tag(f"t{number}", ["eu"])
+    monkeypatch.setattr("milecastle.server.pages.threads._LOOKED_AT", 4)
+    found = browser.page("/threads?tag=eu&status=failed")
+    assert "Of the threads that were looked at, none matches" in found.one("main").text
+    assert found.one("a", rel="next").get("href") == "/threads?status=failed&tag=eu&after=t3"
+
+
+@pytest.mark.parametrize("tag", HOSTILE)
+def test_tags_are_shown_escaped(api: Api, browser: Browser, tag: str) -> None:
+    """Fails if a tag is put into a page as it is, or its link leads elsewhere."""
+    fill(api, "a", "b")
+    api.app.tag("a", [tag])
+    for path in ("/threads", "/threads/a"):
+        found = browser.page(path)
+        (link,) = [one for one in found.all("a") if one.get("href").startswith("/threads?tag=")]
+        assert link.get("href") == f"/threads?tag={quote_plus(tag)}"
+        assert names(browser.page(link.get("href"))) == ["a"]
+
+
+def test_page_with_many_tags_is_bounded(api: Api, browser: Browser) -> None:
+    """Fails if the room that tags take is not counted."""
+    many = [f"{number:02}" + "\u202e" * 42 for number in range(32)]
+    threads = [f"t{number:02}" for number in range(60)]
+    fill(api, *threads)
+    for thread in threads:
+        api.app.tag(thread, many)
+    response = browser.ask("GET", "/threads")
+    assert len(response.content) < 300_000
+    assert "there are more" in response.text

@@ -16,6 +16,7 @@ from milecastle.app.runtime.ownership import Driving
 from milecastle.app.runtime.starting import NO_TERMS, Terms, plan_at, start_child
 from milecastle.app.runtime.streams import StreamMode, selector
 from milecastle.app.runtime.threads import Threads
+from milecastle.compute.placing import PlacedExecutors
 from milecastle.drivers import blocking
 from milecastle.drivers.host import Host
 from milecastle.drivers.local import LocalExecutors
@@ -216,7 +217,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         observers, executors = self.observers, self.executors
         if observers and (on := switched_on(observers)) != observers:
             observers = on
-            if isinstance(executors, LocalExecutors):
+            if isinstance(executors, LocalExecutors | PlacedExecutors):
                 executors = executors.seen_by(on)
         host = Host(
             clock=self.clock,

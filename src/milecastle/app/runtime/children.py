@@ -7,11 +7,12 @@ the same name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import Final
 
+from milecastle.app.runtime.tagging import require_tags
 from milecastle.engine.tasks import task_id
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.model.keys import ThreadKey
@@ -106,12 +107,13 @@ def every_thread(
     tenant: str,
     *,
     status: RunStatus | None = None,
+    tag: str | None = None,
     after: str | None = None,
     page: int = _PAGE,
 ) -> Iterator[ThreadInfo]:
     """A tenant's threads with those of subgraphs, by thread id, read in pages."""
-    while found := store.threads(tenant, status=status, limit=page, after=after):
-        yield from found
+    while found := _listed(store, tenant, status, tag, page, after):
+        yield from (info for info in found if status in (None, info.status))
         after = found[-1].key.thread
 
 
@@ -120,18 +122,21 @@ def own_threads(
     tenant: str,
     *,
     status: RunStatus | None = None,
+    tag: str | None = None,
     limit: int | None = None,
     after: str | None = None,
 ) -> Iterator[ThreadInfo]:
     """A tenant's threads without those of subgraphs, by thread id."""
     left = limit
     while left is None or left > 0:
-        page = store.threads(tenant, status=status, limit=_PAGE, after=after)
+        page = _listed(store, tenant, status, tag, _PAGE, after)
         for found in page:
             after = found.key.thread
             if is_child(found.key):
                 after = f"{after.partition(_MARK)[0]}{_MARK}{_LAST}"
                 break
+            if status not in (None, found.status):
+                continue
             yield found
             left = None if left is None else left - 1
             if left == 0:
@@ -139,3 +144,17 @@ def own_threads(
         else:
             if len(page) < _PAGE:
                 return
+
+
+def _listed(
+    store: Store,
+    tenant: str,
+    status: RunStatus | None,
+    tag: str | None,
+    limit: int,
+    after: str | None,
+) -> Sequence[ThreadInfo]:
+    """A page of threads: those of a tag whatever their status, or those of a status."""
+    if tag is not None:
+        return require_tags(store).tagged_threads(tenant, tag, limit=limit, after=after)
+    return store.threads(tenant, status=status, limit=limit, after=after)

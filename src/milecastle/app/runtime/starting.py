@@ -33,6 +33,7 @@ from milecastle.app.runtime.cancelling import before_input
 from milecastle.app.runtime.environment import describe_environment
 from milecastle.app.runtime.migrating import BroughtOver, bring_over
 from milecastle.app.runtime.ownership import current_owner, is_served, refuse_busy
+from milecastle.app.runtime.tagging import change_tags
 from milecastle.app.runtime.threads import Threads
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.drivers.observing import Observers
@@ -51,6 +52,7 @@ from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.printable import quoted
 from milecastle.model.run import CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
+from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Chain, Opened
@@ -84,6 +86,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     ``discard`` closes an unfinished run of another input, and starts from before that input.
     ``waits`` enqueues the input behind an unfinished run of another one.
     ``if_absent`` starts nothing on a thread that exists, whatever has become of its runs.
+    ``tags`` are added to the thread by the commit that starts the run.
     ``assignment`` says that workers run the thread, and whether the caller is one of them.
     """
 
@@ -93,6 +96,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     discard: bool = False
     waits: bool = False
     if_absent: bool = False
+    tags: tuple[str, ...] = ()
     assignment: Assignment | None = None
 
     def __post_init__(self) -> None:
@@ -224,6 +228,8 @@ def enqueue(
     body = threads.codec.encode_state(dict(update))
     payload = threads.codec.for_thread(key).seal(body, _input_place(record.run_id))
     segment = Segment(run_id=record.run_id, graph=record.graph, key=key, queues=True)
+    if terms.tags:  # before: a caller that tries again may find the run, and then adds none
+        change_tags(store, key, TagChange(add=terms.tags))
     try:
         carried = _as_metadata(observers.begin_segment(segment))
         record = msgspec.structs.replace(record, metadata=record.metadata | carried)

@@ -12,6 +12,7 @@ import msgspec
 import msgspec.structs
 
 from milecastle.app.runtime.cancelling import close_children, supersede_running
+from milecastle.app.runtime.tagging import tags_at
 from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.codec.envelope import Sealers
 from milecastle.codec.registry import TypeRegistry
@@ -32,6 +33,7 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata, Entry, Source
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Chain, Store
 
@@ -186,7 +188,7 @@ class Threads:
     def _found(
         self, key: ThreadKey, target: ThreadKey, position: Position, entry: Entry
     ) -> CheckpointMetadata:
-        """Start another thread at a checkpoint of this one; it waits to be resumed."""
+        """Start another thread at a checkpoint of this one, with its tags; it is to be resumed."""
         previous, now = self.record(key, entry), self.clock.now()
         waiting = bool(entry.next or entry.route)
         record = msgspec.structs.replace(
@@ -210,6 +212,8 @@ class Threads:
             head=0,
             manifest=self.store.manifest(key, entry.fingerprint),
         )
+        tags = tags_at(self.store, key)
+        journal.tags = TagChange(add=tags) if tags else None
         note = f"from seq {entry.seq} of thread '{key.thread}'"
         standing = Position(values=position.values, entry=entry, hidden=branched(position.hidden))
         return self._commit(journal, standing, "fork", note)

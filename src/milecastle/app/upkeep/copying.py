@@ -6,6 +6,8 @@ Rules:
   concurrent writer wins or loses like any other.
 - A copy continues where an earlier one stopped. The target's head must be an entry of the source.
 - Entries come first, records last: a thread is listed in the target once its history is complete.
+- References to objects are never copied: a source whose large values are in object storage must be
+  opened with it.
 - A pruned log starts above seq 1, and a store does not let a writer start there. So *fillers*,
   entries without a payload, take the place of what was dropped, and are pruned at the end.
 """
@@ -18,10 +20,13 @@ import msgspec
 import msgspec.structs
 
 from milecastle.app.runtime.children import children_of, every_thread
+from milecastle.app.runtime.tagging import require_tags, tags_at
+from milecastle.codec.envelope import names_objects, unframe
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
+from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, WaitingInput, waiting_inputs
 from milecastle.ports.fencing import conflict
 from milecastle.ports.store import Batch, Store
@@ -122,6 +127,7 @@ class _Copy:
                 f"thread '{self._key.thread}' has {len(waiting)} inputs that wait for workers: the "
                 "target is no store that workers share, and cannot keep them"
             )
+        _refuse_references(waiting)
         for one in waiting:
             self._target.enqueue(records[one.run_id], one.mark, one.payload)
 
@@ -232,6 +238,7 @@ class _Copy:
             for entry, there in zip(ours, theirs, strict=False)
             if entry.kind != there.kind
         ]
+        _refuse_references(rewritten)
         self._target.prune(self._key, head=head, cut=first, rewritten=rewritten[::-1])
         self.commits += 1
 
@@ -256,6 +263,15 @@ class _Copy:
         info = self._source.thread(self._key)
         if waiting or info != self._target.thread(self._key):
             self._commit(Batch(key=self._key, head=head, runs=tuple(waiting), thread=info))
+        self._copy_tags(head)
+
+    def _copy_tags(self, head: int) -> None:
+        """Give the thread in the target the tags that it has in the source."""
+        ours, theirs = (tags_at(store, self._key) for store in (self._source, self._target))
+        if ours != theirs:
+            require_tags(self._target)
+            change = TagChange.of(set(ours) - set(theirs), set(theirs) - set(ours))
+            self._commit(Batch(key=self._key, head=head, tags=change))
 
     def _manifest(self, fingerprint: str) -> tuple[str, bytes] | None:
         """The manifest of a fingerprint, at its first use if the target lacks it."""
@@ -268,6 +284,8 @@ class _Copy:
         return fingerprint, found
 
     def _commit(self, batch: Batch) -> None:
+        _refuse_references(batch.entries)
+        _refuse_references(batch.results)
         self._target.commit(batch)
         self.commits += 1
 
@@ -289,6 +307,13 @@ def _usual_batch(target: Store) -> int:
     from milecastle.stores.jsonl import JsonlStore
 
     return 1 if isinstance(target, JsonlStore) else _PAGE
+
+
+def _refuse_references(rows: Iterable[Entry | TaskResult | WaitingInput]) -> None:
+    """``NoObjects`` if something names objects, which the target does not have."""
+    for row in rows:
+        if names_objects(row.payload):
+            unframe(row.payload)
 
 
 def _changed(key: ThreadKey) -> InvalidRequest:

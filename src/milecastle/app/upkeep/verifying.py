@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import msgspec.msgpack
 
+from milecastle.app.runtime.tagging import tags_at
 from milecastle.codec.envelope import COMPRESSED, ENCRYPTED, decompress, unframe
 from milecastle.errors import CodecError, Corrupted, MilecastleError, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry
@@ -40,7 +41,13 @@ def verify_thread(store: Store, key: ThreadKey) -> ThreadReport:
         Unavailable: the store cannot be reached.
     """
     reading = _Reading(store, key)
-    for part in (reading.read_log, reading.read_head, reading.read_runs, reading.read_manifests):
+    for part in (
+        reading.read_log,
+        reading.read_head,
+        reading.read_runs,
+        reading.read_manifests,
+        reading.read_tags,
+    ):
         try:
             part()
         except Unavailable:
@@ -63,6 +70,10 @@ class _Reading:
         self.runs = 0
         self.findings: list[Finding] = []
 
+    def read_tags(self) -> None:
+        """The tags, if the store has any."""
+        tags_at(self._store, self._key)
+
     def note(self, error: MilecastleError) -> None:
         """Keep what an error says, once."""
         found = finding_of(error, f"thread '{self._key.thread}'")
@@ -84,10 +95,27 @@ class _Reading:
                 self._wrong(entry, error.message, error.code)
 
     def _entries(self) -> Iterator[Entry]:
-        page: Sequence[Entry] = self._store.entries(self._key, limit=_PAGE)
-        while page:
+        last = 0
+        while True:
+            try:
+                page: Sequence[Entry] = self._store.entries(self._key, after=last, limit=_PAGE)
+            except Corrupted:
+                yield from self._each_above(last)
+                return
+            if not page:
+                return
             yield from page
-            page = self._store.entries(self._key, after=page[-1].seq, limit=_PAGE)
+            last = page[-1].seq
+
+    def _each_above(self, last: int) -> Iterator[Entry]:
+        """The entries one by one, because one of them cannot be read."""
+        seqs = [entry.seq for entry in self._store.history(self._key) if entry.seq > last]
+        for seq in reversed(seqs):
+            try:
+                yield from self._store.entries(self._key, after=seq - 1, limit=1)
+            except Corrupted as error:
+                self.note(error)
+                self._last = seq
 
     def read_head(self) -> None:
         """The head, on which the history and the chain must agree."""

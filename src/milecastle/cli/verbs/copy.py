@@ -35,7 +35,7 @@ def command(session: Session, source: str, target: str, threads: tuple[str, ...]
     6: the target has another history under the name of a thread.
     """
     check_place(source)
-    here, there = session.open(source), session.open(target)
+    here, there = session.open(source), session.open_bare(target)
     looked_at = changed = checkpoints = 0
     for name in ProgressReport("copying").over(_names(here, session.tenant, threads)):
         report: CopyReport = copy_threads(here, there, session.tenant, threads=[name])

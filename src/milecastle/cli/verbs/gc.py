@@ -54,6 +54,9 @@ def _age(context: click.Context, parameter: click.Parameter, value: str | None) 
 @click.option(
     "--failed", is_flag=True, help="With --older-than, also delete failed or cancelled threads."
 )
+@click.option(
+    "--objects", is_flag=True, help="Also remove large values that no checkpoint has named lately."
+)
 @click.option("--dry-run", is_flag=True, help="Change nothing; report what would be deleted.")
 @app_option
 @verb
@@ -64,6 +67,7 @@ def command(
     threads: tuple[str, ...],
     workspace: str | None,
     failed: bool,
+    objects: bool,
     dry_run: bool,
 ) -> None:
     """Delete old checkpoints and threads.
@@ -71,16 +75,33 @@ def command(
     With both rules, only what both allow is deleted. A whole thread is deleted only by age, and
     only if it has nothing left to run and no open question; --failed also deletes threads that
     failed or were cancelled. Running and waiting threads keep what they need. For file runs, the
-    newest of each thread, the newest failed one, and what these reuse always stay.
+    newest of each thread, the newest failed one, and what these reuse always stay. With --objects,
+    large values in object storage that no checkpoint names are removed by the second sweep that
+    finds them, a day after the first; it needs no other rule.
     """
-    if keep_last is None and older_than is None:
+    has_rules = keep_last is not None or older_than is not None
+    if not has_rules and not objects:
         raise click.UsageError("nothing selected: use --keep-last 20, --older-than 30d, or both")
     swept = Swept()
-    if workspace is None or session.url() or session.named_app:
+    if has_rules and (workspace is None or session.url() or session.named_app):
         rules = Retention(keep_last=keep_last, older_than=older_than, failed=failed)
         _sweep(session, rules, threads, dry_run, swept)
-    file_runs = _file_runs(session, workspace, keep_last, older_than, threads, dry_run)
+    file_runs: tuple[str, ...] = ()
+    if has_rules:
+        file_runs = _file_runs(session, workspace, keep_last, older_than, threads, dry_run)
+    if objects:
+        _sweep_objects(session, dry_run)
     _print(session, swept, file_runs, dry_run=dry_run)
+
+
+def _sweep_objects(session: Session, dry_run: bool) -> None:
+    """Remove objects that nobody names, and say so on stderr."""
+    report = CheckpointStore(session.store()).sweep_objects(session.tenant, dry_run=dry_run)
+    would = "would be " if dry_run else ""
+    say(
+        f"{counted(report.named + report.waiting, 'object')} in use or new, {report.condemned} "
+        f"to be removed by a later sweep, {report.removed} {would}removed"
+    )
 
 
 class Swept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import cast, get_args
 
@@ -13,12 +14,13 @@ from milecastle.cli.verb import app_option, verb, workspace_option
 from milecastle.model.run import RunStatus
 from milecastle.views.documents import LsDocument, ThreadLine
 from milecastle.views.lines import seconds
-from milecastle.views.listing import LOST, thread_lines
+from milecastle.views.listing import LOST, thread_lines, with_tags
 
 
 @click.command("ls")
 @click.option("--status", type=click.Choice([*get_args(RunStatus), LOST]), help="Only these.")
 @click.option("--graph", metavar="NAME", help="Only threads of this graph.")
+@click.option("--tag", metavar="TAG", help="Only threads that have this tag.")
 @click.option("--prefix", metavar="TEXT", help="Only threads whose name begins with this.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number to list.")
 @click.option("--after", metavar="THREAD", help="Only threads whose name sorts after this one.")
@@ -30,6 +32,7 @@ def command(
     session: Session,
     status: str | None,
     graph: str | None,
+    tag: str | None,
     prefix: str | None,
     limit: int | None,
     after: str | None,
@@ -51,12 +54,13 @@ def command(
             session.tenant,
             status=status,
             graph=graph,
+            tag=tag,
             prefix=prefix,
             after=after,
             subgraphs=subgraphs,
         )
-        found += islice(listed, limit)
-    if files is not None and status != LOST:
+        found += with_tags(store, session.tenant, islice(listed, limit))
+    if files is not None and status != LOST and tag is None:
         others = [
             line
             for line in files.threads(cast("RunStatus | None", status), after)
@@ -69,8 +73,17 @@ def command(
     elif not lines:
         say(f"tenant '{session.tenant}' has no matching threads in {session.describe_store()}")
     else:
-        rows = [_row(line) for line in lines]
-        print_table(["THREAD", "STATUS", "WAITS FOR", "GRAPH", "STARTED", "RUN", "KIND"], rows)
+        _print(lines)
+
+
+def _print(lines: Sequence[ThreadLine]) -> None:
+    """A column of tags is there if a thread has any."""
+    head = ["THREAD", "STATUS", "WAITS FOR", "GRAPH", "STARTED", "RUN", "KIND"]
+    rows = [_row(line) for line in lines]
+    if any(line.tags for line in lines):
+        head.append("TAGS")
+        rows = [[*row, ", ".join(t.tags) or "-"] for row, t in zip(rows, lines, strict=True)]
+    print_table(head, rows)
 
 
 def _row(t: ThreadLine) -> list[str]:

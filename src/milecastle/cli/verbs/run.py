@@ -22,6 +22,7 @@ from milecastle.cli.session import Session
 from milecastle.cli.unloadable import load_or_record
 from milecastle.cli.verb import verb
 from milecastle.model.keys import ThreadKey
+from milecastle.model.tags import read_tags
 from milecastle.views.values import fitted, parse_object
 
 
@@ -58,6 +59,7 @@ def command(
     given: str | None,
     key: str | None,
     again: bool,
+    tags: tuple[str, ...],
     discard: bool,
     take_over: bool,
     config: str | None,
@@ -77,7 +79,9 @@ def command(
     call = Call(
         input=fitted(app.graph.schema, values, {}),
         thread=_key(session, thread, has_store=app.has_store),
-        terms=Terms(key=key, again=again, discard=discard, take_over=take_over),
+        terms=Terms(
+            key=key, again=again, discard=discard, take_over=take_over, tags=read_tags(tags)
+        ),
         options=options_of(max_steps, timeout),
         config=node_config,
         mode="events",

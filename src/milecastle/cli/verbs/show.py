@@ -73,6 +73,8 @@ def _print(shown: ShowDocument, decoded: Decoded, width: int | None) -> None:
         "time": at.timestamp,
         "run": at.run_id,
     }
+    if shown.tags:
+        facts["tags"] = ", ".join(shown.tags)
     if shown.tasks:
         counts = (f"{line.node} {line.done} of {line.total}" for line in shown.tasks)
         facts["tasks done"] = ", ".join(counts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milecastle.app.application import IfBusy
+from milecastle.app.runtime.handing import IfBusy
 from milecastle.cli.running import input_options, read_input
 from milecastle.cli.session import Session
 from milecastle.cli.sharing import print_handle
@@ -39,6 +39,7 @@ def command(
     given: str | None,
     key: str | None,
     again: bool,
+    tags: tuple[str, ...],
     delay: float,
     priority: int,
     if_busy: IfBusy,
@@ -58,5 +59,6 @@ def command(
         delay=delay,
         priority=priority,
         if_busy=if_busy,
+        tags=tags,
     )
     print_handle(session, handle)

@@ -21,6 +21,7 @@ import msgspec
 from starlette.responses import Response
 
 from milecastle.app.runtime.children import children_of
+from milecastle.app.runtime.tagging import tags_at
 from milecastle.errors import CodecError
 from milecastle.graph.draw import draw_svg, notes_of
 from milecastle.graph.draw.style import STYLE
@@ -47,7 +48,7 @@ from milecastle.server.redaction import Redact, after_hook
 from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.lines import checkpoint_line, moment, question_lines
-from milecastle.views.listing import looked_at
+from milecastle.views.listing import looked_at, with_tags
 from milecastle.views.showing import changes_between, ended_tasks
 
 __all__ = [
@@ -184,7 +185,7 @@ def made_of(exchange: Exchange) -> str:
     info, head = service.line(key), service.store.head(key)
     if info.status in ("running", "queued") or head is None:
         return ""
-    return f"{head.id}.{info.status}.{info.run_id}"
+    return f"{head.id}.{info.status}.{info.run_id}.{tags_at(service.store, key)}"
 
 
 def _read(service: Service, key: ThreadKey, at: str | None) -> _Reading:
@@ -241,7 +242,7 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
         "api": f"/v1/threads/{segment(key.thread)}",
         "live_url": thread_url(key.thread, **({"at": read.entry.seq} if at else {})),
         "follows": at is None,
-        "thread": looked_at(service.store, read.info),
+        "thread": with_tags(service.store, key.tenant, [looked_at(service.store, read.info)])[0],
         "line": checkpoint_line(CheckpointMetadata.of(key, read.entry)),
         "note": short(read.entry.note),
         "nodes": folded(read.entry.nodes),

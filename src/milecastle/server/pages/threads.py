@@ -37,6 +37,7 @@ class ThreadsPageQuery(Message, frozen=True):
 
     status: str | None = None
     graph: str | None = None
+    tag: str | None = None
     prefix: str | None = None
     after: str | None = None
 
@@ -49,9 +50,9 @@ class ActionForm(Message, frozen=True):
 
 
 async def list_threads(exchange: Exchange) -> PageView:
-    """Threads by name, by status, graph and beginning of the name."""
+    """Threads by name, by status, graph, tag and beginning of the name."""
     query: ThreadsPageQuery = exchange.query
-    chosen = {name: getattr(query, name) or None for name in ("status", "graph", "prefix", "after")}
+    chosen = {name: getattr(query, name) or None for name in query.__struct_fields__}
     if chosen["status"] not in (None, *get_args(ListedStatus)):
         raise InvalidRequest("there is no such status")
     page = await exchange.off_loop(_page, exchange.service, exchange.tenant, chosen)
@@ -69,9 +70,11 @@ async def list_threads(exchange: Exchange) -> PageView:
             "graphs": sorted(exchange.service.apps),
             "actions": [one for one in ACTIONS if one.scope in exchange.identity.scopes],
             "looked_at": _LOOKED_AT,
-            # a job is of a status and a graph: it would change more than a prefix shows
+            # a job is of a status and a graph: it would change more than a prefix or a tag shows
             **bulk_values(
-                exchange, None if chosen["prefix"] else chosen["status"], chosen["graph"]
+                exchange,
+                None if chosen["prefix"] or chosen["tag"] else chosen["status"],
+                chosen["graph"],
             ),
             "start": None if page.lines or page.next or any(chosen.values()) else _start(exchange),
         },
@@ -91,7 +94,8 @@ def _page(service: Service, tenant: str, chosen: dict[str, Any]) -> ThreadPage:
 
 
 def _size(line: ThreadLine) -> int:
-    return 400 + shown_size(line.thread) + shown_size(line.graph) + shown_size(line.reason)
+    texts = (line.thread, line.graph, line.reason, *line.tags)
+    return 400 + 60 * len(line.tags) + sum(map(shown_size, texts))
 
 
 def _ls(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:

@@ -28,7 +28,12 @@ from milecastle.ports.maintenance import Inspected, finding_of
 from milecastle.stores.jsonl.lines import ROOT_CHECK, BrokenLine, last_line, line_at, lines
 from milecastle.stores.jsonl.log import broken, decoded, open_header
 from milecastle.stores.jsonl.reading import info_of_format_1
-from milecastle.stores.jsonl.shapes import CheckpointShape, CommitShape, read_commit
+from milecastle.stores.jsonl.shapes import (
+    CheckpointShape,
+    CommitShape,
+    ThreadShape,
+    read_commit,
+)
 
 SUFFIX: Final = ".jsonl"
 
@@ -89,45 +94,63 @@ def _key_of(path: Path, timeout: float) -> ThreadKey | None:
         return ThreadKey(header.tenant, header.thread)
 
 
+class Listed(NamedTuple):
+    """A thread's line in the list, and its tags."""
+
+    info: ThreadInfo
+    tags: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, key: ThreadKey, shape: ThreadShape) -> Listed:
+        """What the line of a log says."""
+        return cls(shape.info(key), shape.tags)
+
+
 def info_of(key: ThreadKey, path: Path, *, timeout: float) -> ThreadInfo | None:
     """The thread's line in the list; ``None`` if it has none."""
+    listed = listed_of(key, path, timeout=timeout)
+    return listed.info if listed else None
+
+
+def listed_of(key: ThreadKey, path: Path, *, timeout: float) -> Listed | None:
+    """The same, with the thread's tags."""
     with _Opened(path, timeout) as fd:
         if fd is None:
             return None
         try:
-            found = _info_from_the_end(key, path, fd)
+            found = _listed_at_the_end(key, path, fd)
         except (BrokenLine, Corrupted):
             found = None
-        return found or _info_from_the_start(key, path, fd)
+        return found or _listed_from_the_start(key, path, fd)
 
 
-def _info_from_the_end(key: ThreadKey, path: Path, fd: int) -> ThreadInfo | None:
+def _listed_at_the_end(key: ThreadKey, path: Path, fd: int) -> Listed | None:
     size = os.fstat(fd).st_size
     line = last_line(fd, size) if size else None
     while line is not None and line.offset:
         commit = decoded(path, line, read_commit)
         if commit.thread is not None:
-            return commit.thread.info(key)
+            return Listed.of(key, commit.thread)
         if commit.thread_at >= line.offset:
             raise BrokenLine(line.offset, torn=False)
         line = line_at(fd, commit.thread_at) if commit.thread_at else None
     return None
 
 
-def _info_from_the_start(key: ThreadKey, path: Path, fd: int) -> ThreadInfo | None:
+def _listed_from_the_start(key: ThreadKey, path: Path, fd: int) -> Listed | None:
     """The line as the log has it, as far as it can be read."""
-    info: ThreadInfo | None = None
+    listed: Listed | None = None
     runs: dict[str, RunRecord] = {}
     head: CheckpointShape | None = None
     for commit in _commits_before_the_break(path, fd):
         runs |= {run.run_id: run.record(key) for run in commit.runs}
         head = next((record.checkpoint for record in commit.records()[::-1]), head)
-        info = commit.thread.info(key) if commit.thread is not None else info
-    if info is not None or not runs:
-        return info
+        listed = Listed.of(key, commit.thread) if commit.thread is not None else listed
+    if listed is not None or not runs:
+        return listed
     if head is None or head.run_id not in runs:
-        return ThreadInfo.of(list(runs.values())[-1])
-    return info_of_format_1(head.next or head.route, runs[head.run_id])
+        return Listed(ThreadInfo.of(list(runs.values())[-1]))
+    return Listed(info_of_format_1(head.next or head.route, runs[head.run_id]))
 
 
 def _commits_before_the_break(path: Path, fd: int) -> Iterator[CommitShape]:

@@ -11,8 +11,8 @@ that has ``thread``, so that it is found from the end. The first line is the hea
 thread of the file.
 
 Format 1 had ``runs_at`` in place of ``thread`` and ``thread_at``, and no ``owner`` of a run; format
-2 had no ``lane``, ``due_at``, ``worker`` and ``priority`` of a thread. They are read, and the first
-write turns such a file into one of format 3.
+2 had no ``lane``, ``due_at``, ``worker`` and ``priority`` of a thread, format 3 no ``tags``. They
+are read, and the first write turns such a file into one of format 4.
 
 Times are text that people read, exact to the microsecond; what no calendar holds stays a number.
 
@@ -185,7 +185,7 @@ def _seal(body: bytes) -> bytes:
     return _SEAL + crc32(body, _SEALED).to_bytes(4) + body
 
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 KindWord = Literal["delta", "rollup", "snapshot"]
 
@@ -316,7 +316,7 @@ class RunShape(_Shape):
 
 
 class ThreadShape(_Shape):
-    """The thread's line in a list of threads."""
+    """The thread's line in a list of threads, with its tags, by code point."""
 
     status: RunStatus
     run_id: str
@@ -329,13 +329,15 @@ class ThreadShape(_Shape):
     due_at: Moment | None = None
     worker: str = ""
     priority: int = 0
+    tags: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, info: ThreadInfo) -> ThreadShape:
+    def of(cls, info: ThreadInfo, tags: tuple[str, ...] = ()) -> ThreadShape:
         """The shape of a line."""
         return copied(
             cls,
             info,
+            tags=tags,
             started_at=to_moment(info.started_at),
             ended_at=_moment(info.ended_at),
             wake_at=_moment(info.wake_at),

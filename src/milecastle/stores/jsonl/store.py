@@ -21,7 +21,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -39,7 +39,15 @@ from milecastle.ports.pages import Page, PageKey, page_of
 from milecastle.ports.store import Batch, Chain
 from milecastle.stores.jsonl import reading
 from milecastle.stores.jsonl.index import Index
-from milecastle.stores.jsonl.listing import SUFFIX, Found, found_in, info_of, keys_in
+from milecastle.stores.jsonl.listing import (
+    SUFFIX,
+    Found,
+    Listed,
+    found_in,
+    info_of,
+    keys_in,
+    listed_of,
+)
 from milecastle.stores.jsonl.log import LogFile
 from milecastle.stores.jsonl.pool import LogPool, unavailable
 from milecastle.stores.jsonl.repair import copies_of, repair_file
@@ -248,6 +256,36 @@ class JsonlStore:
         after: str | None = None,
     ) -> Sequence[ThreadInfo]:
         """The tenant's threads by thread id. Only the ends of logs are read."""
+        return self._list(tenant, limit, after, lambda one: status in (None, one.info.status))
+
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        self._pool.check_open()
+        found: dict[str, tuple[str, ...]] = {}
+        for thread in threads:
+            with suppress(InvalidRequest):  # no thread has such a name
+                key = ThreadKey(tenant, thread)
+                path = self.path_of(key)
+                try:
+                    listed = listed_of(key, path, timeout=self._timeout)
+                except OSError as error:
+                    unavailable(path, error)
+                found |= {thread: listed.tags} if listed and listed.tags else {}
+        return found
+
+    def tagged_threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id. The ends of all logs are read."""
+        return self._list(tenant, limit, after, lambda one: tag in one.tags)
+
+    def _list(
+        self,
+        tenant: str,
+        limit: int | None,
+        after: str | None,
+        is_wanted: Callable[[Listed], bool],
+    ) -> Sequence[ThreadInfo]:
         self._pool.check_open()
         folder = self._root / "threads" / file_name(tenant)
         found: list[ThreadInfo] = []
@@ -256,9 +294,9 @@ class JsonlStore:
                 if limit is not None and len(found) >= limit:
                     break
                 if after is None or key.thread > after:
-                    info = info_of(key, path, timeout=self._timeout)
-                    if info is not None and status in (None, info.status):
-                        found.append(info)
+                    listed = listed_of(key, path, timeout=self._timeout)
+                    if listed is not None and is_wanted(listed):
+                        found.append(listed.info)
         except OSError as error:
             unavailable(folder, error)
         return found

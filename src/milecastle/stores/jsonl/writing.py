@@ -62,6 +62,8 @@ def shape_of(batch: Batch, index: Index) -> CommitShape | None:
             commit.also = tuple(map(EntryShape.of, entries[1:]))
     else:
         commit = CommitShape(head=batch.head)
+        if batch.tags is not None and index.thread is not None:
+            commit.thread = msgspec.structs.replace(index.thread, tags=_tags(batch, index))
     if batch.results or batch.runs or batch.failure or batch.manifest or batch.thread:
         _add_facts(commit, batch, index)
     return commit if entries or commit != CommitShape(head=batch.head) else None
@@ -75,9 +77,15 @@ def _add_facts(commit: CommitShape, batch: Batch, index: Index) -> None:
     if batch.manifest is not None and batch.manifest[0] not in index.manifests:
         commit.manifests = {batch.manifest[0]: manifest_shape(batch.manifest[1])}
     if batch.thread is not None:
-        commit.thread = ThreadShape.of(batch.thread)
+        commit.thread = ThreadShape.of(batch.thread, _tags(batch, index))
     elif index.thread is None and batch.runs:
-        commit.thread = ThreadShape.of(ThreadInfo.of(batch.runs[-1]))
+        commit.thread = ThreadShape.of(ThreadInfo.of(batch.runs[-1]), _tags(batch, index))
+
+
+def _tags(batch: Batch, index: Index) -> tuple[str, ...]:
+    """The tags that the thread has with this batch: each of its lines repeats them."""
+    tags = () if index.thread is None else index.thread.tags
+    return tags if batch.tags is None else batch.tags.applied(tags)
 
 
 def commit_of(first: EntryShape, *also: EntryShape) -> CommitShape:
@@ -106,6 +114,8 @@ def _upgraded(log: LogFile) -> Iterator[CommitShape]:
 
 
 def _thread(log: LogFile) -> ThreadShape | None:
+    if log.index.thread is not None:
+        return log.index.thread
     info = thread_of(log)
     return None if info is None else ThreadShape.of(info)
 

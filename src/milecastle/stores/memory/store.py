@@ -6,7 +6,7 @@ A fork waits until no call is in progress, so that the child has a consistent co
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from threading import Lock
@@ -55,6 +55,7 @@ class _Log:
         "places",
         "results",
         "runs",
+        "tags",
         "told_at",
     )
 
@@ -68,6 +69,7 @@ class _Log:
         self.inputs: dict[str, WaitingInput] = {}
         self.told_at = 0
         self.places: dict[str, int] = {}
+        self.tags: tuple[str, ...] = ()
 
     @property
     def head(self) -> int:
@@ -101,6 +103,8 @@ class _Log:
             self.info, self.told_at = batch.thread, next(_numbers)
         elif self.info is None and batch.runs:
             self.info, self.told_at = ThreadInfo.of(batch.runs[-1]), next(_numbers)
+        if batch.tags is not None and self.info is not None:
+            self.tags = batch.tags.applied(self.tags)
         if batch.failure is not None:
             self.failures[batch.failure.run_id] = batch.failure
         if batch.dequeues is not None:
@@ -279,6 +283,23 @@ class MemoryStore:
             log = self._log(key)
             return log.info if log else None
 
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        wanted = frozenset(threads)
+        found = {key.thread: log.tags for key, log in self._logs_of(tenant) if log.tags}
+        return {thread: tags for thread, tags in found.items() if thread in wanted}
+
+    def tagged_threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id."""
+        found = {
+            key: log.info
+            for key, log in self._logs_of(tenant)
+            if tag in log.tags and log.info is not None and (after is None or key.thread > after)
+        }
+        return [found[key] for key in sorted(found)][: _count(limit)]
+
     def recent_threads(
         self,
         tenant: str,
@@ -371,7 +392,7 @@ class MemoryStore:
             pruned.cuts = [entry.seq for entry in kept if entry.kind != DELTA]
             pruned.results, pruned.runs = log.results, log.runs
             pruned.failures, pruned.info, pruned.inputs = log.failures, log.info, log.inputs
-            pruned.told_at, pruned.places = log.told_at, log.places
+            pruned.told_at, pruned.places, pruned.tags = log.told_at, log.places, log.tags
             if log.entries or log.runs:
                 self._logs[key] = pruned
             return dropped

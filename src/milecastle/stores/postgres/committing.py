@@ -194,7 +194,7 @@ class Commits:
                 return self._sql.append, writing.append_values(batch, self._is_same(batch))
             if writing.is_results(batch):
                 return self._sql.keep_results, writing.keep_results_values(batch)
-            return self._sql.commit, writing.commit_values([batch])
+            return self._commit_of([batch])
         except (struct.error, OverflowError) as error:
             raise _too_large(error) from error
 
@@ -276,7 +276,14 @@ class Commits:
             elif not writing.is_step(batch):
                 others.append(batch)
         if others:
-            yield _Part((self._sql.commit, writing.commit_values(others)), others, _numbered)
+            yield _Part(self._commit_of(others), others, _numbered)
+
+    def _commit_of(self, batches: Sequence[Batch]) -> Write:
+        """The statement that writes batches with any parts, of different threads."""
+        values = writing.commit_values(batches)
+        if any(batch.tags for batch in batches):
+            return self._sql.commit_tagged, [*values, *writing.tag_values(batches)]
+        return self._sql.commit, values
 
 
 def _named(result: PGresult, batches: Sequence[Batch]) -> Iterable[Batch]:

@@ -22,7 +22,7 @@ class Statements:
         load, direct = partial(_load, schema), partial(_direct, schema)
         self.append = direct("append", writing.APPEND)
         self.append_many = direct("append_many", writing.APPEND_MANY)
-        self.commit = direct("commit", writing.COMMIT)
+        self._load_commits(schema)
         self.keep_results = direct("keep_results", writing.KEEP_RESULTS)
         self.head = load("head")
         self.results = load("results")
@@ -39,6 +39,8 @@ class Statements:
         self.thread = load("thread")
         self.threads = load("threads")
         self.threads_by_status = load("threads_by_status")
+        self.tags_of = load("tags_of")
+        self.tagged_threads = load("tagged_threads")
         self.recent_threads = load("recent_threads")
         self.recent_threads_by_status = load("recent_threads_by_status")
         self.waking_threads = load("waking_threads")
@@ -64,7 +66,16 @@ class Statements:
         self.enqueue = load("enqueue")
         self.inputs = load("inputs")
         self._load_chains(schema)
-        self._load_claims(load)
+        self._load_claims(schema, load)
+
+    def _load_commits(self, schema: str) -> None:
+        """One text commits any batch; with tags, it has a further part."""
+        text, known = file_text("commit"), sql.Identifier(schema)
+        tags = _format(file_text("tags"), schema=known)
+        plain = _format(text, schema=known, tags=sql.SQL("")).as_bytes(None)
+        tagged = _format(text, schema=known, tags=tags).as_bytes(None)
+        self.commit = Direct.of("commit", plain, writing.COMMIT)
+        self.commit_tagged = Direct.of("commit_tagged", tagged, writing.COMMIT_TAGGED)
 
     def _load_chains(self, schema: str) -> None:
         """One text finds the chain of one thread, and those of many."""
@@ -77,12 +88,16 @@ class Statements:
         self.read_many = _load(schema, "read_many", chain=chain)
         self.count_results = _load(schema, "count_results")
 
-    def _load_claims(self, load: Callable[[str], bytes]) -> None:
-        """What a claim looks at and takes, and its limits."""
+    def _load_claims(self, schema: str, load: Callable[[str], bytes]) -> None:
+        """What a claim looks at, three ways to take, and its limits."""
+
+        def claim(name: str) -> bytes:
+            return _load(schema, "claim", locked=_composed(schema, name))
+
         self.look = load("look")
-        self.take = load("take")
-        self.take_all = load("take_all")
-        self.take_each = load("take_each")
+        self.take = claim("take")
+        self.take_all = claim("take_all")
+        self.take_each = claim("take_each")
         self.limits = load("limits")
         self.put_limit = load("put_limit")
         self.drop_limit = load("drop_limit")

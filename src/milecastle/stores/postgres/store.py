@@ -267,14 +267,47 @@ class PostgresStore(PostgresServer):
         after: str | None,
         tell: _Tell,
     ) -> Sequence[ThreadInfo]:
-        lowest, skipped = thread_bounds(after)
         query = self._sql.threads if status is None else self._sql.threads_by_status
-        place: Parameters = {"status": status, "from": lowest, "after": skipped}
+        return self._by_name(query, tenant, limit, after, tell, status=status)
+
+    def _by_name(
+        self,
+        query: bytes,
+        tenant: str,
+        limit: int | None,
+        after: str | None,
+        tell: _Tell,
+        **wanted: str | None,
+    ) -> Sequence[ThreadInfo]:
+        """Threads by name, that are behind one and have what is wanted."""
+        lowest, skipped = thread_bounds(after)
+        asked: Parameters = {"tenant": tenant, "from": lowest, "after": skipped, **wanted}
 
         def fetch(limit: int | None) -> Sequence[Row]:
-            return self._retry(query, {"tenant": tenant, **place, "limit": _count(limit)}, tenant)
+            return self._retry(query, {**asked, "limit": _count(limit)}, tenant)
 
         return [line for line, _ in _lines(tenant, limit, fetch, tell)]
+
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        self._pool.check_open()
+        names = [thread for thread in threads if is_plain(thread)]
+        if not names or not is_plain(tenant):
+            return {}
+        found: dict[str, tuple[str, ...]] = {}
+        asked = {"tenant": tenant, "threads": names}
+        for thread, tag in self._retry(self._sql.tags_of, asked, tenant):
+            found[thread] = (*found.get(thread, ()), tag)
+        return found
+
+    def tagged_threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id."""
+        self._pool.check_open()
+        if not is_plain(tenant) or not is_plain(tag):
+            return []
+        return self._by_name(self._sql.tagged_threads, tenant, limit, after, _warn, tag=tag)
 
     def recent_threads(
         self,

@@ -59,6 +59,7 @@ COMMIT = (
     arrays.BYTEAS,
     arrays.JSONB,
 )
+COMMIT_TAGGED = (*COMMIT, arrays.INT4S, arrays.TEXTS, arrays.INT4S, arrays.TEXTS)
 """The types of the parameters of the statements of these names."""
 
 _INT2 = Struct("!h").pack
@@ -164,6 +165,18 @@ def commit_values(batches: Sequence[Batch]) -> Values:
         byteas([_head_id(batch) for batch in batches]),
         _json([_line(number, batch) for number, batch in numbered if batch.thread or batch.runs]),
     ]
+
+
+def tag_values(batches: Sequence[Batch]) -> Values:
+    """What ``tags.sql`` needs besides ``commit_values`` of the same batches."""
+    changes = [(n, batch.tags) for n, batch in enumerate(batches, 1) if batch.tags is not None]
+    values: list[bytes] = []
+    for tags in (
+        [(number, tag) for number, change in changes for tag in change.remove],
+        [(number, tag) for number, change in changes for tag in change.add],
+    ):
+        values += [int4s([number for number, _ in tags]), texts([tag.encode() for _, tag in tags])]
+    return values
 
 
 def _keys(batches: Sequence[Batch]) -> Values:

@@ -244,6 +244,39 @@ FROM threads
 WHERE tenant = ? AND status = ? AND status IS NOT NULL AND thread >= ?
 ORDER BY thread LIMIT ?;
 
+-- name: tagged_threads
+-- A tag leads to the number of its thread; the list is in the order of the tags' key.
+SELECT
+    t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
+    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank,
+    t.sum,
+    g.sum
+FROM tags AS g CROSS JOIN threads AS t ON t.id = g.id
+WHERE g.tenant = ? AND g.tag = ? AND g.thread >= ?
+ORDER BY g.thread LIMIT ?;
+
+-- name: tag_below
+SELECT tenant, tag, thread, id, sum FROM tags WHERE (tenant, tag, thread) < (?, ?, ?)
+ORDER BY tenant DESC, tag DESC, thread DESC LIMIT 1;
+
+-- name: tag_above
+SELECT tenant, tag, thread, id, sum FROM tags WHERE (tenant, tag, thread) > (?, ?, ?)
+ORDER BY tenant, tag, thread LIMIT 1;
+
+-- name: tags_of
+SELECT tenant, tag, thread, id, sum FROM tags
+WHERE id = (SELECT id FROM threads WHERE tenant = ? AND thread = ?)
+ORDER BY tag;
+
+-- name: put_tag
+INSERT OR IGNORE INTO tags VALUES (?, ?, ?, ?, ?);
+
+-- name: drop_tag
+DELETE FROM tags WHERE tenant = ? AND tag = ? AND thread = ?;
+
+-- name: drop_tags
+DELETE FROM tags WHERE id = ?;
+
 -- name: recent_threads
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
     wake_at, questions, lane, due_at, worker, rank, sum, changed

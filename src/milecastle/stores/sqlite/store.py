@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -279,6 +279,22 @@ class SqliteStore(SqliteFile):
             view, start = View(cursor, self.path), _least_above(after)
             found = view.threads(_possible(tenant), wanted, start, _count(limit), tell)
             return [thread.info for thread in found if thread.info is not None]
+
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        with self._connections.reading() as cursor:
+            view, tenant = View(cursor, self.path), _possible(tenant)
+            found = {thread: view.tags_of((tenant, _possible(thread))) for thread in threads}
+        return {thread: tags for thread, tags in found.items() if tags}
+
+    def tagged_threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id."""
+        with self._connections.reading() as cursor:
+            view, names = View(cursor, self.path), (_possible(tenant), _possible(tag))
+            found = view.tagged_threads(*names, _least_above(after), _count(limit), _warn)
+        return [thread.info for thread in found if thread.info is not None]
 
     def recent_threads(
         self,

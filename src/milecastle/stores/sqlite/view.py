@@ -27,6 +27,7 @@ from milecastle.stores.sqlite.rows import (
     Row,
     ThreadRow,
     checked,
+    checksum,
     failure_of,
     manifest_of,
     run_of,
@@ -192,6 +193,38 @@ class View:
             placed = self._listable(name, tenant, values, tell)
             found = [(thread, row[-1]) for thread, row in placed if type(row[-1]) is int][:limit]
         return found
+
+    def tagged_threads(
+        self, tenant: str, tag: str, start: str, limit: int, tell: Tell
+    ) -> list[ThreadRow]:
+        """The tenant's threads that have a tag, from ``start`` on.
+
+        A damaged row does not prevent others from being listed; ``tell`` gets the error.
+        """
+        place = f"tags, tenant '{tenant}', tag {quoted(tag)}"
+        values = tenant, tag, start
+        found: list[ThreadRow] = []
+        for thread, sum in self.placed_threads("tagged_threads", tenant, values, limit, tell):
+            if sum == checksum(tenant, tag, thread.key.thread, thread.id):
+                found.append(thread)
+            else:
+                tell(self.damage(_DAMAGED, f"{place}, thread '{thread.key}'"), False)
+        if len(found) != limit:
+            last = found[-1].key.thread if found else start
+            try:
+                with self.reading(place):
+                    self.check_beside("tag", values, (tenant, tag, last))
+            except Corrupted as error:  # it may have been one of them
+                tell(error, False)
+        return found
+
+    def tags_of(self, key: Row) -> tuple[str, ...]:
+        """The tags of the thread of a tenant and a name."""
+        with self.reading(f"tags, tenant '{key[0]}', thread {quoted(key[1])}"):
+            rows = [checked(row) for row in self.all("tags_of", key)]
+            if any((row[0], row[2]) != key for row in rows):
+                raise Damaged
+        return tuple(row[1] for row in rows)
 
     def placed_runs(
         self, name: str, tenant: str, values: Row, limit: int, tell: Tell

@@ -17,6 +17,7 @@ import msgspec.structs
 from milecastle.model.checkpoint import DELTA, HOLDING, ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.model.tags import TagChange
 from milecastle.ports.fencing import check_cut, conflict
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.log import Known, LastEntry, ThreadLog
@@ -176,6 +177,7 @@ def delete_thread(view: View, key: ThreadKey, head: int | None, head_id: str | N
     for name in ("drop_results", "drop_origins", "drop_inputs"):
         view.run(name, (thread.origin, thread.last))
     view.run("drop_failures", (thread.id,))
+    view.run("drop_tags", (thread.id,))
     found += view.run("drop_runs", (thread.id,))
     found += view.run("drop_entries", (thread.origin, thread.last))
     view.run("drop_thread", (thread.id,))
@@ -277,8 +279,16 @@ def _write_records(view: View, thread: ThreadRow, batch: Batch) -> None:
         put_thread(view, changed)
     if batch.dequeues is not None:
         view.run("drop_input", (thread.origin, thread.last, write_text(batch.dequeues)))
+    if batch.tags is not None and info is not None:
+        _write_tags(view, thread, batch.tags)
     if batch.thread is not None or info is not thread.info:
         view.run("move_thread", (thread.key.tenant, thread.id))
+
+
+def _write_tags(view: View, thread: ThreadRow, change: TagChange) -> None:
+    tenant, name = thread.key.tenant, thread.key.thread
+    view.run_each("drop_tag", [(tenant, tag, name) for tag in change.remove])
+    view.run_each("put_tag", [summed((tenant, tag, name, thread.id)) for tag in change.add])
 
 
 def _write_run(view: View, thread: ThreadRow, run: RunRecord) -> ThreadRow:

@@ -20,6 +20,8 @@
 -- tell is made of a run, and only for a thread that has none. One that is due at 0 is due now, and so
 -- is one that leaves its thread free for a waiting input. excluded.inputs is how many of these the
 -- batch takes.
+-- At its end tags.sql, if a batch has any: of each tag that is removed batch 36 and text 37, of each that
+-- is added batch 38 and text 39.
 WITH head AS (
     SELECT
         batch.*, coalesce(last.seq, 0) AS seq, last.id, coalesce(last.held, 0) AS held_before
@@ -107,9 +109,9 @@ WITH head AS (
             LIMIT 1
         )
     WHERE known.fence <= excluded.fence
-    RETURNING tenant, thread, runs
+    RETURNING tenant, thread, runs, run_id IS NOT NULL AS is_listed
 ), passed AS (
-    SELECT head.*, gate.runs - coalesce(line.runs, 0) AS runs_before
+    SELECT head.*, gate.is_listed, gate.runs - coalesce(line.runs, 0) AS runs_before
     FROM gate JOIN head USING (tenant, thread)
     LEFT JOIN given_line AS line ON line.batch = head.number
 ), kept_entry AS (
@@ -194,5 +196,5 @@ WITH head AS (
         given = excluded.given,
         task = excluded.task,
         payload = excluded.payload
-)
+){tags}
 SELECT number FROM passed

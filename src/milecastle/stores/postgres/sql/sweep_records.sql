@@ -20,6 +20,10 @@ WITH buried AS (
     DELETE FROM {schema}.inputs
     USING buried
     WHERE tenant = %(tenant)s AND thread = %(thread)s
+), tag AS (
+    DELETE FROM {schema}.tags
+    USING buried
+    WHERE tenant = %(tenant)s AND thread = %(thread)s
 ), result AS (
     DELETE FROM {schema}.results
     USING buried

@@ -2,13 +2,8 @@
 -- these the one that was due first. Lanes are visited in their order, each from behind the tenant
 -- that was served there last. Nothing is taken if these are fewer tenants than asked for, if a lane
 -- has too many groups in which nothing is due, or if there are limits: then look.sql is asked.
--- A thread that somebody else is writing is left out. As in take.sql, nobody waits, and the commit
--- does not wait for the disk.
-WITH present AS (
-    SELECT
-        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
-        set_config('synchronous_commit', 'off', true)
-), visited AS MATERIALIZED (
+-- A thread that somebody else is writing is left out. As in take.sql, nobody waits.
+visited AS MATERIALIZED (
     SELECT found.*
     FROM unnest(%(lanes)s::text[], %(after)s::text[]) AS asked (lane, after), LATERAL (
         WITH RECURSIVE visit AS (
@@ -52,14 +47,4 @@ WITH present AS (
         AND (SELECT count(*) FROM visited WHERE number < %(visits)s) = %(limit)s::bigint
         AND NOT EXISTS (SELECT FROM {schema}.limits)
     FOR UPDATE SKIP LOCKED
-), taken AS (
-    UPDATE {schema}.threads AS known
-    SET worker = %(worker)s
-    WHERE known.ctid = ANY (ARRAY(SELECT place FROM locked))
-    RETURNING known.*
 )
-SELECT
-    tenant, thread, status, run_id, graph, started_at, ended_at, wake_at, questions, lane,
-    due_at, worker, rank
-FROM taken
-ORDER BY due_at, tenant, thread

@@ -1,0 +1,67 @@
+"""Tags of threads: which a call adds, and how they are changed later.
+
+A call adds its tags with the commit that starts or resumes its run. A later change is a batch of
+tags alone, at the head: a run in progress does not notice it. If the run moved the head meanwhile,
+it is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from milecastle.errors import Conflict, InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.model.tags import TagChange, refuse_too_many
+from milecastle.ports.store import Batch, Store, TagStore, offers
+
+__all__ = ["added_tags", "change_tags", "require_tags", "tags_at"]
+
+_ATTEMPTS: Final = 1000
+
+
+def require_tags(store: Store | None) -> TagStore:
+    """The store, if it has tags."""
+    if store is None or not offers(store, TagStore):
+        raise InvalidRequest("tags need a store that has them: compile(store='sqlite:///runs.db')")
+    return store
+
+
+def tags_at(store: Store, key: ThreadKey) -> tuple[str, ...]:
+    """The tags of a thread; none, if the store has no tags."""
+    if not offers(store, TagStore):
+        return ()
+    return store.tags_of(key.tenant, [key.thread]).get(key.thread, ())
+
+
+def added_tags(store: Store | None, key: ThreadKey | None, tags: Iterable[str]) -> TagChange:
+    """What a run adds to its thread; ``key`` is ``None`` if that is new."""
+    store, change = require_tags(store), TagChange(add=tuple(tags))
+    if key is not None:
+        refuse_too_many(change.applied(tags_at(store, key)))
+    return change
+
+
+def change_tags(store: Store, key: ThreadKey, change: TagChange) -> tuple[str, ...]:
+    """Change the tags of a thread, which must exist; return those that it has then.
+
+    Two callers that change them at the same moment may together exceed the number of tags that a
+    thread may have.
+    """
+    store, attempts = require_tags(store), 0
+    while True:
+        head = store.head(key)
+        if head is None or store.thread(key) is None:
+            raise InvalidRequest(f"thread '{key.thread}' has no checkpoints: nothing to tag")
+        tags = tags_at(store, key)
+        changed = change.applied(tags)
+        if changed == tags:
+            return tags
+        refuse_too_many(changed)
+        try:
+            store.commit(Batch(key=key, head=head.seq, head_id=head.id, tags=change))
+            return changed
+        except Conflict:  # its run committed a step
+            attempts += 1
+            if attempts >= _ATTEMPTS:
+                raise

@@ -1,0 +1,93 @@
+"""How another process finds a graph: by the name that the user's own module has for it.
+
+The process that drives a run looks through the modules that it has loaded for the app, or the
+graph, with the fingerprint and the functions of the run. The other process imports that module,
+and compares. So what is imported is named by the code that runs, never by anything stored.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, cast
+
+import msgspec
+
+from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.graph.builder import GraphBuilder
+from milecastle.graph.functions import plain_function
+from milecastle.graph.structure import CompiledGraph
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """A name at the top level of a module."""
+
+    module: str
+    attribute: str
+
+
+def reference_to(graph: CompiledGraph) -> Reference:
+    """Where a graph is found; ``InvalidRequest`` if no module has it under a name."""
+    for module in _modules(graph):
+        for name, value in list(vars(module).items()):
+            found = graph_of(value)
+            if found is not None and _is_same(found, graph):
+                return Reference(module.__name__, name)
+    raise InvalidRequest(
+        f"nodes of the graph '{graph.name}' run in other processes, which cannot find it: assign "
+        "the app, or its StateGraph, to a name at the top level of a module"
+    )
+
+
+def _modules(graph: CompiledGraph) -> Iterator[ModuleType]:
+    """Those of the nodes, then the script, then all others."""
+    names = [
+        getattr(plain_function(node.function), "__module__", "") for node in graph.nodes.values()
+    ]
+    loaded = dict(sys.modules)
+    for name in dict.fromkeys([*names, "__main__", *loaded]):
+        module = loaded.get(name)
+        if isinstance(module, ModuleType):
+            yield module
+
+
+def _is_same(found: CompiledGraph, graph: CompiledGraph) -> bool:
+    """Whether a graph runs the same functions elsewhere. A fingerprint knows only their names."""
+    return found.fingerprint == graph.fingerprint and [*_placed(found)] == [*_placed(graph)]
+
+
+def _placed(graph: CompiledGraph) -> Iterator[int]:
+    """Which functions run elsewhere."""
+    for node in graph.nodes.values():
+        if node.subgraph is not None:
+            yield from _placed(node.subgraph.graph)
+        elif node.policy.run_on is not None:
+            yield id(node.function)
+
+
+def graph_of(value: object) -> CompiledGraph | None:
+    """The graph of an app or of a graph that compiles; ``None`` for everything else."""
+    if isinstance(value, GraphBuilder):
+        try:
+            value = cast("Any", value).compile()
+        except MilecastleError:
+            return None
+    if not hasattr(type(value), "__runner__"):
+        return None
+    graph: CompiledGraph = cast("Any", value).graph
+    return graph
+
+
+def find_graph(reference: Reference, fingerprint: str) -> CompiledGraph:
+    """Import a graph in the process that runs its tasks."""
+    place = f"{reference.module}:{reference.attribute}"
+    module = importlib.import_module(reference.module)  # noqa: TID251 - named by the code that runs
+    graph = graph_of(getattr(module, reference.attribute, None))
+    if graph is None or graph.fingerprint != fingerprint:
+        raise InvalidRequest(
+            f"{place} is another graph in the process that should run its nodes: it was changed, "
+            "or is made in another way when the module is imported"
+        )
+    return graph

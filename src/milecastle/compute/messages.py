@@ -1,0 +1,276 @@
+"""Messages between the process that drives a run and one that runs its tasks.
+
+Everything is data: values are bytes of the codec of the graph, the rest is msgpack. Nothing is
+pickled, and nothing that was received is imported or called.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import msgspec.msgpack
+
+from milecastle.codec.deltas import LogCodec
+from milecastle.codec.plain import is_plain
+from milecastle.codec.registry import TypeRegistry
+from milecastle.codec.values import ValueCodec
+from milecastle.engine.asking import Asked, Parked
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.interrupt import Interrupt
+from milecastle.model.keys import ThreadKey
+from milecastle.model.prepared import prepared
+from milecastle.model.task import RunFacts, TaskFacts
+
+
+class TaskMessage(msgspec.Struct, array_like=True, tag=True, frozen=True):
+    """One message. Several travel together as a list."""
+
+
+class Enter(TaskMessage, frozen=True):
+    """A run whose tasks will follow, and where its graph is found: ``module`` and ``attribute``."""
+
+    run: int
+    module: str
+    attribute: str
+    fingerprint: str
+    path: tuple[str, ...]
+    run_id: str
+    thread: ThreadKey | None
+    config: bytes
+
+
+class SharedValues(TaskMessage, frozen=True):
+    """The values that the tasks of a step have in common. It replaces the last one of its run."""
+
+    run: int
+    number: int
+    body: bytes
+
+
+class TaskSent(TaskMessage, frozen=True):
+    """A task: run a node with the values of a base, changed by ``body`` and without some keys."""
+
+    ticket: int
+    run: int
+    node: str
+    id: str
+    step: int
+    attempt: int
+    body: bytes
+    without: tuple[str, ...]
+    facts: TaskFacts | None
+
+
+class Cancel(TaskMessage, frozen=True):
+    """Nobody waits for a task any more."""
+
+    ticket: int
+
+
+class Forget(TaskMessage, frozen=True):
+    """No more tasks of a run will follow."""
+
+    run: int
+
+
+class Raised(msgspec.Struct, array_like=True, frozen=True):
+    """What was raised: its class by name, and as much of it as is plain data."""
+
+    module: str
+    name: str
+    text: str
+    arguments: tuple[Any, ...] | None
+    attributes: dict[str, Any]
+    trace: str
+    asked: Interrupt | None = None
+    parked: tuple[str, int] | None = None
+
+
+class AskReply(TaskMessage, frozen=True):
+    """The answer to an ``Ask``; neither body nor error means that there is none on record."""
+
+    number: int
+    body: bytes | None = None
+    raised: Raised | None = None
+
+
+class Ready(TaskMessage, frozen=True):
+    """A process has started, and takes tasks."""
+
+
+class Began(TaskMessage, frozen=True):
+    """A task that has a timeout was started."""
+
+    ticket: int
+
+
+class Done(TaskMessage, frozen=True):
+    """A task ended. ``refused`` says that what it returned cannot be used, or it could not run.
+
+    Neither body nor error means that it was cancelled before it started.
+    """
+
+    ticket: int
+    body: bytes | None = None
+    raised: Raised | None = None
+    refused: bool = False
+    seconds: float = 0.0
+
+
+class Ask(TaskMessage, frozen=True):
+    """A task asks something of its run: the name of a method of ``TaskPort``, and arguments."""
+
+    number: int
+    ticket: int
+    name: str
+    arguments: bytes
+
+
+ToTasks = Enter | SharedValues | TaskSent | Cancel | Forget | AskReply
+FromTasks = Ready | Began | Done | Ask
+
+
+@prepared
+class _ToFrame(msgspec.Struct, array_like=True):
+    messages: list[ToTasks]
+
+
+@prepared
+class _FromFrame(msgspec.Struct, array_like=True):
+    messages: list[FromTasks]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_to = msgspec.msgpack.Decoder(_ToFrame).decode
+_decode_from = msgspec.msgpack.Decoder(_FromFrame).decode
+
+
+def encode(messages: Sequence[ToTasks | FromTasks]) -> bytes:
+    """Messages that travel together."""
+    return _encode((messages,))
+
+
+def decode_to_tasks(data: bytes) -> list[ToTasks]:
+    """What the near side sent."""
+    return _decode_to(data).messages
+
+
+def decode_from_tasks(data: bytes) -> list[FromTasks]:
+    """What the far side sent."""
+    return _decode_from(data).messages
+
+
+class GraphValues:
+    """The values of one graph as bytes, by the codec of its state."""
+
+    def __init__(self, graph: CompiledGraph) -> None:
+        annotations = [channel.annotation for channel in graph.schema.channels.values()]
+        codec = LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations)))
+        self.pack, self.unpack = codec.encode_state, codec.decode_state
+
+    def pack_one(self, value: Any) -> bytes:
+        """Any value."""
+        return self.pack({"value": value})
+
+    def unpack_one(self, body: bytes) -> Any:
+        """The inverse of ``pack_one``."""
+        return self.unpack(body)["value"]
+
+
+def subgraph_at(graph: CompiledGraph, path: tuple[str, ...]) -> CompiledGraph:
+    """The graph that these nodes lead to."""
+    for name in path:
+        subgraph = graph.nodes[name].subgraph
+        if subgraph is None:
+            raise AssertionError(f"node '{name}' is not a subgraph")
+        graph = subgraph.graph
+    return graph
+
+
+def facts_of(entered: Enter, values: GraphValues) -> RunFacts:
+    """What the tasks of a run have in common, where they run."""
+    config = values.unpack_one(entered.config)
+    return RunFacts(entered.run_id, entered.fingerprint, entered.path, entered.thread, config)
+
+
+def pack_raised(error: BaseException) -> Raised:
+    """What was raised, as data."""
+    kind = type(error)
+    asked = error.interrupt if isinstance(error, Asked) else None
+    parked = (error.label, error.until) if isinstance(error, Parked) else None
+    text = ""
+    with suppress(Exception):  # its own code
+        text = str(error)
+    found: Mapping[str, Any] = getattr(error, "__dict__", {})
+    return Raised(
+        kind.__module__,
+        kind.__qualname__,
+        text,
+        error.args if asked is None and is_plain(list(error.args)) else None,
+        {name: value for name, value in found.items() if is_plain(value)},
+        "".join(traceback.format_tb(error.__traceback__)),
+        asked,
+        parked,
+    )
+
+
+def unpack_raised(raised: Raised, where: str) -> BaseException:
+    """The error again; of a class that this process does not know, one of the same name.
+
+    Its code is not called. ``where`` says where it was raised.
+    """
+    if raised.asked is not None:
+        return Asked(raised.asked)
+    if raised.parked is not None:
+        return Parked(*raised.parked)
+    kind = _class_of(raised.module, raised.name)
+    error = _made(kind, raised)
+    if raised.trace:
+        error.add_note(f"raised {where}:\n{raised.trace.rstrip()}")
+    return error
+
+
+def _class_of(module: str, name: str) -> type[BaseException]:
+    """A class that is loaded here under this name, or else a new one."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return found
+    return _named(Exception, module, name, {})
+
+
+def _named(
+    base: type[BaseException], module: str, name: str, members: dict[str, Any]
+) -> type[BaseException]:
+    members = {"__module__": module, "__qualname__": name, **members}
+    return type(name.rpartition(".")[2], (base,), members)
+
+
+def _made(kind: type[BaseException], raised: Raised) -> BaseException:
+    """An instance with the arguments and the text of what was raised."""
+    arguments = (raised.text,) if raised.arguments is None else raised.arguments
+    with suppress(Exception):  # some need more than their arguments
+        error = kind.__new__(kind, *arguments)
+        error.__dict__.update(raised.attributes)
+        if str(error) == raised.text:
+            return error
+
+    def said(_: BaseException) -> str:
+        return raised.text
+
+    members = {"__str__": said}
+    try:
+        named = _named(kind, raised.module, raised.name, members)
+        error = named.__new__(named)
+    except Exception:  # not even without arguments
+        named = _named(Exception, raised.module, raised.name, members)
+        error = named.__new__(named)
+    error.args = arguments
+    error.__dict__.update(raised.attributes)
+    return error

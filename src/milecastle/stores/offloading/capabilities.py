@@ -1,0 +1,239 @@
+"""What an offloading store can do besides ``Store``: what the store inside can, and no more.
+
+Each port has a class here; ``offload`` combines those that the store inside offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from time import monotonic
+from typing import Any, Generic, Protocol, TypeVar
+
+from milecastle.errors import StoreError
+from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.ports.claims import (
+    BellStore,
+    ClaimStore,
+    LaneDepth,
+    Listening,
+    WaitingInput,
+    WorkerInfo,
+)
+from milecastle.ports.feed import Feed, FeedStore
+from milecastle.ports.limits import Limit
+from milecastle.ports.maintenance import Check, Inspected, Maintenance, Pending, Repaired, Unopened
+from milecastle.ports.store import (
+    Batch,
+    GroupStore,
+    ManyReader,
+    Opened,
+    Store,
+    TagStore,
+    TransactionStore,
+)
+from milecastle.stores.offloading.objects import SharedObjects
+from milecastle.stores.offloading.store import OffloadingStore
+
+__all__ = ["offload"]
+
+Inner = TypeVar("Inner", bound=Store)
+
+
+class _Around(OffloadingStore, Generic[Inner]):
+    """An offloading store around one that offers a port."""
+
+    inner: Inner
+
+
+class _Grouping(_Around[GroupStore]):
+    @property
+    def writers(self) -> int:
+        """How many commits run in parallel."""
+        return self.inner.writers
+
+    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+        """Commit each batch, without those whose large values cannot be stored."""
+        outcomes: list[StoreError | None] = [None] * len(batches)
+        ready: dict[int, Batch] = {}
+        began = monotonic()
+        for at, batch in enumerate(batches):
+            try:
+                ready[at] = self.offloaded(batch)
+            except StoreError as error:
+                outcomes[at] = error
+        try:
+            self.check_patience(began)
+        except StoreError as error:  # the first has waited for the others
+            late = [at for at, batch in ready.items() if batch is not batches[at]]
+            outcomes = [error if at in late else outcome for at, outcome in enumerate(outcomes)]
+            ready = {at: batch for at, batch in ready.items() if at not in late}
+        written = self.inner.commit_many(list(ready.values())) if ready else ()
+        for at, outcome in zip(ready, written, strict=True):
+            outcomes[at] = outcome
+        return outcomes
+
+
+class _ReadingMany(_Around[ManyReader]):
+    def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
+        """What ``read`` and then ``run`` find for each."""
+        return {
+            key: Opened(self.restored_chain(key, found.chain) or found.chain, found.record)
+            for key, found in self.inner.read_many(keys).items()
+        }
+
+
+@checks_keys
+class _Transacting(_Around[TransactionStore]):
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
+        """Store what is large in the batch of ``work`` before its transaction is committed."""
+        self.inner.transact(key, lambda connection: self.offloaded(work(connection)))
+
+
+class _Tagging(_Around[TagStore]):
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        return self.inner.tags_of(tenant, threads)
+
+    def tagged_threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id."""
+        return self.inner.tagged_threads(tenant, tag, limit=limit, after=after)
+
+
+@checks_keys
+class _Claiming(_Around[ClaimStore]):
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Let an input wait; what is large in it is stored first."""
+        return self.inner.enqueue(record, mark, self.offloaded_input(record.key, payload))
+
+    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+        """The inputs that wait, restored."""
+        return [
+            self.restored_input(key, waiting) for waiting in self.inner.inputs(key, limit=limit)
+        ]
+
+    def beat(self, worker: WorkerInfo) -> None:
+        """Record that a worker is alive."""
+        self.inner.beat(worker)
+
+    def retire(self, worker: str) -> int:
+        """Forget a worker."""
+        return self.inner.retire(worker)
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """All workers."""
+        return self.inner.workers()
+
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Give due threads to a worker."""
+        return self.inner.claim(worker, lanes, limit=limit)
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        """Make a thread due again."""
+        return self.inner.give_back(worker, key, delay=delay)
+
+    def reclaim(self, timeout: float) -> int:
+        """Take the threads of lost workers."""
+        return self.inner.reclaim(timeout)
+
+    def claimed(self, worker: str) -> Sequence[ThreadKey]:
+        """The threads that a worker has."""
+        return self.inner.claimed(worker)
+
+    def due_in(self, lanes: Sequence[str]) -> float | None:
+        """In how many seconds a thread is due."""
+        return self.inner.due_in(lanes)
+
+    def now(self) -> int:
+        """The time on the clock of the store."""
+        return self.inner.now()
+
+    def depths(self) -> Sequence[LaneDepth]:
+        """How much is in each lane."""
+        return self.inner.depths()
+
+    def overdue(self, age: float) -> Sequence[str]:
+        """The lanes that have waited for longer."""
+        return self.inner.overdue(age)
+
+    def limits(self) -> Sequence[Limit]:
+        """What claims must not exceed."""
+        return self.inner.limits()
+
+    def set_limit(self, limit: Limit) -> None:
+        """Set a limit."""
+        self.inner.set_limit(limit)
+
+
+class _Ringing(_Around[BellStore]):
+    def listen(self, heard: Callable[[], None]) -> Listening:
+        """Call ``heard`` whenever a thread may have become due."""
+        return self.inner.listen(heard)
+
+
+class _Feeding(_Around[FeedStore]):
+    @property
+    def feed(self) -> Feed:
+        """The feed of the store inside: it carries what it is given, however large."""
+        return self.inner.feed
+
+
+class _MigratedStore(Store, Unopened, Protocol):
+    """A store that has tables to migrate."""
+
+
+class _MaintainedStore(Store, Maintenance, Protocol):
+    """A store that can check what is below its threads."""
+
+
+class _Migrating(_Around[_MigratedStore]):
+    def pending_migrations(self) -> Pending | None:
+        """Which migrations are missing."""
+        return self.inner.pending_migrations()
+
+    def migrate(self) -> str:
+        """Apply what is missing."""
+        return self.inner.migrate()
+
+    def examine(self) -> Sequence[Check]:
+        """Further checks of the store's location."""
+        return self.inner.examine()
+
+
+class _Maintaining(_Around[_MaintainedStore]):
+    def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
+        """What is wrong below each thread; objects are verified when the thread is read."""
+        return self.inner.verify(tenant, threads)
+
+    def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
+        """Each thread, repaired if that loses nothing."""
+        return self.inner.repair(tenant, threads)
+
+
+_PORTS: tuple[tuple[type, type[OffloadingStore]], ...] = (
+    (GroupStore, _Grouping),
+    (ManyReader, _ReadingMany),
+    (TransactionStore, _Transacting),
+    (TagStore, _Tagging),
+    (BellStore, _Ringing),
+    (ClaimStore, _Claiming),
+    (FeedStore, _Feeding),
+    (Maintenance, _Maintaining),
+    (Unopened, _Migrating),
+)
+
+
+def offload(store: Store, objects: SharedObjects) -> OffloadingStore:
+    """The store with large values in ``objects``; it offers the ports that ``store`` offers."""
+    ports = tuple(isinstance(store, port) for port, _ in _PORTS)
+    return _class_with(ports)(store, objects)
+
+
+@cache
+def _class_with(ports: tuple[bool, ...]) -> type[OffloadingStore]:
+    """One class for each combination of ports, because ports are looked up by class."""
+    bases = [made for offered, (_, made) in zip(ports, _PORTS, strict=True) if offered]
+    return type("OffloadingStore", (*bases, OffloadingStore), {})

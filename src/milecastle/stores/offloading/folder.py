@@ -1,0 +1,163 @@
+"""The object storage below one URL, through obstore: S3, GCS, Azure, local files, memory.
+
+Rules:
+
+- What ``create`` or ``exists`` confirms is durable: of local files, the file and the names of its
+  folders are synced here, because the library underneath does not.
+- Times are those of the object storage and are compared only with each other.
+- Errors of the library become ``Unavailable``, without passwords or signatures of a URL.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import unquote
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from milecastle.disk.files import make_root, sync_folder
+from milecastle.errors import InvalidRequest, Unavailable
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+__all__ = ["ObjectFolder", "Stored"]
+
+_SCHEMES = (
+    "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, memory:///"
+)
+
+
+def _list(store: ObjectStore, prefix: str) -> Iterable[Sequence[ObjectMeta]]:
+    """The objects below a prefix; one of the library's overloads needs types of Arrow."""
+    listed: Any = cast("Any", obstore).list
+    return cast("Iterable[Sequence[ObjectMeta]]", listed(store, prefix))
+
+
+class Stored(NamedTuple):
+    """An object: its path in the folder, its size, and when it was written, in seconds."""
+
+    path: str
+    size: int
+    modified: float
+
+
+class ObjectFolder:
+    """Objects by path. Each object is written once and never changed."""
+
+    def __init__(self, url: str) -> None:
+        self._local: Path | None = None
+        self._synced: set[Path] = set()
+        self._store = self._open(url)
+
+    def _open(self, url: str) -> ObjectStore:
+        scheme, _, place = url.partition("://")
+        try:
+            if scheme == "file":
+                path = Path(unquote(place))
+                if not place.startswith("/") or path == Path("/"):
+                    raise ValueError("no absolute folder")
+                make_root(path)
+                self._local = path
+                return LocalStore(path)
+            return from_url(url)
+        except (BaseError, ValueError):
+            raise InvalidRequest(
+                f"objects= takes the URL of an object storage: {_SCHEMES}; the settings of the "
+                "provider (region, account, keys) are read from its environment variables"
+            ) from None
+        except OSError as error:
+            raise Unavailable(f"the folder for objects cannot be created: {error}") from error
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Store an object unless there is one; return whether there was none."""
+        with _translated("write"):
+            try:
+                obstore.put(self._store, path, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                self._sync(path)
+                return False
+            self._sync(path)
+        return True
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of an object, or ``None``."""
+        with _translated("read"):
+            try:
+                return bytes(obstore.get(self._store, path).bytes())
+            except FileNotFoundError:
+                return None
+
+    def find(self, path: str) -> Stored | None:
+        """An object without its bytes, or ``None``; one that is found is durable."""
+        with _translated("read"):
+            try:
+                found = obstore.head(self._store, path)
+            except FileNotFoundError:
+                return None
+            self._sync(path)
+        return Stored(path, found["size"], found["last_modified"].timestamp())
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        """The objects below a prefix, which ends at a slash."""
+        with _translated("list"):
+            for chunk in _list(self._store, prefix):
+                for found in chunk:
+                    yield Stored(found["path"], found["size"], found["last_modified"].timestamp())
+
+    def remove(self, path: str) -> None:
+        """Remove an object, if it is there."""
+        with _translated("remove"):
+            try:
+                obstore.delete(self._store, path)
+            except FileNotFoundError:
+                return
+
+    def now(self, path: str) -> float:
+        """The time of the object storage: that of a new object at ``path``, which is removed."""
+        self.create(path, b"")
+        found = self.find(path)
+        self.remove(path)
+        if found is None:
+            raise Unavailable("the object storage lost an object that it had just confirmed")
+        return found.modified
+
+    def _sync(self, path: str) -> None:
+        """Make a local file durable, with the names of its folders."""
+        if self._local is None:
+            return
+        file = self._local / path
+        fd = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        sync_folder(file.parent)
+        if file.parent not in self._synced:
+            for above in file.parent.relative_to(self._local).parents:
+                sync_folder(self._local / above)
+            self._synced.add(file.parent)
+
+
+@contextmanager
+def _translated(verb: str) -> Generator[None]:
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise Unavailable(
+            f"the object storage failed to {verb} an object ({type(error).__name__}: "
+            f"{_without_secrets(str(error))}): check that it can be reached, and its credentials"
+        ) from None
+
+
+def _without_secrets(message: str) -> str:
+    """The first line of a message, without what may be a password or a signature in a URL."""
+    line = message.strip().partition("\n")[0]
+    return re.sub(r"\?\S+", "", re.sub(r"//[^/\s@]*@", "//", line))

@@ -1,0 +1,157 @@
+"""Payloads with references in place of their large values, and back.
+
+A payload is taken apart into pieces: bytes that stay, and references to objects. The pieces in
+order are what was taken apart, byte for byte, so that nothing is decoded and nothing can change.
+
+Rules:
+
+- A payload that is not encrypted is cut at its large values. If it was compressed, it is
+  decompressed first and compressed again when it is restored.
+- An encrypted payload, or one of an unknown form, becomes one object.
+- A payload that looks like one that names objects is always an object itself, so that what a store
+  reads is never taken for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+import msgspec.msgpack
+
+from milecastle.codec.envelope import (
+    COMPRESSED,
+    ENCRYPTED,
+    compress,
+    decompress,
+    frame,
+    frame_objects,
+    names_objects,
+    plain_size,
+    unframe,
+    unframe_objects,
+)
+from milecastle.errors import CodecError, MilecastleError
+from milecastle.model.prepared import prepared
+from milecastle.stores.offloading.cutting import Range, large_parts
+
+WHOLE: Final = 0
+"""The pieces are the payload."""
+PLAIN: Final = 1
+"""The pieces are the body of an envelope."""
+PACKED: Final = 2
+"""The pieces are the body of an envelope that compresses it."""
+SEALED: Final = 3
+"""The pieces are a payload that is encrypted with the key of its thread."""
+
+
+class ObjectReference(msgspec.Struct, frozen=True, array_like=True):
+    """What an entry stores in place of a large value: the object's name, and the value's size."""
+
+    name: str
+    size: int
+
+
+class CutPayload(NamedTuple):
+    """A payload that was taken apart: its form, its bytes, and which of them become objects."""
+
+    form: int
+    data: bytes
+    large: list[Range]
+
+
+@prepared
+class _Names(msgspec.Struct, frozen=True, array_like=True):
+    """The body of a payload that names objects."""
+
+    form: int
+    pieces: tuple[bytes | ObjectReference, ...]
+
+
+_decode: Final = msgspec.msgpack.Decoder(_Names).decode
+
+
+def take_apart(payload: bytes, threshold: int) -> CutPayload | None:
+    """What of a payload is large; ``None`` if it is stored as it is."""
+    if names_objects(payload):
+        return CutPayload(WHOLE, payload, [(0, len(payload))])
+    if plain_size(payload) <= threshold:
+        return None
+    form, data = _opened(payload)
+    if form in (WHOLE, SEALED):
+        return CutPayload(form, data, [(0, len(data))])
+    return CutPayload(
+        form, data, list(_with_gaps(large_parts(data, threshold), len(data), threshold))
+    )
+
+
+def put_together(parts: CutPayload, store: Callable[[bytes], ObjectReference]) -> bytes:
+    """The payload with references; ``store`` is called for each large value."""
+    pieces: list[bytes | ObjectReference] = []
+    at = 0
+    for start, end in parts.large:
+        if start > at:
+            pieces.append(parts.data[at:start])
+        pieces.append(store(parts.data[start:end]))
+        at = end
+    if at < len(parts.data):
+        pieces.append(parts.data[at:])
+    return frame_objects(msgspec.msgpack.encode(_Names(parts.form, tuple(pieces))))
+
+
+def restore(payload: bytes, fetch: Callable[[ObjectReference], bytes]) -> bytes:
+    """The payload that was taken apart.
+
+    Raises: CodecError: the references are damaged. Whatever ``fetch`` raises.
+    """
+    names = _names(payload)
+    data = b"".join(piece if isinstance(piece, bytes) else fetch(piece) for piece in names.pieces)
+    if names.form == PLAIN:
+        return frame(0, data)
+    return frame(*compress(data)) if names.form == PACKED else data
+
+
+def references(payload: bytes) -> list[ObjectReference]:
+    """The objects that a payload names; none if it has no such form."""
+    return _references(_names(payload)) if names_objects(payload) else []
+
+
+def sealed_references(payload: bytes) -> list[ObjectReference]:
+    """The objects of a payload that is encrypted: no other thread can use them."""
+    if not names_objects(payload):
+        return []
+    names = _names(payload)
+    return _references(names) if names.form == SEALED else []
+
+
+def _references(names: _Names) -> list[ObjectReference]:
+    return [piece for piece in names.pieces if isinstance(piece, ObjectReference)]
+
+
+def _names(payload: bytes) -> _Names:
+    try:
+        return _decode(unframe_objects(payload))
+    except msgspec.DecodeError:
+        raise CodecError("the stored bytes do not name objects") from None
+
+
+def _opened(payload: bytes) -> tuple[int, bytes]:
+    try:
+        _, flags, body = unframe(payload)
+        if flags & ENCRYPTED:
+            return SEALED, payload
+        return (PACKED, decompress(body)) if flags & COMPRESSED else (PLAIN, body)
+    except MilecastleError:
+        return WHOLE, payload
+
+
+def _with_gaps(found: Iterable[Range], size: int, threshold: int) -> Iterator[Range]:
+    """The large values, and what is between two of them if that is large, too."""
+    at = 0
+    for start, end in [*found, (size, size)]:
+        if start - at > threshold:
+            yield at, start
+        if end > start:
+            yield start, end
+        at = end

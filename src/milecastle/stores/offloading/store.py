@@ -1,0 +1,226 @@
+"""The store around another one that has large values in object storage.
+
+What it writes above the threshold goes to the object storage first; what it reads is restored. So
+every store gets it with one logic, and the log inside has small entries.
+
+Rules:
+
+- An object is durable before the entry that names it is committed.
+- What is read is verified: a missing or changed object is ``Corrupted``, with its place.
+- If the object storage cannot be reached, a batch with large values is refused with
+  ``Unavailable`` and nothing of it is written; everything else works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import TypeVar
+
+import msgspec.structs
+
+from milecastle.codec.envelope import names_objects
+from milecastle.errors import CodecError, Corrupted, Unavailable
+from milecastle.model.checkpoint import Entry, TaskResult
+from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.ports.claims import WaitingInput
+from milecastle.ports.store import Batch, Chain, Store
+from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
+from milecastle.stores.offloading.payloads import (
+    SEALED,
+    ObjectReference,
+    put_together,
+    restore,
+    sealed_references,
+    take_apart,
+)
+from milecastle.stores.wrapping import ForwardingStore
+
+__all__ = ["OffloadingStore", "entries_of"]
+
+PayloadRow = TypeVar("PayloadRow", Entry, TaskResult)
+
+_PAGE = 256
+
+
+@checks_keys
+class OffloadingStore(ForwardingStore):
+    """A store whose large values are in object storage. ``inner`` is the store with the log."""
+
+    def __init__(self, store: Store, objects: SharedObjects) -> None:
+        super().__init__(store)
+        self.inner = store
+        self.objects = objects
+
+    @property
+    def blocking(self) -> bool:
+        """Whether calls may block: those with large values do."""
+        return True
+
+    def commit(self, batch: Batch) -> None:
+        """Store what is large, then commit the rest."""
+        self.inner.commit(self.offloaded(batch))
+
+    def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        """The chain of a checkpoint, restored, or ``None``."""
+        return self.restored_chain(key, self.inner.read(key, seq))
+
+    def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        """The chain of a checkpoint without results, restored, or ``None``."""
+        return self.restored_chain(key, self.inner.read_state(key, seq))
+
+    def results(self, key: ThreadKey) -> Sequence[TaskResult]:
+        """The results that go with the head, restored."""
+        return self._restored(key, self.inner.results(key))
+
+    def entries(
+        self, key: ThreadKey, *, after: int = 0, limit: int | None = None
+    ) -> Sequence[Entry]:
+        """Entries oldest first, restored."""
+        return self._restored(key, self.inner.entries(key, after=after, limit=limit))
+
+    def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
+        """Replace some entries by snapshots, and drop what is below ``cut``."""
+        began = monotonic()
+        entries = self._offloaded_rows(key, rewritten)
+        self.check_patience(began)
+        return self.inner.prune(key, head=head, cut=cut, rewritten=entries)
+
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
+        """Remove the thread. Its encrypted objects are removed at once, others by the sweep."""
+        unshared = self._unshared(key)
+        if not self.inner.delete(key, head=head, head_id=head_id):
+            return False
+        with suppress(Unavailable):  # the sweep finds what is left
+            for name in unshared:
+                self.objects.folder.remove(object_path(key.tenant, name))
+        return True
+
+    def _unshared(self, key: ThreadKey) -> set[str]:
+        """The objects of a thread that only it can name."""
+        try:
+            if next(self.objects.folder.list(pins_of(key)), None) is None:
+                return set()
+        except Unavailable:
+            return set()
+        rows: list[Entry | TaskResult] = [*entries_of(self.inner, key), *self.inner.results(key)]
+        return {name for row in rows for name in _sealed(row)}
+
+    def offloaded(self, batch: Batch) -> Batch:
+        """The batch with references in place of what is large, which is stored by then."""
+        began = monotonic()
+        entries = self._offloaded_rows(batch.key, batch.entries)
+        results = self._offloaded_rows(batch.key, batch.results)
+        if entries is batch.entries and results is batch.results:
+            return batch
+        self.check_patience(began)
+        return msgspec.structs.replace(batch, entries=tuple(entries), results=tuple(results))
+
+    def offloaded_input(self, key: ThreadKey, payload: bytes) -> bytes:
+        """An input with references in place of what is large, which is stored by then."""
+        began = monotonic()
+        small = self._offloaded_payload(key, payload)
+        if small is not payload:
+            self.check_patience(began)
+        return small
+
+    def _offloaded_payload(self, key: ThreadKey, payload: bytes) -> bytes:
+        """A payload with references in place of what is large; the same one if nothing is."""
+        parts = take_apart(payload, self.objects.threshold)
+        if parts is None:
+            return payload
+        self.objects.pin(key)
+        put = self.objects.put_unshared if parts.form == SEALED else self.objects.put
+        return put_together(parts, lambda value: put(key.tenant, value))
+
+    def _offloaded_rows(self, key: ThreadKey, rows: Sequence[PayloadRow]) -> Sequence[PayloadRow]:
+        payloads = [self._offloaded_payload(key, row.payload) for row in rows]
+        if all(new is row.payload for new, row in zip(payloads, rows, strict=True)):
+            return rows
+        return [
+            msgspec.structs.replace(row, payload=new)
+            for new, row in zip(payloads, rows, strict=True)
+        ]
+
+    def check_patience(self, began: float) -> None:
+        """Refuse to name objects that were seen so long ago that the sweep may have judged them.
+
+        ``began`` is when the first of them was looked for, in monotonic time.
+        """
+        if monotonic() - began > self.objects.patience:
+            raise Unavailable(
+                "storing large values took longer than "
+                f"{self.objects.patience:g} seconds: nothing was written, try again"
+            )
+
+    def restored_chain(self, key: ThreadKey, chain: Chain | None) -> Chain | None:
+        """A chain of the store inside with its large values."""
+        if chain is None:
+            return None
+        fetched: dict[str, bytes] = {}
+        entries = self._restored(key, chain.entries, fetched)
+        results = self._restored(key, chain.results, fetched)
+        if entries is chain.entries and results is chain.results:
+            return chain
+        return Chain(tuple(entries), tuple(results))
+
+    def restored_input(self, key: ThreadKey, waiting: WaitingInput) -> WaitingInput:
+        """An input of the store inside with its large values."""
+        if not names_objects(waiting.payload):
+            return waiting
+        place = f"thread '{key.thread}', input of run {waiting.run_id}"
+        payload = self._restored_payload(key, waiting.payload, place, {})
+        return msgspec.structs.replace(waiting, payload=payload)
+
+    def _restored_payload(
+        self, key: ThreadKey, payload: bytes, place: str, fetched: dict[str, bytes]
+    ) -> bytes:
+        """A payload of the store inside with its large values."""
+
+        def fetch(reference: ObjectReference) -> bytes:
+            if reference.name not in fetched:
+                fetched[reference.name] = self.objects.fetch(key.tenant, reference, place)
+            return fetched[reference.name]
+
+        try:
+            return restore(payload, fetch)
+        except CodecError as error:
+            raise Corrupted(error.message, place=place) from None
+
+    def _restored(
+        self, key: ThreadKey, rows: Sequence[PayloadRow], fetched: dict[str, bytes] | None = None
+    ) -> Sequence[PayloadRow]:
+        if not any(names_objects(row.payload) for row in rows):
+            return rows
+        fetched = {} if fetched is None else fetched
+        return [
+            msgspec.structs.replace(
+                row,
+                payload=self._restored_payload(key, row.payload, _place(key, row), fetched),
+            )
+            if names_objects(row.payload)
+            else row
+            for row in rows
+        ]
+
+
+def entries_of(store: Store, key: ThreadKey) -> Iterable[Entry]:
+    """Every entry of a thread, in pages."""
+    page = store.entries(key, limit=_PAGE)
+    while page:
+        yield from page
+        page = store.entries(key, after=page[-1].seq, limit=_PAGE)
+
+
+def _sealed(row: Entry | TaskResult) -> list[str]:
+    with suppress(CodecError):
+        return [reference.name for reference in sealed_references(row.payload)]
+    return []
+
+
+def _place(key: ThreadKey, row: Entry | TaskResult) -> str:
+    task = f", task '{row.task}'" if isinstance(row, TaskResult) else ""
+    return f"thread '{key.thread}', seq {row.seq}{task}"

@@ -1,0 +1,180 @@
+"""The sweep: removes objects that nobody names, by mark and sweep with a grace period.
+
+Rules:
+
+- Ages are differences of two times of the object storage, so no other clock decides anything.
+- What is marked is read after what is to be removed was listed.
+- An object that nobody names is *condemned* first: its pointer is removed, so that no writer uses
+  it from then on, and a note with a time is put beside it. It is removed by a sweep that comes a
+  grace period later and again finds nobody who names it. An object that is named again is released.
+- A sweep may stop anywhere, and several may run at once: names are never used again, so whatever
+  is done late is done to something that nobody can begin to use.
+- A pin of a thread that names nothing is removed after the grace period. Of several old pins the
+  one with the smallest name stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from milecastle.errors import CodecError, Corrupted, InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.claims import waiting_inputs
+from milecastle.ports.store import Store
+from milecastle.stores.offloading.folder import Stored
+from milecastle.stores.offloading.objects import GRACE, SharedObjects, root_of
+from milecastle.stores.offloading.payloads import references
+from milecastle.stores.offloading.store import OffloadingStore, entries_of
+
+__all__ = ["DAY", "SweepReport", "sweep"]
+
+DAY = 86_400.0
+
+
+class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep found and did: numbers of objects, and bytes of those that were removed.
+
+    ``named`` objects are in use, ``waiting`` ones are not, but too young to be judged;
+    ``condemned`` ones are removed by a later sweep.
+    """
+
+    named: int
+    waiting: int
+    condemned: int
+    removed: int
+    removed_bytes: int
+
+
+def sweep(
+    store: OffloadingStore, tenant: str, *, grace: float = DAY, dry_run: bool = False
+) -> SweepReport:
+    """Remove the objects of a tenant that no entry has named for two grace periods.
+
+    With ``dry_run`` nothing changes, and the report says what would be done.
+
+    Raises:
+        InvalidRequest: the grace period is shorter than writers need.
+        Corrupted: an entry, or the pin of a thread, cannot be read: then nothing is removed.
+    """
+    shortest = GRACE * store.objects.patience
+    if grace < shortest:
+        raise InvalidRequest(
+            f"the grace period of a sweep must be at least {shortest:g} seconds: writers may rely "
+            "on an object for that long before they commit the entry that names it"
+        )
+    return _Sweep(store.inner, store.objects, tenant, grace, dry_run).run()
+
+
+class _Sweep:
+    """One sweep of one tenant."""
+
+    def __init__(
+        self, store: Store, objects: SharedObjects, tenant: str, grace: float, dry_run: bool
+    ) -> None:
+        self._store = store
+        self._objects = objects
+        self._folder = objects.folder
+        self._tenant = tenant
+        self._root = root_of(tenant)
+        self._grace = grace
+        self._dry_run = dry_run
+        self._now = 0.0
+
+    def run(self) -> SweepReport:
+        """List, mark, sweep."""
+        self._now = self._folder.now(f"{self._root}clock/{os.urandom(8).hex()}")
+        stored = {_name(one): one for one in self._folder.list(f"{self._root}objects/")}
+        condemned = {_name(one): one for one in self._folder.list(f"{self._root}condemned/")}
+        named = self._mark()
+        counts = {"named": 0, "waiting": 0, "condemned": 0, "removed": 0, "removed_bytes": 0}
+        for name, one in stored.items():
+            done = self._judge(name, one, condemned.get(name), name in named)
+            counts[done] += 1
+            counts["removed_bytes"] += one.size if done == "removed" else 0
+        if not self._dry_run:
+            self._tidy(stored, condemned)
+        return SweepReport(**counts)
+
+    def _mark(self) -> set[str]:
+        """The names of all objects that threads name; old pins of those that name none go."""
+        pins: dict[ThreadKey, list[Stored]] = {}
+        for key, pin in self._objects.pinned(self._tenant):
+            pins.setdefault(key, []).append(pin)
+        named: set[str] = set()
+        for key, found in pins.items():
+            of_thread = set(self._named_by(key))
+            named |= of_thread
+            if not self._dry_run:
+                self._unpin(found, keep=bool(of_thread))
+        return named
+
+    def _named_by(self, key: ThreadKey) -> Iterator[str]:
+        for place, payload in self._payloads(key):
+            try:
+                yield from (reference.name for reference in references(payload))
+            except CodecError as error:
+                where = f"thread '{key.thread}', {place}"
+                raise Corrupted(error.message, place=where) from None
+
+    def _payloads(self, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
+        for entry in entries_of(self._store, key):
+            yield f"seq {entry.seq}", entry.payload
+        for row in self._store.results(key):
+            yield f"task '{row.task}'", row.payload
+        for waiting in waiting_inputs(self._store, key):
+            yield f"input of run {waiting.run_id}", waiting.payload
+
+    def _unpin(self, pins: list[Stored], *, keep: bool) -> None:
+        kept = min(pin.path for pin in pins) if keep else None
+        for pin in pins:
+            if pin.path != kept and self._is_old(pin):
+                self._folder.remove(pin.path)
+
+    def _judge(self, name: str, one: Stored, note: Stored | None, is_named: bool) -> str:
+        """What becomes of an object."""
+        if is_named:
+            if note is not None and not self._dry_run:
+                self._folder.remove(note.path)
+            return "named"
+        if note is None and not self._is_old(one):
+            return "waiting"
+        if note is None or not self._is_old(note):
+            if note is None and not self._dry_run:
+                self._condemn(name)
+            return "condemned"
+        if not self._dry_run:
+            self._folder.remove(one.path)
+            self._folder.remove(note.path)
+        return "removed"
+
+    def _condemn(self, name: str) -> None:
+        """Let no writer use an object from now on, then note the time."""
+        digest, _, generation = name.partition(".")
+        pointer = f"{self._root}current/{digest}"
+        if self._folder.read(pointer) == generation.encode():
+            self._folder.remove(pointer)
+        self._folder.create(f"{self._root}condemned/{name}", b"")
+
+    def _tidy(self, stored: dict[str, Stored], condemned: dict[str, Stored]) -> None:
+        """Remove what processes left that were killed: notes, pointers without an object, times."""
+        digests = {name.partition(".")[0] for name in stored}
+        left = [note for name, note in condemned.items() if name not in stored]
+        left += [
+            pointer
+            for pointer in self._folder.list(f"{self._root}current/")
+            if _name(pointer) not in digests
+        ]
+        left += self._folder.list(f"{self._root}clock/")
+        for one in left:
+            if self._is_old(one):
+                self._folder.remove(one.path)
+
+    def _is_old(self, one: Stored) -> bool:
+        return self._now - one.modified > self._grace
+
+
+def _name(one: Stored) -> str:
+    return one.path.rpartition("/")[2]

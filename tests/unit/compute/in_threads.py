@@ -1,0 +1,103 @@
+"""A pool whose processes are threads of this one: what runs in a child is traced like the rest."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from multiprocessing import connection
+from typing import Any
+
+import msgspec.structs
+
+from milecastle import App, StateGraph
+from milecastle.compute.far_side import Server
+from milecastle.compute.placing import PlacedExecutors
+from milecastle.compute.processes import Process, ProcessPool
+from milecastle.compute.remote_tasks import Site
+from milecastle.drivers.local import LocalExecutors
+
+
+class ThreadProcess:
+    """Serves a pipe in a thread. ``kill`` cuts the pipe: the thread cannot answer any more."""
+
+    def __init__(self, pipe: connection.Connection) -> None:
+        self._pipe = pipe
+        self.server = Server(pipe)
+        self._socket = socket.socket(fileno=os.dup(pipe.fileno()))
+        self.exitcode: int | None = None
+        self.kills = 0
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        self.server.serve(lambda: None)
+        self.exitcode = 0 if self.exitcode is None else self.exitcode
+        self._pipe.close()
+        self._socket.close()
+
+    def join(self, timeout: float | None = None) -> None:
+        if self.exitcode is None:
+            self._thread.join(timeout)
+
+    def kill(self) -> None:
+        self.exitcode = -9
+        self.kills += 1
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+class Stillborn:
+    """Ends before it takes a task."""
+
+    def __init__(self, pipe: connection.Connection) -> None:
+        pipe.close()
+        self.exitcode: int | None = 1
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has ended."""
+
+    def kill(self) -> None:
+        """It has ended."""
+
+
+@contextmanager
+def pool_of(
+    most: int = 2, start: Callable[[connection.Connection], Process] = ThreadProcess
+) -> Generator[tuple[ProcessPool, list[Any]]]:
+    """A pool, and the processes that it has started."""
+    started: list[Any] = []
+
+    def begin(pipe: connection.Connection) -> Process:
+        started.append(start(pipe))
+        found: Process = started[-1]
+        return found
+
+    pool = ProcessPool(most, begin)
+    try:
+        yield pool, started
+    finally:
+        for process in started:
+            process.kill()
+        pool.close()
+
+
+def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
+    """An app whose remote nodes all run on this site."""
+    app = graph.compile(store="memory://", **options)
+    runner = app.__runner__
+    local = LocalExecutors((app.graph,), runner.settings.observers)
+    placed = PlacedExecutors(local, app.graph, lambda run_on: site)
+    runner.launcher = msgspec.structs.replace(runner.launcher, executors=placed)
+    return app
+
+
+def app_here(graph: StateGraph[Any]) -> App[Any]:
+    """The same app with every node in this process."""
+    app = graph.compile(store="memory://")
+    runner = app.__runner__
+    local = LocalExecutors((app.graph,))
+    runner.launcher = msgspec.structs.replace(runner.launcher, executors=local)
+    return app
