@@ -55,7 +55,7 @@ screenshots folder="docs/images/web":
 recording *arguments:
     {{ python }} -m scripts.recording {{ arguments }}
 
-# build and check what is published, into dist/; publishes nothing (needs `pip install --require-hashes -r constraints/release.txt`)
+# build and check what is published, into dist/; publishes nothing (needs `pip install --no-deps --require-hashes -r constraints/release.txt`)
 release:
     {{ python }} -m scripts.release dist --full
 
