@@ -16,7 +16,6 @@ SCALARS: Final[frozenset[type[object]]] = frozenset({type(None), bool, int, floa
 """Types that msgpack has; also the types of keys that its maps may have here."""
 
 _MANY: Final = 16
-_NESTS: Final = (list, dict)
 
 kind_of: Final[Callable[[object], type[object]]] = type
 """``type(value)``, which type checkers otherwise treat as a type of unknown contents."""
@@ -25,17 +24,20 @@ kind_of: Final[Callable[[object], type[object]]] = type
 def is_plain(value: Any, room: int = MAX_DEPTH) -> bool:
     """Whether ``value`` is plain data of at most ``room`` levels."""
     kind = kind_of(value)  # pyright: ignore[reportUnknownVariableType] - of an Any
-    if kind in SCALARS:
-        return True
-    if room == 0 or kind not in _NESTS:
-        return False
-    items = value
-    if kind is dict:
-        if not SCALARS.issuperset(map(kind_of, value) if len(value) < _MANY else _kinds(value)):
-            return False
+    if kind is list:
+        items = value
+    elif kind is dict:
         items = value.values()
+    else:
+        return kind in SCALARS
+    if room == 0:
+        return False
     if len(items) >= _MANY and _are_settled(items, room):
-        return True
+        return kind is list or _kinds(value) <= SCALARS
+    if kind is dict:
+        for key in value:
+            if kind_of(key) not in SCALARS:
+                return False
     for item in items:
         if kind_of(item) not in SCALARS and not is_plain(item, room - 1):
             return False

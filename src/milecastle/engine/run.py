@@ -231,7 +231,8 @@ class Run:
                 gotos, again = self._gotos(step), False
             guard.version += changed
             progress.step, progress.values = progress.step + 1, values
-            self._note(operations)
+            if journal is not None and operations:
+                journal.note(operations)
             yield from self._advance.after(names, "step", gotos)
         return (yield from self._complete())
 
