@@ -22,7 +22,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from time import monotonic
@@ -337,18 +337,18 @@ class Worker:
         self._wake.clear()
         self._claims += 1  # odd while one is under way: see _check_claims
         try:
-            lanes = [*self.lanes, *await self._adopted()]
-            claimed, known = await asyncio.to_thread(self._take, lanes, limit)
-            for first in range(0, len(claimed), _TOGETHER):
-                some = claimed[first : first + _TOGETHER]
-                for segment in await asyncio.to_thread(self._begin_all, some, known):
+            begun = self._take([*self.lanes, *await self._adopted()], limit)
+            claimed = 0
+            while some := await asyncio.to_thread(next, begun, ()):
+                claimed += len(some)
+                for segment in some:
                     self._start(segment)
         finally:
             self._claims += 1
-        return len(claimed)
+        return claimed
 
-    def _take(self, lanes: Sequence[str], limit: int) -> tuple[Sequence[ThreadInfo], _Known]:
-        """Claim due threads, and read them together if the store can."""
+    def _take(self, lanes: Sequence[str], limit: int) -> Iterator[list[_Segment]]:
+        """Claim due threads, read them together if the store can, and begin some at a time."""
         began = monotonic()
         known: _Known = {}
         claimed = self.store.claim(self.id, lanes, limit=limit)
@@ -357,10 +357,9 @@ class Worker:
         if len(claimed) > 1 and offers(self.store, ManyReader):
             with suppress(StoreError):  # then each is read by itself, and only some are refused
                 known = self.store.read_many([one.key for one in claimed])
-        return claimed, known
-
-    def _begin_all(self, claimed: Sequence[ThreadInfo], known: _Known) -> list[_Segment]:
-        return [self._begin(info, known.get(info.key)) for info in claimed]
+        for first in range(0, len(claimed), _TOGETHER):
+            some = claimed[first : first + _TOGETHER]
+            yield [self._begin(info, known.get(info.key)) for info in some]
 
     async def _adopted(self) -> Sequence[str]:
         """The lanes of other versions that this worker serves for now."""
