@@ -18,7 +18,6 @@ from milecastle.stores.memory import MemoryStore
 from milecastle.testing.faulty_stores import WrappedStore
 from tests.every_store import EVERY_KIND, Stores
 
-
 SHARED = ("sqlite", "postgres")
 """Stores with threads that workers can share."""
 

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -35,12 +35,14 @@ from milecastle.stores.sqlite.rows import (
     write_text,
 )
 
-__all__ = ["DAMAGE", "Tell", "View"]
+__all__ = ["DAMAGE", "NO_LIMIT", "Tell", "View"]
 
 T = TypeVar("T")
 
 _DAMAGED = "a row does not match its checksum"
 _THREAD_COLUMNS = 18
+
+NO_LIMIT: Final = 2**62
 
 Tell = Callable[[Corrupted, bool], None]
 """Gets the damage of a row of a list, and whether the row is listed all the same."""
@@ -203,12 +205,12 @@ class View:
         """
         place = f"tags, tenant '{tenant}', tag {quoted(tag)}"
         values = tenant, tag, start
-        found: list[ThreadRow] = []
-        for thread, sum in self.placed_threads("tagged_threads", tenant, values, limit, tell):
-            if sum == checksum(tenant, tag, thread.key.thread, thread.id):
-                found.append(thread)
-            else:
-                tell(self.damage(_DAMAGED, f"{place}, thread '{thread.key}'"), False)
+        found, damaged = self._tagged(values, limit, tell)
+        if damaged:  # a page that is short would be taken for the last one
+            found, damaged = self._tagged(values, NO_LIMIT, tell)
+        for thread in damaged:
+            tell(self.damage(_DAMAGED, f"{place}, thread '{thread.key}'"), False)
+        found = found[:limit]
         if len(found) != limit:
             last = found[-1].key.thread if found else start
             try:
@@ -216,6 +218,16 @@ class View:
                     self.check_beside("tag", values, (tenant, tag, last))
             except Corrupted as error:  # it may have been one of them
                 tell(error, False)
+        return found
+
+    def _tagged(
+        self, values: tuple[str, str, str], limit: int, tell: Tell
+    ) -> tuple[list[ThreadRow], list[ThreadRow]]:
+        """The threads of a tag whose row there is intact, and the others."""
+        tenant, tag, _ = values
+        found: tuple[list[ThreadRow], list[ThreadRow]] = [], []
+        for thread, sum in self.placed_threads("tagged_threads", tenant, values, limit, tell):
+            found[sum != checksum(tenant, tag, thread.key.thread, thread.id)].append(thread)
         return found
 
     def tags_of(self, key: Row) -> tuple[str, ...]:
