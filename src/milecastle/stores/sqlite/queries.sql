@@ -264,9 +264,12 @@ SELECT tenant, tag, thread, id, sum FROM tags WHERE (tenant, tag, thread) > (?, 
 ORDER BY tenant, tag, thread LIMIT 1;
 
 -- name: tags_of
-SELECT tenant, tag, thread, id, sum FROM tags
-WHERE id = (SELECT id FROM threads WHERE tenant = ? AND thread = ?)
-ORDER BY tag;
+-- The index names the rows. One whose key is damaged is not found by it: NULL, and not left out.
+SELECT g.tenant, g.tag, g.thread, g.id, g.sum
+FROM tags AS n
+LEFT JOIN tags AS g ON g.tenant = n.tenant AND g.tag = n.tag AND g.thread = n.thread
+WHERE n.id = (SELECT id FROM threads WHERE tenant = ? AND thread = ?)
+ORDER BY n.tag;
 
 -- name: put_tag
 INSERT OR IGNORE INTO tags VALUES (?, ?, ?, ?, ?);
