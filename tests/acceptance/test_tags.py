@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from threading import Thread as Worker
 from typing import Any, TypedDict
 
 import pytest
 
-from milecastle import App, Conflict, InvalidRequest, StateGraph, Store, ThreadKey, interrupt
+from milecastle import (
+    END,
+    START,
+    App,
+    Conflict,
+    InvalidRequest,
+    StateGraph,
+    Store,
+    ThreadKey,
+    interrupt,
+)
 from milecastle.app.upkeep.copying import copy_threads
 from milecastle.model.tags import MAX_TAG_BYTES, MAX_TAGS, TagChange
 from milecastle.ports.store import Batch
@@ -186,37 +197,51 @@ def test_a_copy_has_the_tags_and_follows_them(stores: Stores, kind: str) -> None
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_running_thread_can_be_tagged(stores: Stores, kind: str) -> None:
-    """A run that commits all the time neither loses its thread nor keeps a tag away.
+    """The run commits a step after its head was read for the tag, and continues after it.
 
     Fails if a change of tags moves the head, or gives up at the first conflict.
     """
+    at_first, at_second, after_first, after_second = (Event() for _ in range(4))
+    refused: list[Conflict] = []
 
-    def loop(state: Count) -> dict[str, Any]:
-        return {"n": state["n"] + 1}
+    def first(state: Count) -> dict[str, Any]:
+        at_first.set()
+        assert after_first.wait(60)
+        return {"n": 1}
 
-    graph = StateGraph(Count).with_default_config(_endless())
-    graph.add_node("node", loop)
-    graph.set_entry_point("node")
-    graph.add_conditional_edges(
-        "node", lambda state: "node" if state["n"] < 400 else "__end__", ["node", "__end__"]
-    )
-    app = graph.compile(store=stores.open(kind))
-    results: list[Any] = []
-    worker = Worker(target=lambda: results.append(app.invoke({"n": 0}, "a", tags=["first"])))
+    def second(state: Count) -> dict[str, Any]:
+        at_second.set()
+        assert after_second.wait(60)
+        return {"n": 2}
+
+    class Meeting(WrappedStore):
+        def commit(self, batch: Batch) -> None:
+            after_first.set()
+            assert at_second.wait(60)
+            try:
+                super().commit(batch)
+            except Conflict as error:
+                refused.append(error)
+                raise
+
+    graph = StateGraph(Count)
+    graph.add_node("first", first)
+    graph.add_node("second", second)
+    graph.add_edges(START, "first", "second", END)
+    store, results = stores.open(kind), list[Any]()
+    app = graph.compile(store=store)
+    worker = Worker(target=lambda: results.append(app.invoke({"n": 0}, "a", tags=["mine"])))
     worker.start()
-    while app.store.thread(ThreadKey(app.tenant, "a")) is None:
-        pass
-    for number in range(5):
-        app.tag("a", [f"{number}"])
-    worker.join()
-    assert app.tag("a") == ("0", "1", "2", "3", "4", "first")
-    assert results[0].state["n"] == 400
-
-
-def _endless() -> Any:
-    from milecastle import ExecutionConfig
-
-    return ExecutionConfig(max_steps=1000, cycle_detection=False)
+    try:
+        assert at_first.wait(60)
+        assert counting(Meeting(store)).tag("a", ["yours"]) == ("mine", "yours")
+    finally:
+        after_first.set()
+        after_second.set()
+        worker.join()
+    assert len(refused) == 1
+    assert results[0].state == {"n": 2}
+    assert app.tag("a") == ("mine", "yours")
 
 
 @pytest.mark.parametrize(
