@@ -282,9 +282,8 @@ class SqliteStore(SqliteFile):
     def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         """The tags of these threads."""
         with self._connections.reading() as cursor:
-            view, tenant = View(cursor, self.path), _possible(tenant)
-            found = {thread: view.tags_of((tenant, _possible(thread))) for thread in threads}
-        return {thread: tags for thread, tags in found.items() if tags}
+            names = [_possible(thread) for thread in threads if "\0" not in thread]
+            return View(cursor, self.path).tags_of(_possible(tenant), names)
 
     def tagged_threads(
         self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
+import msgspec.json
 
 from milecastle.errors import Corrupted, InvalidRequest
 from milecastle.model.keys import ThreadKey
@@ -230,13 +231,19 @@ class View:
             found[sum != checksum(tenant, tag, thread.key.thread, thread.id)].append(thread)
         return found
 
-    def tags_of(self, key: Row) -> tuple[str, ...]:
-        """The tags of the thread of a tenant and a name."""
-        with self.reading(f"tags, tenant '{key[0]}', thread {quoted(key[1])}"):
-            rows = [checked(row) for row in self.all("tags_of", key)]
-            if any((row[0], row[2]) != key for row in rows):
-                raise Damaged
-        return tuple(row[1] for row in rows)
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The tags of these threads of a tenant; a thread without any is missing."""
+        found: dict[str, tuple[str, ...]] = {}
+        names = msgspec.json.encode(list(dict.fromkeys(threads))).decode()
+        with self.reading(f"tags, tenant '{tenant}'"):
+            rows = self.all("tags_of", (names, tenant))
+        for thread, *row in rows:
+            with self.reading(f"tags, tenant '{tenant}', thread {quoted(thread)}"):
+                values = checked(tuple(row))
+                if (values[0], values[2]) != (tenant, thread):
+                    raise Damaged
+            found[thread] = (*found.get(thread, ()), values[1])
+        return found
 
     def placed_runs(
         self, name: str, tenant: str, values: Row, limit: int, tell: Tell
