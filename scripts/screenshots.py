@@ -26,6 +26,7 @@ from tests.browser.browsing import FLAGS, SCHEMES, SEEN
 from tests.postgres_cluster import wait_until
 
 WIDTHS: Final = (1280, 400)
+TAGS: Final = ("express", "customer 4711")
 HERE: Final = {
     str(Path(__file__).parents[1]): "/app",
     sys.base_prefix: "/usr",
@@ -33,10 +34,17 @@ HERE: Final = {
 }
 """What names this machine, and what a picture shows in its place."""
 _HIDE: Final = """names => {
-    for (const [name, shown] of Object.entries(names))
-        for (const element of document.querySelectorAll("main pre, main td"))
-            element.outerHTML = element.outerHTML.replaceAll(name, shown);
+    const hide = () => {
+        for (const [name, shown] of Object.entries(names))
+            for (const element of document.querySelectorAll("main pre, main td"))
+                if (element.outerHTML.includes(name))
+                    element.outerHTML = element.outerHTML.replaceAll(name, shown);
+    };
+    hide();
+    new MutationObserver(hide).observe(
+        document.body, {subtree: true, childList: true, characterData: true});
 }"""
+"""Also in what a live page writes again before its picture is taken."""
 
 
 class Order(TypedDict):
@@ -96,7 +104,7 @@ def serving(folder: str) -> Generator[tuple[httpx.Client, str], None, None]:
             for number, item in enumerate(("lamp", "table", "unicorn", "chair", "shelf") * 3):
                 given: dict[str, Any] = {"item": item, "pieces": number % 8, "log": []}
                 path = f"/v1/threads/order-{1001 + number}/runs?wait=60"
-                client.post(path, json={"input": given})
+                client.post(path, json={"input": given, "tags": TAGS[: number % 3]})
             yield client, url
     finally:
         process.kill()

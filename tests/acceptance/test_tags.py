@@ -5,18 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from threading import Thread as Worker
 from typing import Any, TypedDict
 
 import pytest
 
-from milecastle import App, Conflict, InvalidRequest, StateGraph, Store, ThreadKey, interrupt
+from milecastle import (
+    END,
+    START,
+    App,
+    Conflict,
+    InvalidRequest,
+    StateGraph,
+    Store,
+    ThreadKey,
+    interrupt,
+)
 from milecastle.app.upkeep.copying import copy_threads
 from milecastle.model.tags import MAX_TAG_BYTES, MAX_TAGS, TagChange
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing.faulty_stores import WrappedStore
 from tests.every_store import EVERY_KIND, Stores
+
+SHARED = ("sqlite", "postgres")
+"""Stores with threads that workers can share."""
 
 
 class Count(TypedDict):
@@ -124,6 +138,18 @@ def test_an_input_that_waits_tags_its_thread(stores: Stores) -> None:
     assert app.tag("a") == ("first", "second")
 
 
+@pytest.mark.parametrize("kind", [kind for kind in EVERY_KIND if kind.values[0] in SHARED])
+def test_an_input_that_waits_already_adds_no_tags(stores: Stores, kind: str) -> None:
+    """Fails if ``enqueue`` tags the thread before it looks for the input."""
+    app = counting(stores.open(kind))
+    app.submit({"n": 0}, "a")
+    first = app.submit({"n": 1}, "a", if_busy="queue", tags=["t"])
+    app.tag("a", remove=["t"])
+    second = app.submit({"n": 1}, "a", if_busy="queue", tags=["t"])
+    assert (second.run_id, second.reused) == (first.run_id, True)
+    assert app.tag("a") == ()
+
+
 def test_a_thread_that_is_resumed_keeps_its_tags(stores: Stores) -> None:
     app = counting(stores.open("sqlite"), ask)
     app.invoke({"n": 0}, "a", tags=["t"])
@@ -171,37 +197,51 @@ def test_a_copy_has_the_tags_and_follows_them(stores: Stores, kind: str) -> None
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_running_thread_can_be_tagged(stores: Stores, kind: str) -> None:
-    """A run that commits all the time neither loses its thread nor keeps a tag away.
+    """The run commits a step after its head was read for the tag, and continues after it.
 
     Fails if a change of tags moves the head, or gives up at the first conflict.
     """
+    at_first, at_second, after_first, after_second = (Event() for _ in range(4))
+    refused: list[Conflict] = []
 
-    def loop(state: Count) -> dict[str, Any]:
-        return {"n": state["n"] + 1}
+    def first(state: Count) -> dict[str, Any]:
+        at_first.set()
+        assert after_first.wait(60)
+        return {"n": 1}
 
-    graph = StateGraph(Count).with_default_config(_endless())
-    graph.add_node("node", loop)
-    graph.set_entry_point("node")
-    graph.add_conditional_edges(
-        "node", lambda state: "node" if state["n"] < 400 else "__end__", ["node", "__end__"]
-    )
-    app = graph.compile(store=stores.open(kind))
-    results: list[Any] = []
-    worker = Worker(target=lambda: results.append(app.invoke({"n": 0}, "a", tags=["first"])))
+    def second(state: Count) -> dict[str, Any]:
+        at_second.set()
+        assert after_second.wait(60)
+        return {"n": 2}
+
+    class Meeting(WrappedStore):
+        def commit(self, batch: Batch) -> None:
+            after_first.set()
+            assert at_second.wait(60)
+            try:
+                super().commit(batch)
+            except Conflict as error:
+                refused.append(error)
+                raise
+
+    graph = StateGraph(Count)
+    graph.add_node("first", first)
+    graph.add_node("second", second)
+    graph.add_edges(START, "first", "second", END)
+    store, results = stores.open(kind), list[Any]()
+    app = graph.compile(store=store)
+    worker = Worker(target=lambda: results.append(app.invoke({"n": 0}, "a", tags=["mine"])))
     worker.start()
-    while app.store.thread(ThreadKey(app.tenant, "a")) is None:
-        pass
-    for number in range(5):
-        app.tag("a", [f"{number}"])
-    worker.join()
-    assert app.tag("a") == ("0", "1", "2", "3", "4", "first")
-    assert results[0].state["n"] == 400
-
-
-def _endless() -> Any:
-    from milecastle import ExecutionConfig
-
-    return ExecutionConfig(max_steps=1000, cycle_detection=False)
+    try:
+        assert at_first.wait(60)
+        assert counting(Meeting(store)).tag("a", ["yours"]) == ("mine", "yours")
+    finally:
+        after_first.set()
+        after_second.set()
+        worker.join()
+    assert len(refused) == 1
+    assert results[0].state == {"n": 2}
+    assert app.tag("a") == ("mine", "yours")
 
 
 @pytest.mark.parametrize(
@@ -242,6 +282,45 @@ def test_a_thread_has_a_bounded_number_of_tags() -> None:
     with pytest.raises(InvalidRequest, match="at most"):
         app.invoke({"n": 5}, "a", tags=["more"])
     assert app.tag("a", ["more"], ["00"]) == (*most[1:], "more")
+
+
+def exceed(app: App[Count], thread: str) -> tuple[str, ...]:
+    """As two callers do that change the tags at the same moment."""
+    key = ThreadKey(app.tenant, thread)
+    head = app.store.head(key)
+    assert head is not None
+    tags = tuple(f"{n:02}" for n in range(MAX_TAGS + 8))
+    app.store.commit(Batch(key=key, head=head.seq, head_id=head.id, tags=TagChange(tags)))
+    return tags
+
+
+def test_a_thread_with_too_many_tags_can_lose_some(app: App[Count]) -> None:
+    """Fails if a change is refused that leaves too many, although it adds none."""
+    app.invoke({"n": 0}, "a")
+    tags = exceed(app, "a")
+    assert app.tag("a", remove=[tags[0]]) == tags[1:]
+    assert app.tag("a", [tags[0]], [tags[1]]) == (tags[0], *tags[2:])
+    with pytest.raises(InvalidRequest, match="at most"):
+        app.tag("a", add=["more"])
+    app.invoke({"n": 1}, "a", tags=[tags[2]])
+
+
+def test_a_thread_with_too_many_tags_is_copied(app: App[Count], stores: Stores) -> None:
+    """Fails if a copy is refused because of their number."""
+    app.invoke({"n": 0}, "a")
+    tags = exceed(app, "a")
+    there = counting(stores.open("sqlite", "there"))
+    copy_threads(app.store, there.store, app.tenant)
+    assert there.tag("a") == tags
+    app.fork("a", 1, "b")
+    assert app.tag("b") == tags
+
+
+def test_a_call_that_finds_its_run_is_not_refused_for_its_tags(app: App[Count]) -> None:
+    """Fails if the number of tags is compared before it is known that a run starts."""
+    app.invoke({"n": 0}, "a", tags=["mine"])
+    app.tag("a", [f"{n:02}" for n in range(MAX_TAGS)], ["mine"])
+    assert app.invoke({"n": 0}, "a", tags=["mine"]).reused
 
 
 def test_tags_need_a_thread_and_a_store_that_has_them() -> None:
@@ -304,3 +383,34 @@ def test_changes_of_two_callers_are_both_there() -> None:
     for change in (TagChange(("one",)), TagChange(("two",), ("old",))):
         store.commit(Batch(key=key, head=head.seq, head_id=head.id, tags=change))
     assert app.tag("a") == ("one", "two")
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_change_returns_what_another_caller_changed_meanwhile(stores: Stores, kind: str) -> None:
+    """Fails if the tags are returned as they were read before the commit."""
+
+    class Meeting(WrappedStore):
+        def commit(self, batch: Batch) -> None:
+            if batch.tags == TagChange(("one",)):
+                other.tag("a", ["two"])
+            super().commit(batch)
+
+    store = stores.open(kind)
+    other, app = counting(store), counting(Meeting(store))
+    app.invoke({"n": 0}, "a")
+    assert app.tag("a", ["one"]) == ("one", "two")
+
+
+def test_a_change_for_a_deleted_thread_is_refused(app: App[Count]) -> None:
+    """The next thread of the name has as many entries. Fails if only their number is compared."""
+    key = ThreadKey(app.tenant, "a")
+    app.invoke({"n": 0}, "a")
+    head = app.store.head(key)
+    assert head is not None
+    app.delete("a")
+    app.invoke({"n": 0}, "a")
+    with pytest.raises(Conflict):
+        app.store.commit(
+            Batch(key=key, head=head.seq, head_id=head.id, tags=TagChange(("theirs",)))
+        )
+    assert app.tag("a") == ()

@@ -24,7 +24,7 @@ class TagsLater(BrokenStore, caught_by=("test_tags_come_with_the_commit_of_a_run
         super().commit(msgspec.structs.replace(batch, tags=None) if batch.entries else batch)
 
 
-class OnlyAddsTags(BrokenStore, caught_by=("test_tags_are_added_and_removed",)):
+class OnlyAddsTags(BrokenStore, caught_by=("test_tags_are_added_and_removed",), seen_by_model=True):
     """A tag stays."""
 
     def commit(self, batch: Batch) -> None:
@@ -33,7 +33,9 @@ class OnlyAddsTags(BrokenStore, caught_by=("test_tags_are_added_and_removed",)):
         super().commit(msgspec.structs.replace(batch, tags=tags))
 
 
-class ForgetsTagsOnALine(BrokenStore, caught_by=("test_nothing_else_changes_tags",)):
+class ForgetsTagsOnALine(
+    BrokenStore, caught_by=("test_nothing_else_changes_tags",), seen_by_model=True
+):
     """The line is written without them."""
 
     def commit(self, batch: Batch) -> None:
@@ -43,7 +45,9 @@ class ForgetsTagsOnALine(BrokenStore, caught_by=("test_nothing_else_changes_tags
             self._logs[batch.key].tags = ()
 
 
-class ForgetsPrunedTags(BrokenStore, caught_by=("test_nothing_else_changes_tags",)):
+class ForgetsPrunedTags(
+    BrokenStore, caught_by=("test_nothing_else_changes_tags",), seen_by_model=True
+):
     """Writes the thread again without them."""
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
@@ -74,7 +78,9 @@ class NormalisesTags(BrokenStore, caught_by=("test_tags_are_compared_by_code_poi
         return super().tagged_threads(tenant, unicodedata.normalize("NFC", tag), limit=limit)
 
 
-class SharesTagsAmongTenants(BrokenStore, caught_by=("test_tags_belong_to_one_tenant",)):
+class SharesTagsAmongTenants(
+    BrokenStore, caught_by=("test_tags_belong_to_one_tenant",), seen_by_model=True
+):
     """A name is a name."""
 
     def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
@@ -85,7 +91,9 @@ class SharesTagsAmongTenants(BrokenStore, caught_by=("test_tags_belong_to_one_te
         return found
 
 
-class TagsWithoutAFence(BrokenStore, caught_by=("test_a_refused_batch_changes_no_tag",)):
+class TagsWithoutAFence(
+    BrokenStore, caught_by=("test_a_refused_batch_changes_no_tag",), seen_by_model=True
+):
     """Takes the tags before it looks at the head."""
 
     def commit(self, batch: Batch) -> None:
@@ -96,7 +104,7 @@ class TagsWithoutAFence(BrokenStore, caught_by=("test_a_refused_batch_changes_no
         super().commit(batch)
 
 
-class KeepsTagsInMemory(BrokenStore, caught_by=("test_tags_outlast_a_crash",)):
+class KeepsTagsInMemory(BrokenStore, caught_by=("test_tags_outlast_a_crash",), seen_by_model=True):
     """Tags are an index, and are lost with it."""
 
     def crashed(self) -> Store:
@@ -106,7 +114,7 @@ class KeepsTagsInMemory(BrokenStore, caught_by=("test_tags_outlast_a_crash",)):
         return self
 
 
-class LeavesTags(BrokenStore, caught_by=("test_deleting_removes_tags",)):
+class LeavesTags(BrokenStore, caught_by=("test_deleting_removes_tags",), seen_by_model=True):
     """Puts them beside the thread, and forgets them there."""
 
     def __init__(self) -> None:
@@ -117,18 +125,21 @@ class LeavesTags(BrokenStore, caught_by=("test_deleting_removes_tags",)):
     def commit(self, batch: Batch) -> None:
         """Give them to whoever has the name."""
         super().commit(batch)
-        if batch.key in self._left:
+        if batch.key in self._left and batch.key in self._logs:
             self._logs[batch.key].tags = self._left.pop(batch.key)
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
         """Remove the rest."""
-        self._left[key] = self._logs[key].tags
+        if key in self._logs:
+            self._left[key] = self._logs[key].tags
         return super().delete(key, head=head, head_id=head_id)
 
 
-class TagsAnyName(BrokenStore, caught_by=("test_a_thread_without_a_line_gets_no_tags",)):
+class TagsAnyName(
+    BrokenStore, caught_by=("test_a_thread_without_a_line_gets_no_tags",), seen_by_model=True
+):
     """A row is a row."""
 
     def commit(self, batch: Batch) -> None:

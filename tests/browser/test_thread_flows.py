@@ -40,6 +40,25 @@ def test_a_thread_is_forked_from_a_checkpoint_of_the_slider(visit: Visit) -> Non
     assert visit.server.client.get("/v1/threads/forked").json()["state"] == old
 
 
+@pytest.mark.parametrize("name", ["visit", "visit_without_scripts"])
+def test_tags_are_changed(request: pytest.FixtureRequest, name: str) -> None:
+    """Also without JavaScript. Fails if the form changes nothing, or another tag."""
+    visit: Visit = request.getfixturevalue(name)
+    visit.submit(f"tagged-{name}", then="end")
+    visit.server.rests(f"tagged-{name}", "completed")
+    page = visit.go(f"/threads/tagged-{name}")
+    odd = f"late, <b> {name}"
+    for tag in ("eu", odd):
+        page.locator("input[name=add]").fill(tag)
+        page.get_by_role("button", name="Change the tags").click()
+        expect(page.locator("#tags").get_by_label(tag)).to_be_visible()
+    page.locator("#tags").get_by_label("eu").check()
+    page.get_by_role("button", name="Change the tags").click()
+    expect(page.locator("#tags").get_by_label("eu")).to_have_count(0)
+    page.locator(".facts").get_by_role("link", name=odd).click()
+    expect(page.locator("tbody tr")).to_contain_text(f"tagged-{name}")
+
+
 def test_what_is_typed_outlasts_a_refresh(visit: Visit) -> None:
     """Fails if the refresh replaces a form that a person fills in."""
     visit.submit("typed", then="ask")

@@ -10,6 +10,7 @@ import msgspec
 from milecastle.codec.envelope import seal
 from milecastle.model.checkpoint import DELTA, ROLLUP
 from milecastle.model.keys import ThreadKey
+from milecastle.model.tags import TagChange
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
@@ -31,6 +32,7 @@ def write_log(folder: Path, size: int) -> tuple[ThreadKey, Path]:
         writer.append(store, ROLLUP)
         store.commit(writer.batch(results=(a_result(writer.head),)))
         writer.append(store, source="takeover")
+        store.commit(writer.batch(tags=TagChange((f"tag {number}", "tag"))))
     store.close()
     return writer.key, path
 

@@ -33,7 +33,7 @@ FLIPS = int(os.environ.get("MILECASTLE_FLIPS", "400"))
 PAGE = 4096
 CLEAR = (Corrupted, CodecError, FormatTooNew, InvalidRequest, RuntimeWarning)
 """A damaged row of a list is a warning: the others are listed."""
-LISTED = ("history", "entries", "runs", "results", "threads")
+LISTED = ("history", "entries", "runs", "results", "threads", "tags", "tagged")
 
 
 def read_all(path: Path) -> list[Any]:
@@ -112,11 +112,12 @@ def test_a_flipped_bit_of_a_row_is_never_missed(path: Path) -> None:
 
 
 @UNTRACED
-def test_a_flipped_bit_of_a_result_is_never_missed(path: Path) -> None:
+@pytest.mark.parametrize("table", ["results", "tags"])
+def test_a_flipped_bit_of_a_result_or_a_tag_is_never_missed(path: Path, table: str) -> None:
     """Every one: some that change the number of a row were missed once."""
     with closing(sqlite3.connect(path)) as database:
-        query = "SELECT rootpage - 1 FROM sqlite_master WHERE name = 'results'"
-        [page] = database.execute(query).fetchone()
+        query = "SELECT rootpage - 1 FROM sqlite_master WHERE name = ?"
+        [page] = database.execute(query, (table,)).fetchone()
     data, expected = path.read_bytes(), read_all(path)
     of_rows = bits(data, {page}, of_rows=True)
     found = dict(outcomes(path, data, [bit for bit in of_rows if bit // 8 // PAGE == page]))

@@ -15,6 +15,7 @@ import pytest
 
 from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest
 from milecastle.model.checkpoint import DELTA, ROLLUP
+from milecastle.model.tags import TagChange
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite import SqliteStore, store
 from milecastle.stores.sqlite.connections import Connections
@@ -105,10 +106,20 @@ def test_deleted_thread_leaves_no_row(path: Path) -> None:
         failed = a_run(writer.key, 2, status="failed")
         opened.commit(writer.batch(results=(a_result(writer.head),)))
         opened.commit(writer.batch(runs=(failed,), failure=a_failure(failed.run_id)))
+        opened.commit(writer.batch(tags=TagChange(("blue",))))
         opened.delete(KEY)
         opened.delete(writer.key)
     with closing(sqlite3.connect(path)) as database:
-        for table in ("entries", "results", "origins", "inputs", "runs", "failures", "threads"):
+        for table in (
+            "entries",
+            "results",
+            "origins",
+            "inputs",
+            "runs",
+            "failures",
+            "threads",
+            "tags",
+        ):
             assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 

@@ -63,3 +63,10 @@ def test_a_key_that_was_changed_is_noticed_from_beside(store: SqliteStore) -> No
     change(store, "UPDATE tags SET tag = 'bluf' WHERE thread = 'a'")
     with pytest.warns(RuntimeWarning, match="tags"):
         assert names(store.tagged_threads("tenant", "blue")) == ["b", "c"]
+
+
+def test_a_damaged_row_takes_no_place_on_a_page(store: SqliteStore) -> None:
+    """Fails if a page is short, which its reader takes for the last one."""
+    change(store, "UPDATE tags SET sum = sum + 1 WHERE thread = 'a'")
+    with pytest.warns(RuntimeWarning, match="tags"):
+        assert names(store.tagged_threads("tenant", "blue", limit=2)) == ["b", "c"]

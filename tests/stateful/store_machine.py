@@ -26,7 +26,8 @@ from milecastle.model.checkpoint import (
 )
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import TRANSITIONS, RunStatus, ThreadInfo
-from milecastle.ports.store import Batch, Store
+from milecastle.model.tags import TagChange
+from milecastle.ports.store import Batch, Store, TagStore, offers
 from milecastle.testing.entries import (
     Writer,
     a_failure,
@@ -45,10 +46,14 @@ KEYS = (ThreadKey("t", "a"), ThreadKey("t", "A/"), ThreadKey("T", "a"))
 STATUSES: tuple[RunStatus, ...] = get_args(RunStatus)
 SOURCES: tuple[Source, ...] = get_args(Source)
 KINDS: tuple[Kind, ...] = (DELTA, DELTA, DELTA, ROLLUP, ROLLUP, SNAPSHOT)
+TAGS = ("x", "X", "x/", "\u00e9")
 
 keys = st.sampled_from(KEYS)
 limits = st.none() | st.integers(0, 6)
 picks = st.integers(0, 10**6)
+some_tags = st.sets(st.sampled_from(TAGS), max_size=3)
+tenants = st.sampled_from(["t", "T", "other"])
+afters = st.none() | st.sampled_from(["", "A", "A/", "a", "b"])
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -117,6 +122,8 @@ class StoreMachine(RuleBasedStateMachine):
                 runs=(record,),
                 failure=a_failure(record.run_id),
                 manifest=("refused", b""),
+                thread=ThreadInfo.of(record),
+                tags=TagChange(("x",), ("X",)),
             ),
             thread.head,
         )
@@ -199,6 +206,37 @@ class StoreMachine(RuleBasedStateMachine):
         thread.info = ThreadInfo.of(turned)
         if failure:
             thread.failures[run.run_id] = failure
+
+    @rule(key=keys, added=some_tags, removed=some_tags, pick=picks)
+    def change_tags(self, key: ThreadKey, added: set[str], removed: set[str], pick: int) -> None:
+        """Change the tags of a thread: alone, or with its line and perhaps an entry.
+
+        One that has no line gets none, unless with a line.
+        """
+        thread = self._thread(key)
+        change = TagChange(tuple(sorted(added - removed)), tuple(sorted(removed)))
+        if thread.info is None or pick % 3 == 0:
+            self.store.commit(thread.writer.batch(tags=change))
+        elif pick % 3 == 1:
+            self.store.commit(thread.writer.batch(thread=thread.info, tags=change))
+        else:
+            thread.writer.append(self.store, thread=thread.info, tags=change)
+            thread.results = {}
+        if thread.info is not None:
+            thread.tags = change.applied(thread.tags)
+
+    @rule(tenant=tenants, tag=st.sampled_from(TAGS), limit=limits, after=afters)
+    def list_tagged(self, tenant: str, tag: str, limit: int | None, after: str | None) -> None:
+        """List some threads that have a tag."""
+        expected = [
+            self.threads[key].info
+            for key in sorted(self.threads)
+            if key.tenant == tenant
+            and tag in self.threads[key].tags
+            and (after is None or key.thread > after)
+        ]
+        found = _tagged(self.store).tagged_threads(tenant, tag, limit=limit, after=after)
+        assert list(found) == expected[:limit]
 
     @rule(key=keys, fingerprint=st.sampled_from(["f", "g"]))
     def keep_a_manifest(self, key: ThreadKey, fingerprint: str) -> None:
@@ -292,10 +330,10 @@ class StoreMachine(RuleBasedStateMachine):
         self._check_runs(self._thread(key), limit)
 
     @rule(
-        tenant=st.sampled_from(["t", "T", "other"]),
+        tenant=tenants,
         status=st.none() | st.sampled_from(STATUSES[:3]),
         limit=limits,
-        after=st.none() | st.sampled_from(["", "A", "A/", "a", "b"]),
+        after=afters,
     )
     def list_threads(
         self, tenant: str, status: RunStatus | None, limit: int | None, after: str | None
@@ -331,6 +369,12 @@ class StoreMachine(RuleBasedStateMachine):
         self._check_runs(thread, None)
         assert self.store.thread(self.touched) == thread.info
         self._check_threads(self.touched.tenant, None, None, None)
+        found = _tagged(self.store).tags_of(self.touched.tenant, [key.thread for key in KEYS])
+        assert found == {
+            key.thread: known.tags
+            for key, known in self.threads.items()
+            if key.tenant == self.touched.tenant and known.tags
+        }
 
     def _thread(self, key: ThreadKey) -> ThreadModel:
         self.touched = key
@@ -393,6 +437,11 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         found = self.store.threads(tenant, status=status, limit=limit, after=after)
         assert list(found) == expected[:limit]
+
+
+def _tagged(store: Store) -> TagStore:
+    assert offers(store, TagStore)
+    return store
 
 
 def store_machine(

@@ -19,6 +19,7 @@ class ThreadModel:
         self.runs: dict[str, RunRecord] = {}
         self.failures: dict[str, Failure] = {}
         self.info: ThreadInfo | None = None
+        self.tags: tuple[str, ...] = ()
 
     @property
     def head(self) -> int:

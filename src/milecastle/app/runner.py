@@ -36,7 +36,7 @@ from milecastle.app.runtime.starting import (
     start_with_input,
 )
 from milecastle.app.runtime.streams import EventStream, StreamMode, resting_events
-from milecastle.app.runtime.tagging import added_tags
+from milecastle.app.runtime.tagging import added_tags, require_tags
 from milecastle.app.runtime.threads import Migration, Threads
 from milecastle.app.upkeep.removing import remove_thread
 from milecastle.compute.placing import PlacedExecutors
@@ -394,15 +394,15 @@ class Runner(Generic[S]):
         A thread that waits for a person, or completed with the same input, is returned as it is.
         """
         key = self.key(call.thread) if call.thread is not None else None
-        named = call.terms.tags
-        tags = added_tags(self.settings.store, key, named) if named else None
+        tags = call.terms.tags
+        tagged = require_tags(self.settings.store) if tags else None
         if call.file is not None:
             plan, call = self.files().start(call, self.threads, key, self.settings.tenant)
         else:
             plan = self._start(call, key)
         if plan.ended is None:
-            if plan.journal is not None:
-                plan.journal.tags = tags
+            if tagged is not None and plan.journal is not None:
+                plan.journal.tags = added_tags(tagged, plan.journal.key, tags)
             return self.launcher.launch(plan, call)
         found = self._result(plan.run_id, key, plan.ended)
         if found.status != "completed":

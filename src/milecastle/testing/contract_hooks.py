@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store
+from milecastle.ports.store import Store, TagStore, offers
 
 
 class ContractHooks(ABC):
@@ -70,4 +70,14 @@ def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
         "failures": [store.failure(key, run.run_id) for run in runs],
         "thread": store.thread(key),
         "threads": list(store.threads(key.tenant)),
+        **_tags_of(store, key),
     }
+
+
+def _tags_of(store: Store, key: ThreadKey) -> dict[str, Any]:
+    """The tags of a thread, and the lists in which it is by them; nothing, if there are no tags."""
+    if not offers(store, TagStore):
+        return {}
+    tags = store.tags_of(key.tenant, [key.thread]).get(key.thread, ())
+    listed = [store.tagged_threads(key.tenant, tag) for tag in tags]
+    return {"tags": list(tags), "tagged": [info for found in listed for info in found]}

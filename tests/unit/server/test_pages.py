@@ -30,6 +30,7 @@ FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "ActionForm": {"thread": ["t"]},
     "AnswerForm": {"question": "2.2%3Aask%2F0", "field": "", "value": "true"},
     "ForkForm": {"at": 1},
+    "TagForm": {"add": "x"},
     "UpdateForm": {"update": "{}"},
     "StartForm": {"thread": "new", "field": ["n", "log"], "value": ["1", "[]"]},
     "InboxForm": {"question": ["t/none"], "kind": "none"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cProfile
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
@@ -66,6 +66,7 @@ def test_thread_is_shown_at_its_head(api: Api, browser: Browser) -> None:
         "milecastle diff -- t@2 t@3",
         "milecastle resume -- t",
         "milecastle fork -- t@3",
+        "milecastle tag -- t",
     ]
 
 
@@ -180,17 +181,54 @@ def test_fork_and_update(api: Api, browser: Browser) -> None:
     assert "sekrit" not in wrong.one("p", role="alert").text
 
 
+def tags_shown(found: Document) -> list[str]:
+    """The tags that the form offers to remove."""
+    return [unquote(one.get("value")) for one in found.all("input", name="remove")]
+
+
+def test_tags_are_added_and_removed(api: Api, browser: Browser) -> None:
+    """Fails if the form changes other tags, if a text in it is changed, or is lost if refused."""
+    api.run("t", 42)
+    odd = "a,b <i>\n\u202e%2F&"
+
+    def send(**fields: Any) -> None:
+        answer = browser.ask("POST", "/threads/t/tags", data={**fields, "csrf": browser.csrf})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/threads/t")
+
+    assert tags_shown(browser.page("/threads/t")) == []
+    for tag in ("eu", "late", odd, ""):
+        send(add=tag)
+    found = browser.page("/threads/t")
+    assert tags_shown(found) == sorted(["eu", "late", odd])
+    assert "a,b <i>" in found.one("fieldset").text
+    values = [one.get("value") for one in found.all("input", name="remove")]
+    send(add="paid", remove=values[:2])
+    assert tags_shown(browser.page("/threads/t")) == ["late", "paid"]
+    send()
+    assert tags_shown(browser.page("/threads/t")) == ["late", "paid"]
+    typed = "x" * 129
+    refused = browser.post("/threads/t/tags", {"add": typed}, 400)
+    assert refused.one("input", name="add").get("value") == typed
+    assert "bytes" in refused.one("p", role="alert").text
+    both = browser.post("/threads/t/tags", {"add": "late", "remove": "late"}, 400)
+    assert "added and removed" in both.one("p", role="alert").text
+    assert tags_shown(both) == ["late", "paid"]
+
+
 @pytest.mark.parametrize("scope", ["read", "run", "answer", "admin"])
 def test_forms_are_those_of_the_scopes(api: Api, scope: Any) -> None:
     """Fails if a caller is offered what is refused."""
     api.run("t", 42)
     known = {
-        "run": ["Fork from 3", "Resume", "Cancel"],
+        "run": ["Fork from 3", "Change the tags", "Resume", "Cancel"],
         "answer": ["Yes", "No"],
         "admin": ["Update the state", "Delete"],
         "read": [],
     }
-    shown = ["Yes", "No", "Show", "Fork from 3", "Update the state", "Resume", "Cancel", "Delete"]
+    shown = [
+        *("Yes", "No", "Show", "Fork from 3", "Change the tags", "Update the state"),
+        *("Resume", "Cancel", "Delete"),
+    ]
     if scope == "read":
         found = Browser(api).log_in(token_of("default", "read")).page("/threads/t")
         assert buttons(found) == ["Show"]
@@ -216,7 +254,11 @@ def test_other_tenant_finds_nothing(api: Api) -> None:
     other = Browser(api).log_in(token_of(OTHER))
     for path in ("/threads/t", "/threads/t/graph.svg", "/threads/none", "/threads/t%1Fx"):
         assert other.ask("GET", path).status_code in (400, 404)
-    for path, fields in (("fork", {"at": 1}), ("update", {"update": "{}"})):
+    for path, fields in (
+        ("fork", {"at": 1}),
+        ("update", {"update": "{}"}),
+        ("tags", {"add": "x"}),
+    ):
         assert (
             other.ask("POST", f"/threads/t/{path}", data={**fields, "csrf": other.csrf}).status_code
             == 404

@@ -228,12 +228,14 @@ def enqueue(
     body = threads.codec.encode_state(dict(update))
     payload = threads.codec.for_thread(key).seal(body, _input_place(record.run_id))
     segment = Segment(run_id=record.run_id, graph=record.graph, key=key, queues=True)
-    if terms.tags:  # before: a caller that tries again may find the run, and then adds none
+    mark = record.run_id if terms.again else digest
+    if terms.tags and not any(one.mark == mark for one in store.inputs(key)):
+        # before the input: a caller that tries again finds the run, and then adds none
         change_tags(store, key, TagChange(add=terms.tags))
     try:
         carried = _as_metadata(observers.begin_segment(segment))
         record = msgspec.structs.replace(record, metadata=record.metadata | carried)
-        run_id = store.enqueue(record, record.run_id if terms.again else digest, payload)
+        run_id = store.enqueue(record, mark, payload)
     finally:
         observers.end_segment(segment.run_id)
     return msgspec.structs.replace(record, run_id=run_id), run_id != record.run_id

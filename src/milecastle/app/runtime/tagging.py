@@ -34,11 +34,10 @@ def tags_at(store: Store, key: ThreadKey) -> tuple[str, ...]:
     return store.tags_of(key.tenant, [key.thread]).get(key.thread, ())
 
 
-def added_tags(store: Store | None, key: ThreadKey | None, tags: Iterable[str]) -> TagChange:
-    """What a run adds to its thread; ``key`` is ``None`` if that is new."""
-    store, change = require_tags(store), TagChange(add=tuple(tags))
-    if key is not None:
-        refuse_too_many(change.applied(tags_at(store, key)))
+def added_tags(store: Store, key: ThreadKey, tags: Iterable[str]) -> TagChange:
+    """What a run adds to its thread."""
+    change, known = TagChange(add=tuple(tags)), tags_at(store, key)
+    _refuse_growth(known, change.applied(known))
     return change
 
 
@@ -46,7 +45,7 @@ def change_tags(store: Store, key: ThreadKey, change: TagChange) -> tuple[str, .
     """Change the tags of a thread, which must exist; return those that it has then.
 
     Two callers that change them at the same moment may together exceed the number of tags that a
-    thread may have.
+    thread may have. Then it can lose tags, and no longer get any.
     """
     store, attempts = require_tags(store), 0
     while True:
@@ -57,11 +56,16 @@ def change_tags(store: Store, key: ThreadKey, change: TagChange) -> tuple[str, .
         changed = change.applied(tags)
         if changed == tags:
             return tags
-        refuse_too_many(changed)
+        _refuse_growth(tags, changed)
         try:
             store.commit(Batch(key=key, head=head.seq, head_id=head.id, tags=change))
-            return changed
+            return tags_at(store, key)  # others may have changed them meanwhile
         except Conflict:  # its run committed a step
             attempts += 1
             if attempts >= _ATTEMPTS:
                 raise
+
+
+def _refuse_growth(tags: tuple[str, ...], changed: tuple[str, ...]) -> None:
+    if len(changed) > len(tags):
+        refuse_too_many(changed)

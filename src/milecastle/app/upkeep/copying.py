@@ -270,7 +270,8 @@ class _Copy:
         ours, theirs = (tags_at(store, self._key) for store in (self._source, self._target))
         if ours != theirs:
             require_tags(self._target)
-            change = TagChange.of(set(ours) - set(theirs), set(theirs) - set(ours))
+            lacking, left = set(ours) - set(theirs), set(theirs) - set(ours)
+            change = TagChange(tuple(sorted(lacking)), tuple(sorted(left)))
             self._commit(Batch(key=self._key, head=head, tags=change))
 
     def _manifest(self, fingerprint: str) -> tuple[str, bytes] | None:

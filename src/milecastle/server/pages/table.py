@@ -77,6 +77,13 @@ PAGES: Final[tuple[WebPage, ...]] = (
     ),
     WebPage(
         method="POST",
+        path="/threads/{thread}/tags",
+        handler=thread_forms.tag,
+        scope="run",
+        form=thread_forms.TagForm,
+    ),
+    WebPage(
+        method="POST",
         path="/threads/{thread}/update",
         handler=thread_forms.update,
         scope="admin",

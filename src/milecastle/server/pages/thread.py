@@ -166,6 +166,7 @@ async def thread_view(
             *([("diff", *tenant, "--", f"{key.thread}@{parent}", place)] if parent else []),
             ("resume", *tenant, "--", key.thread),
             ("fork", *tenant, "--", place),
+            ("tag", *tenant, "--", key.thread),
         ),
         values={**values, "said": said},
     )

@@ -1,4 +1,4 @@
-"""What is done to a thread on its page: a question is answered, it is forked, its state is changed.
+"""What is done to a thread on its page: answer a question, fork, change the state, change tags.
 
 Each does what the route of the API with the same name does, and needs the same scope. A form that
 is refused is shown again with what was typed, if the caller may read the thread.
@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 
 from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.model.keys import ThreadKey
-from milecastle.server.documents import ForkRequest, Message, UpdateRequest
+from milecastle.server.documents import ForkRequest, Message, TagRequest, UpdateRequest
 from milecastle.server.exchange import Exchange
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
@@ -25,13 +25,14 @@ from milecastle.server.problems import status_of
 from milecastle.server.redaction import after_hook
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
-from milecastle.server.threads import fork_thread, update_thread
+from milecastle.server.threads import fork_thread, tag_thread, update_thread
 from milecastle.views.documents import QuestionLine
 from milecastle.views.lines import question_lines
 
-__all__ = ["AnswerForm", "ForkForm", "UpdateForm", "answer", "fork", "update"]
+__all__ = ["AnswerForm", "ForkForm", "TagForm", "UpdateForm", "answer", "fork", "tag", "update"]
 
 _FORK: Final = "fork"
+_TAGS: Final = "tags"
 _UPDATE: Final = "update"
 
 
@@ -46,6 +47,13 @@ class ForkForm(Message, frozen=True):
 
     at: int
     as_thread: str = ""
+
+
+class TagForm(Message, frozen=True):
+    """A tag to add, unless it is empty, and those to remove."""
+
+    add: str = ""
+    remove: tuple[str, ...] = ()
 
 
 class UpdateForm(Message, frozen=True):
@@ -91,6 +99,20 @@ async def fork(exchange: Exchange) -> PageView | Response:
 async def _forked(exchange: Exchange, asked: ForkRequest) -> str:
     written = await exchange.off_loop(fork_thread, exchange.service, exchange.key, asked)
     return written.thread
+
+
+async def tag(exchange: Exchange) -> PageView | Response:
+    """Change the tags of the thread."""
+    form: TagForm = exchange.body
+    add = (form.add,) if form.add else ()
+    asked = TagRequest(add=add, remove=tuple(map(named, form.remove)))
+    said = FormRefusal(_TAGS, "", "", {"add": form.add})
+    return await _done(exchange, _tagged(exchange, asked), said, None)
+
+
+async def _tagged(exchange: Exchange, asked: TagRequest) -> str:
+    await exchange.off_loop(tag_thread, exchange.service, exchange.key, asked)
+    return exchange.key.thread
 
 
 async def update(exchange: Exchange) -> PageView | Response:

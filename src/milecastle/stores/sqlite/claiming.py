@@ -43,11 +43,10 @@ from milecastle.stores.sqlite.rows import (
     worker_of,
     write_text,
 )
-from milecastle.stores.sqlite.view import View
+from milecastle.stores.sqlite.view import NO_LIMIT, View
 from milecastle.stores.sqlite.writing import put_thread, write_batch
 
 __all__ = [
-    "NO_LIMIT",
     "claim",
     "claimed",
     "depths",
@@ -66,7 +65,6 @@ __all__ = [
     "workers",
 ]
 
-NO_LIMIT = 2**62
 _SECOND = 1_000_000
 
 

@@ -264,9 +264,14 @@ SELECT tenant, tag, thread, id, sum FROM tags WHERE (tenant, tag, thread) > (?, 
 ORDER BY tenant, tag, thread LIMIT 1;
 
 -- name: tags_of
-SELECT tenant, tag, thread, id, sum FROM tags
-WHERE id = (SELECT id FROM threads WHERE tenant = ? AND thread = ?)
-ORDER BY tag;
+-- Of threads by name, a JSON list. The index names the rows: one whose key is damaged is not found by
+-- it, and is NULL here, not left out.
+SELECT w.value, g.tenant, g.tag, g.thread, g.id, g.sum
+FROM json_each(?) AS w
+CROSS JOIN threads AS t ON t.tenant = ? AND t.thread = w.value
+CROSS JOIN tags AS n ON n.id = t.id
+LEFT JOIN tags AS g ON g.tenant = n.tenant AND g.tag = n.tag AND g.thread = n.thread
+ORDER BY n.tag;
 
 -- name: put_tag
 INSERT OR IGNORE INTO tags VALUES (?, ?, ?, ?, ?);

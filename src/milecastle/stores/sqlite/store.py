@@ -51,7 +51,7 @@ from milecastle.stores.sqlite.log import Known, ThreadLog
 from milecastle.stores.sqlite.migrating import SqliteFile, prepare
 from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import Row, ThreadRow, worker_row, write_text
-from milecastle.stores.sqlite.view import Tell, View
+from milecastle.stores.sqlite.view import NO_LIMIT, Tell, View
 from milecastle.stores.sqlite.writing import (
     delete_thread,
     is_plain,
@@ -64,7 +64,6 @@ from milecastle.stores.sqlite.writing import (
 _APPEND = SQL["append"]
 _PAGE = 128
 _REMEMBERED = 10_000
-_NO_LIMIT = claiming.NO_LIMIT
 
 
 @checks_keys
@@ -201,7 +200,7 @@ class SqliteStore(SqliteFile):
     ) -> Iterator[Entry]:
         """Entries newest first, without payloads."""
         self._connections.check_open()
-        return self._history(key, _NO_LIMIT if limit is None else limit, before)
+        return self._history(key, NO_LIMIT if limit is None else limit, before)
 
     def _history(self, key: ThreadKey, left: int, before: int | None) -> Iterator[Entry]:
         thread: ThreadRow | None = None
@@ -232,7 +231,7 @@ class SqliteStore(SqliteFile):
             head = found[1].newest() if found else None
             if found is None or head is None:
                 return []
-            return found[1].forward(after, head.seq, _NO_LIMIT if limit is None else limit)
+            return found[1].forward(after, head.seq, NO_LIMIT if limit is None else limit)
 
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
@@ -283,9 +282,8 @@ class SqliteStore(SqliteFile):
     def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         """The tags of these threads."""
         with self._connections.reading() as cursor:
-            view, tenant = View(cursor, self.path), _possible(tenant)
-            found = {thread: view.tags_of((tenant, _possible(thread))) for thread in threads}
-        return {thread: tags for thread, tags in found.items() if tags}
+            names = [_possible(thread) for thread in threads if "\0" not in thread]
+            return View(cursor, self.path).tags_of(_possible(tenant), names)
 
     def tagged_threads(
         self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
@@ -305,7 +303,7 @@ class SqliteStore(SqliteFile):
         after: str | None = None,
     ) -> Page[ThreadInfo]:
         """The tenant's threads, the one whose line was committed last first."""
-        changed, thread, _ = (_NO_LIMIT, "", 0) if after is None else place_after(after)
+        changed, thread, _ = (NO_LIMIT, "", 0) if after is None else place_after(after)
         wanted = () if status is None else (_possible(status),)
         name = "recent_threads" if status is None else "recent_threads_of_status"
         values = (*wanted, _bounded(changed), thread)
@@ -320,8 +318,8 @@ class SqliteStore(SqliteFile):
         after: str | None = None,
     ) -> Page[ThreadInfo]:
         """The tenant's threads that sleep, the one that wakes first first."""
-        wake_at, thread, _ = (-_NO_LIMIT, "", 0) if after is None else place_after(after)
-        last = _NO_LIMIT if until is None else _bounded(until)
+        wake_at, thread, _ = (-NO_LIMIT, "", 0) if after is None else place_after(after)
+        last = NO_LIMIT if until is None else _bounded(until)
         return self._page_of_threads(
             "waking_threads", tenant, (last, _bounded(wake_at), thread), limit
         )
@@ -346,7 +344,7 @@ class SqliteStore(SqliteFile):
         after: str | None = None,
     ) -> Page[RunRecord]:
         """The tenant's runs, the one that was first committed last first."""
-        place, thread, number = (_NO_LIMIT, "0", 0) if after is None else place_after(after)
+        place, thread, number = (NO_LIMIT, "0", 0) if after is None else place_after(after)
         wanted = () if status is None else (_possible(status),)
         name = "recent_runs" if status is None else "recent_runs_of_status"
         tenant = _possible(tenant)
@@ -546,11 +544,11 @@ _MOST = 2**31
 
 def _count(limit: int | None) -> int:
     """A limit that the database can take."""
-    return _NO_LIMIT if limit is None else max(0, min(limit, _NO_LIMIT))
+    return NO_LIMIT if limit is None else max(0, min(limit, NO_LIMIT))
 
 
 def _bounded(number: int) -> int:
-    return max(-_NO_LIMIT, min(number, _NO_LIMIT))
+    return max(-NO_LIMIT, min(number, NO_LIMIT))
 
 
 def _number(thread: str) -> int:

@@ -13,9 +13,10 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
+import msgspec.json
 
 from milecastle.errors import Corrupted, InvalidRequest
 from milecastle.model.keys import ThreadKey
@@ -35,12 +36,14 @@ from milecastle.stores.sqlite.rows import (
     write_text,
 )
 
-__all__ = ["DAMAGE", "Tell", "View"]
+__all__ = ["DAMAGE", "NO_LIMIT", "Tell", "View"]
 
 T = TypeVar("T")
 
 _DAMAGED = "a row does not match its checksum"
 _THREAD_COLUMNS = 18
+
+NO_LIMIT: Final = 2**62
 
 Tell = Callable[[Corrupted, bool], None]
 """Gets the damage of a row of a list, and whether the row is listed all the same."""
@@ -203,12 +206,12 @@ class View:
         """
         place = f"tags, tenant '{tenant}', tag {quoted(tag)}"
         values = tenant, tag, start
-        found: list[ThreadRow] = []
-        for thread, sum in self.placed_threads("tagged_threads", tenant, values, limit, tell):
-            if sum == checksum(tenant, tag, thread.key.thread, thread.id):
-                found.append(thread)
-            else:
-                tell(self.damage(_DAMAGED, f"{place}, thread '{thread.key}'"), False)
+        found, damaged = self._tagged(values, limit, tell)
+        if damaged:  # a page that is short would be taken for the last one
+            found, damaged = self._tagged(values, NO_LIMIT, tell)
+        for thread in damaged:
+            tell(self.damage(_DAMAGED, f"{place}, thread '{thread.key}'"), False)
+        found = found[:limit]
         if len(found) != limit:
             last = found[-1].key.thread if found else start
             try:
@@ -218,13 +221,29 @@ class View:
                 tell(error, False)
         return found
 
-    def tags_of(self, key: Row) -> tuple[str, ...]:
-        """The tags of the thread of a tenant and a name."""
-        with self.reading(f"tags, tenant '{key[0]}', thread {quoted(key[1])}"):
-            rows = [checked(row) for row in self.all("tags_of", key)]
-            if any((row[0], row[2]) != key for row in rows):
-                raise Damaged
-        return tuple(row[1] for row in rows)
+    def _tagged(
+        self, values: tuple[str, str, str], limit: int, tell: Tell
+    ) -> tuple[list[ThreadRow], list[ThreadRow]]:
+        """The threads of a tag whose row there is intact, and the others."""
+        tenant, tag, _ = values
+        found: tuple[list[ThreadRow], list[ThreadRow]] = [], []
+        for thread, sum in self.placed_threads("tagged_threads", tenant, values, limit, tell):
+            found[sum != checksum(tenant, tag, thread.key.thread, thread.id)].append(thread)
+        return found
+
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The tags of these threads of a tenant; a thread without any is missing."""
+        found: dict[str, tuple[str, ...]] = {}
+        names = msgspec.json.encode(list(dict.fromkeys(threads))).decode()
+        with self.reading(f"tags, tenant '{tenant}'"):
+            rows = self.all("tags_of", (names, tenant))
+        for thread, *row in rows:
+            with self.reading(f"tags, tenant '{tenant}', thread {quoted(thread)}"):
+                values = checked(tuple(row))
+                if (values[0], values[2]) != (tenant, thread):
+                    raise Damaged
+            found[thread] = (*found.get(thread, ()), values[1])
+        return found
 
     def placed_runs(
         self, name: str, tenant: str, values: Row, limit: int, tell: Tell
