@@ -32,11 +32,11 @@ from milecastle.compute.messages import (
     Forget,
     FromTasks,
     GraphValues,
+    Leave,
     Raised,
     Ready,
     SharedValues,
     TaskSent,
-    ToTasks,
     decode_to_tasks,
     encode,
     facts_of,
@@ -183,7 +183,6 @@ class FarTasks:
 
     def perform(self, work: TaskSent) -> Done:
         """Run one task; whatever it raises is part of the outcome."""
-        began = perf_counter()
         if work.ticket in self._cancelled:
             self._cancelled.discard(work.ticket)
             return Done(work.ticket)
@@ -194,6 +193,7 @@ class FarTasks:
             return Done(work.ticket, None, _unfit(error), refused=True)
         if running.node.policy.timeout is not None:
             self._tell(Began(work.ticket))
+        began = perf_counter()
         try:
             returned = self._call(work.ticket, run, running)
         except BaseException as error:
@@ -322,6 +322,8 @@ class Server:
         with suppress(EOFError, OSError):
             while True:
                 for message in decode_to_tasks(self._pipe.recv_bytes()):
+                    if isinstance(message, Leave):
+                        raise EOFError
                     self._receive(message)
         self._todo.put(None)
         for answered in self._asked.values():
@@ -330,7 +332,9 @@ class Server:
         sleep(GRACE)
         end()
 
-    def _receive(self, message: ToTasks) -> None:
+    def _receive(
+        self, message: Enter | SharedValues | Forget | TaskSent | AskReply | Cancel
+    ) -> None:
         if isinstance(message, AskReply):
             self._asked.pop(message.number).put(message)
         elif isinstance(message, Cancel):

@@ -78,6 +78,10 @@ class Forget(TaskMessage, frozen=True):
     run: int
 
 
+class Leave(TaskMessage, frozen=True):
+    """No more tasks will follow: the far side ends."""
+
+
 class Raised(msgspec.Struct, array_like=True, frozen=True):
     """What was raised: its class by name, and as much of it as is plain data."""
 
@@ -131,7 +135,7 @@ class Ask(TaskMessage, frozen=True):
     arguments: bytes
 
 
-ToTasks = Enter | SharedValues | TaskSent | Cancel | Forget | AskReply
+ToTasks = Enter | SharedValues | TaskSent | Cancel | Forget | AskReply | Leave
 FromTasks = Ready | Began | Done | Ask
 
 

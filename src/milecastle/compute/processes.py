@@ -3,8 +3,10 @@
 Rules:
 
 - Each process is a fresh interpreter: nothing is forked. It imports the module of the app.
-- One thread reads what all of them send. It gives each the next tasks at once, so that a process
-  does not wait for the driver: short tasks are queued ahead at a process, long ones are not.
+- Each has a thread that reads what it sends, and gives it the next tasks at once, so that it does
+  not wait for the driver: short tasks are queued ahead at a process, long ones are not.
+- Each has a thread that writes what it is sent. Nothing is read or written under the lock, so a
+  process that does not read, or stops within a message, delays no other.
 - If a process ends, the task that it ran is lost and counts as an attempt. Those that it had not
   started are given to others.
 - A process whose task is over and does not stop within ``GRACE`` seconds is killed.
@@ -19,9 +21,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing import connection
-from threading import Lock, RLock, Thread
+from queue import SimpleQueue
+from threading import Lock, RLock, Thread, Timer
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from milecastle.compute.far_side import GRACE, serve
 from milecastle.compute.messages import (
@@ -31,6 +34,7 @@ from milecastle.compute.messages import (
     Done,
     Forget,
     FromTasks,
+    Leave,
     Ready,
     ToTasks,
     decode_from_tasks,
@@ -86,18 +90,31 @@ class _Child:
         self.tasks: deque[RemoteTask] = deque()
         self.bases: dict[int, int] = {}
         self.ready = False
-        self.mean = _AHEAD
-        self.kill_at: float | None = None
+        self.mean: float | None = None
+        self._outbox: SimpleQueue[list[ToTasks] | None] = SimpleQueue()
+        self._writer = Thread(target=self._write, name="milecastle-writer", daemon=True)
+        self._writer.start()
 
     @property
     def room(self) -> int:
-        """How many more tasks it may be sent."""
-        most = 1 + min(_MOST_AHEAD, int(_AHEAD / max(self.mean, 1e-6))) if self.ready else 1
-        return most - len(self.tasks)
+        """How many more tasks it may be sent: one, until it is known how long they take."""
+        ahead = 0 if self.mean is None else int(_AHEAD / max(self.mean, 1e-6))
+        return 1 + min(_MOST_AHEAD, ahead) - len(self.tasks)
 
     def send(self, messages: list[ToTasks]) -> None:
-        with suppress(OSError):  # it has ended, which the reader notices
-            self.pipe.send_bytes(encode(messages))
+        """Send messages, in this order, as soon as it reads them."""
+        self._outbox.put(messages)
+
+    def _write(self) -> None:
+        while (messages := self._outbox.get()) is not None:
+            with suppress(OSError):  # it has ended, which its reader notices
+                self.pipe.send_bytes(encode(messages))
+
+    def close(self) -> None:
+        """It has ended, and reads nothing more."""
+        self._outbox.put(None)
+        self._writer.join()
+        self.pipe.close()
 
     def give(self, tasks: Sequence[RemoteTask]) -> None:
         """Send tasks, with what they share if it does not have that yet."""
@@ -127,8 +144,7 @@ class ProcessPool:
         self._lock = RLock()
         self._children: list[_Child] = []
         self._waiting: deque[RemoteTask] = deque()
-        self._bell, self._rung = connection.Pipe(duplex=False)
-        self._reader: Thread | None = None
+        self._readers: list[Thread] = []
         self._closed = False
 
     def submit(self, tasks: Sequence[RemoteTask]) -> None:
@@ -147,8 +163,7 @@ class ProcessPool:
                     if remote in child.tasks:
                         child.send([Cancel(remote.work.ticket)])
                         if remote is child.tasks[0]:
-                            child.kill_at = monotonic() + GRACE
-                            self._ring()
+                            self._kill_later(child, remote)
 
     def reply(self, task: RemoteTask, reply: AskReply) -> None:
         """Answer what a task asked."""
@@ -170,17 +185,16 @@ class ProcessPool:
         with self._lock:
             self._closed = True
             children, self._children = self._children, []
-            self._ring()
-        if self._reader is not None:
-            self._reader.join(_PATIENCE)  # it closes pipes as well
         for child in children:
-            child.pipe.close()
+            child.send([Leave()])
         end = monotonic() + _PATIENCE
         for child in children:
             child.process.join(max(0.0, end - monotonic()))
             if child.process.exitcode is None:
                 child.process.kill()
                 child.process.join()
+        for reader in self._readers:
+            reader.join(max(0.0, end - monotonic()))
 
     # ---- under the lock
 
@@ -191,59 +205,48 @@ class ProcessPool:
         while len(self._children) < wanted and not self._closed:
             self._add_child()
         while self._waiting:
-            child = max(self._children, key=lambda child: child.room, default=None)
-            if child is None or child.room <= 0:
+            free = [child for child in self._children if child.room > 0]
+            if not free:
                 break
+            child = min(free, key=lambda child: len(child.tasks))
             share = -(-len(self._waiting) // len(self._children))
             number = min(child.room, share)
             child.give([self._waiting.popleft() for _ in range(number)])
 
     def _add_child(self) -> None:
         ours, theirs = connection.Pipe()
-        self._children.append(_Child(self._start(theirs), ours))
-        if self._reader is None:
-            self._reader = Thread(target=self._read, name="milecastle-processes", daemon=True)
-            self._reader.start()
-        self._ring()
+        child = _Child(self._start(theirs), ours)
+        self._children.append(child)
+        reader = Thread(target=self._read, args=(child,), name="milecastle-reader", daemon=True)
+        self._readers = [*filter(Thread.is_alive, self._readers), reader]
+        reader.start()
 
-    def _ring(self) -> None:
-        """Let the reader look again."""
-        with suppress(OSError):
-            self._rung.send_bytes(b"")
+    def _kill_later(self, child: _Child, remote: RemoteTask) -> None:
+        """Its first task is over: it has a moment to stop."""
+        timer = Timer(GRACE, self._kill_overdue, (child, remote))
+        timer.daemon = True
+        timer.start()
 
-    # ---- the reader
+    # ---- the threads of processes
 
-    def _read(self) -> None:
-        while not self._closed:
-            with self._lock:
-                pipes: dict[Any, _Child] = {child.pipe: child for child in self._children}
-                ends = [child.kill_at for child in self._children if child.kill_at is not None]
-            patience = max(0.0, min(ends) - monotonic()) if ends else None
-            try:
-                ready = connection.wait([self._bell, *pipes], patience)
-            except OSError:
-                continue  # a pipe was closed meanwhile
-            self._hear(ready, pipes)
-            self._kill_overdue()
-
-    def _hear(self, ready: Sequence[Any], pipes: dict[Any, _Child]) -> None:
-        wake: list[RemoteTasks] = []
-        for pipe in ready:
-            if pipe is self._bell:
-                pipe.recv_bytes()
-                continue
-            child = pipes[pipe]
-            try:
-                messages = decode_from_tasks(pipe.recv_bytes())
-            except (EOFError, OSError):
-                wake += self._bury(child)
-                continue
-            with self._lock:
-                wake += self._receive(child, messages)
-        with self._lock:
-            self._spread()
-        for call in {id(call): call for call in wake}.values():
+    def _read(self, child: _Child) -> None:
+        """Take what a process sends, until it ends."""
+        with suppress(EOFError, OSError):
+            while True:
+                messages = decode_from_tasks(child.pipe.recv_bytes())
+                with self._lock:
+                    wake = self._receive(child, messages)
+                    self._spread()
+                for call in wake:
+                    call.wake()
+        child.close()
+        for call in self._bury(child):
             call.wake()
+
+    def _kill_overdue(self, child: _Child, remote: RemoteTask) -> None:
+        with self._lock:
+            if child in self._children and child.tasks and child.tasks[0] is remote:
+                child.process.kill()
 
     def _receive(self, child: _Child, messages: list[FromTasks]) -> list[RemoteTasks]:
         """Take what a process sent; the calls that have to look."""
@@ -253,9 +256,10 @@ class ProcessPool:
                 child.ready = True
             elif isinstance(message, Done):
                 remote = child.tasks.popleft()
-                next_over = bool(child.tasks) and child.tasks[0].over
-                child.kill_at = monotonic() + GRACE if next_over else None
-                child.mean = 0.8 * child.mean + 0.2 * message.seconds
+                if child.tasks and child.tasks[0].over:
+                    self._kill_later(child, child.tasks[0])
+                mean = message.seconds if child.mean is None else child.mean
+                child.mean = 0.8 * mean + 0.2 * message.seconds
                 if not remote.over:
                     remote.call.finished(remote, message)
                     wake.append(remote.call)
@@ -270,7 +274,6 @@ class ProcessPool:
 
     def _bury(self, child: _Child) -> list[RemoteTasks]:
         """A process has ended: its first task is lost, the others wait for another process."""
-        child.pipe.close()
         child.process.join(_PATIENCE)
         how = _described(child.process.exitcode)
         with self._lock:
@@ -288,17 +291,10 @@ class ProcessPool:
                     " before it could take a task; its output says why. A script starts its runs "
                     'under `if __name__ == "__main__":`'
                 )
+            self._spread()
         for remote in lost:
             remote.call.lost(remote, how, again=child.ready)
         return [remote.call for remote in lost]
-
-    def _kill_overdue(self) -> None:
-        now = monotonic()
-        with self._lock:
-            for child in self._children:
-                if child.kill_at is not None and child.kill_at <= now:
-                    child.kill_at = None
-                    child.process.kill()
 
 
 def _left_behind() -> InvalidRequest:

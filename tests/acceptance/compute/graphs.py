@@ -36,6 +36,8 @@ class Part:
 class Work(TypedDict, total=False):
     numbers: list[int]
     number: int
+    texts: list[str]
+    text: str
     folder: str
     parts: Annotated[list[Part], append]
     said: Annotated[list[str], append]
@@ -163,6 +165,18 @@ def stalls(state: Work) -> Work:
     return {}
 
 
+def stops_itself(state: Work) -> Work:
+    """Stops its process the first time."""
+    if note(state, "stopped") == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return {"said": ["went on"]}
+
+
+def measures(state: Work) -> Work:
+    note(state, "measured")
+    return {"said": [f"{len(state.get('text', ''))}"]}
+
+
 async def astalls(state: Work) -> Work:
     import asyncio
 
@@ -205,7 +219,15 @@ timed = single(stalls, timeout=Timeout(run=0.3))
 idle = single(stalls, timeout=Timeout(idle=0.3))
 stalled = mapped(stalls)
 astalled = mapped(astalls)
+stopping = single(stops_itself)
 configured = single(changes_the_config)
+
+measuring = StateGraph(Work)
+measuring.add_node("split", split)
+measuring.add_node("item", measures, run_on="process")
+measuring.add_edge(START, "split")
+measuring.map("split", "item", over="texts", item="text")
+measuring.add_edge("item", END)
 
 going = StateGraph(Work)
 going.add_node("item", goes, run_on="process")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ import msgspec.structs
 
 from milecastle import App, StateGraph
 from milecastle.compute.far_side import Server
+from milecastle.compute.messages import Ready, encode
 from milecastle.compute.placing import PlacedExecutors
 from milecastle.compute.processes import Process, ProcessPool
 from milecastle.compute.remote_tasks import Site
@@ -61,6 +63,29 @@ class Stillborn:
 
     def kill(self) -> None:
         """It has ended."""
+
+
+class HalfSaid:
+    """Takes tasks, and stops within its first message after that."""
+
+    def __init__(self, pipe: connection.Connection) -> None:
+        self.pipe = pipe
+        self.exitcode: int | None = None
+        self.said = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        self.pipe.send_bytes(encode([Ready()]))
+        self.pipe.recv_bytes()
+        os.write(self.pipe.fileno(), struct.pack("!i", 1000) + b"half")
+        self.said.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """It ends only by being killed."""
+
+    def kill(self) -> None:
+        self.exitcode = -9
+        self.pipe.close()
 
 
 @contextmanager

@@ -49,7 +49,14 @@ from milecastle.compute.processes import ProcessPool, shared_pool, usable_cpus
 from milecastle.compute.remote_tasks import RemoteTask
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work as State
-from tests.unit.compute.in_threads import Stillborn, app_here, app_on, pool_of
+from tests.unit.compute.in_threads import (
+    HalfSaid,
+    Stillborn,
+    ThreadProcess,
+    app_here,
+    app_on,
+    pool_of,
+)
 
 Invoke = Callable[..., Result[Any]]
 
@@ -131,6 +138,13 @@ def invoke(request: pytest.FixtureRequest) -> Invoke:
         return asyncio.run(app.ainvoke(*args, **named))
 
     return call
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 30
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
 
 
 # -- the same as here --------------------------------------------------------------------------
@@ -238,6 +252,28 @@ def test_task_of_a_lost_process_is_repeated_and_its_queue_moves(
         assert len(started) == 2
 
 
+def test_process_that_stops_within_a_message_delays_no_other(invoke: Invoke) -> None:
+    """Fails if one thread reads all pipes: it waits for the rest of the message."""
+    made: list[Any] = []
+
+    def start(pipe: connection.Connection) -> Any:
+        made.append(ThreadProcess(pipe) if made else HalfSaid(pipe))
+        return made[-1]
+
+    with pool_of(2, start) as (pool, _):
+        first = threading.Thread(
+            target=app_on(pool, graphs.squares).invoke, args=({"numbers": [1]}, "t"), daemon=True
+        )
+        first.start()
+        assert wait_until(lambda: bool(made) and made[0].said.is_set())
+        options = ExecutionOptions(cancel=_Soon(20))
+        state = invoke(app_on(pool, graphs.sleeping), {}, "u", options=options)
+        assert state.status == "sleeping"
+        made[0].kill()
+        first.join(30)
+        assert not first.is_alive()
+
+
 def test_process_that_cannot_start_fails_what_waits(invoke: Invoke) -> None:
     """Fails if each task starts another process that ends: 12 tasks would start 36."""
     with pool_of(start=Stillborn) as (pool, started):
@@ -320,8 +356,8 @@ def test_thread_that_a_task_left_behind_is_refused() -> None:
 
 
 class _Soon:
-    def __init__(self) -> None:
-        self._end = time.monotonic() + 0.2
+    def __init__(self, seconds: float = 0.2) -> None:
+        self._end = time.monotonic() + seconds
 
     def is_set(self) -> bool:
         return time.monotonic() > self._end
