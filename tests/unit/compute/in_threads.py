@@ -111,7 +111,7 @@ def pool_of(
 
 def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
     """An app whose remote nodes all run on this site."""
-    app = graph.compile(store="memory://", **options)
+    app = graph.compile(**{"store": "memory://", **options})
     runner = app.__runner__
     local = LocalExecutors((app.graph,), runner.settings.observers)
     placed = PlacedExecutors(local, app.graph, lambda run_on: site)
@@ -119,9 +119,9 @@ def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
     return app
 
 
-def app_here(graph: StateGraph[Any]) -> App[Any]:
+def app_here(graph: StateGraph[Any], **options: Any) -> App[Any]:
     """The same app with every node in this process."""
-    app = graph.compile(store="memory://")
+    app = graph.compile(**{"store": "memory://", **options})
     runner = app.__runner__
     local = LocalExecutors((app.graph,))
     runner.launcher = msgspec.structs.replace(runner.launcher, executors=local)
