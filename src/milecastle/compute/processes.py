@@ -26,7 +26,7 @@ from threading import Lock, RLock, Thread, Timer
 from time import monotonic
 from typing import Final, Protocol
 
-from milecastle.compute.far_side import GRACE, serve
+from milecastle.compute.far_side import GRACE, Pipe, serve
 from milecastle.compute.messages import (
     AskReply,
     Began,
@@ -71,6 +71,14 @@ class Process(Protocol):
         ...
 
 
+class NearPipe(Pipe, Protocol):
+    """The near end of a pipe."""
+
+    def close(self) -> None:
+        """Nothing is sent or received any more."""
+        ...
+
+
 def launch(pipe: connection.Connection) -> Process:
     """Start a process that serves this pipe."""
     from multiprocessing import get_context
@@ -84,7 +92,7 @@ def launch(pipe: connection.Connection) -> Process:
 class _Child:
     """One process. ``tasks`` are those it was sent and has not finished; it runs the first."""
 
-    def __init__(self, process: Process, pipe: connection.Connection) -> None:
+    def __init__(self, process: Process, pipe: NearPipe) -> None:
         self.process = process
         self.pipe = pipe
         self.tasks: deque[RemoteTask] = deque()
@@ -98,6 +106,8 @@ class _Child:
     @property
     def room(self) -> int:
         """How many more tasks it may be sent: one, until it is known how long they take."""
+        if not self.ready:
+            return 0
         ahead = 0 if self.mean is None else int(_AHEAD / max(self.mean, 1e-6))
         return 1 + min(_MOST_AHEAD, ahead) - len(self.tasks)
 
@@ -133,6 +143,8 @@ class _Child:
 
 class ProcessPool:
     """A ``Site``: at most ``most`` processes, started as they are needed."""
+
+    hint = '; its output says why. A script starts its runs under `if __name__ == "__main__":`'
 
     def __init__(
         self,
@@ -214,12 +226,16 @@ class ProcessPool:
             child.give([self._waiting.popleft() for _ in range(number)])
 
     def _add_child(self) -> None:
-        ours, theirs = connection.Pipe()
-        child = _Child(self._start(theirs), ours)
+        child = _Child(*self._connect())
         self._children.append(child)
         reader = Thread(target=self._read, args=(child,), name="milecastle-reader", daemon=True)
         self._readers = [*filter(Thread.is_alive, self._readers), reader]
         reader.start()
+
+    def _connect(self) -> tuple[Process, NearPipe]:
+        """Start a process; also the pipe to it."""
+        ours, theirs = connection.Pipe()
+        return self._start(theirs), ours
 
     def _kill_later(self, child: _Child, remote: RemoteTask) -> None:
         """Its first task is over: it has a moment to stop."""
@@ -272,10 +288,14 @@ class ProcessPool:
                 child.send([AskReply(message.number, None, pack_raised(_left_behind()))])
         return wake
 
+    def _how(self, process: Process) -> str:
+        """How a process ended."""
+        return _described(process.exitcode)
+
     def _bury(self, child: _Child) -> list[RemoteTasks]:
         """A process has ended: its first task is lost, the others wait for another process."""
         child.process.join(_PATIENCE)
-        how = _described(child.process.exitcode)
+        how = self._how(child.process)
         with self._lock:
             if child not in self._children:
                 return []
@@ -284,13 +304,13 @@ class ProcessPool:
             if child.ready:
                 lost = [remote for remote in tasks if remote is child.tasks[0]]
                 self._waiting.extendleft(reversed(tasks[len(lost) :]))
+            elif any(other.ready for other in self._children):
+                self._most = len(self._children)  # there is no room for more
+                lost = []
             else:
-                lost = [*tasks, *self._waiting]
+                lost = [*self._waiting]
                 self._waiting.clear()
-                how += (
-                    " before it could take a task; its output says why. A script starts its runs "
-                    'under `if __name__ == "__main__":`'
-                )
+                how += f" before it could take a task{self.hint}"
             self._spread()
         for remote in lost:
             remote.call.lost(remote, how, again=child.ready)

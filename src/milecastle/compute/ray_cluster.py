@@ -1,0 +1,182 @@
+"""Workers in a Ray cluster: the pool of processes, with actors in their place.
+
+Rules:
+
+- Frames of messages are all that travels by Ray. Ray stores large ones (above 100 KiB) in its
+  object store, on the machine of the worker.
+- An actor is never restarted, and no call of it is repeated, by Ray: whether a task is tried again
+  is decided by its run, which records attempts.
+- Actors belong to this process: when it ends, however it does, Ray ends them.
+- No more actors are started than the cluster has resources for. One that Ray cannot place yet
+  takes no task.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections import deque
+from collections.abc import Sequence
+from queue import SimpleQueue
+from threading import Lock, Thread
+from time import monotonic
+from typing import Any, Final
+
+from milecastle.compute.far_side import Server
+from milecastle.compute.processes import NearPipe, Process, ProcessPool
+from milecastle.compute.remote_tasks import RemoteTask
+from milecastle.errors import InvalidRequest
+from milecastle.model.forking import call_in_child
+from milecastle.model.policies import Ray
+
+_RECOUNT: Final = 1.0
+"""Seconds after which it is counted again how many workers the cluster has room for."""
+
+
+class QueuePipe:
+    """The far end of a pipe whose frames come and go by calls of the actor."""
+
+    def __init__(self) -> None:
+        self.inbox: SimpleQueue[bytes] = SimpleQueue()
+        self.outbox: SimpleQueue[bytes] = SimpleQueue()
+        self.send_bytes = self.outbox.put
+        self.recv_bytes = self.inbox.get
+
+
+class FarActor:
+    """The far side as an actor. Ray calls ``put`` and ``take`` on one thread each."""
+
+    def __init__(self) -> None:
+        self._pipe = QueuePipe()
+        serve = Server(self._pipe).serve
+        Thread(target=serve, args=(lambda: None,), name="milecastle-tasks", daemon=True).start()
+
+    def put(self, frame: bytes) -> None:
+        """Take messages of the near side."""
+        self._pipe.inbox.put(frame)
+
+    def take(self) -> list[bytes]:
+        """Messages to the near side, as soon as there are any."""
+        outbox = self._pipe.outbox
+        frames = [outbox.get()]
+        while not outbox.empty():
+            frames.append(outbox.get())
+        return frames
+
+
+class _Actor:
+    """An actor as a ``Process`` and as the near end of the pipe to it."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray = ray
+        self._actor = actor
+        self._put = actor.put.options(concurrency_group="in")
+        self._take = actor.take.options(concurrency_group="out")
+        self._frames: deque[bytes] = deque()
+        self.exitcode: int | None = None
+        self.how = "was ended"
+
+    def send_bytes(self, data: bytes) -> None:
+        self._put.remote(data)
+
+    def recv_bytes(self) -> bytes:
+        while not self._frames:
+            try:
+                self._frames.extend(self._ray.get(self._take.remote()))
+            except self._ray.exceptions.RayError as error:
+                if self.exitcode is None:
+                    self.how = f"was lost by Ray ({type(error).__name__})"
+                raise EOFError from error
+        return self._frames.popleft()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Ray ends it."""
+
+    def kill(self) -> None:
+        self.exitcode = -1
+        self._ray.kill(self._actor)
+
+    close = kill
+
+
+class RayWorkers(ProcessPool):
+    """A ``Site``: actors of a Ray cluster that all need the same."""
+
+    hint = "; look for its error in Ray's logs, and whether the cluster can start such a worker"
+
+    def __init__(self, ray: Any, needs: Ray) -> None:
+        super().__init__(1)
+        self._ray = ray
+        self._needs = needs
+        self._counted = 0.0
+        made = ray.remote(max_restarts=0, concurrency_groups={"in": 1, "out": 1})(FarActor)
+        options = {
+            "num_cpus": needs.num_cpus,
+            "memory": needs.memory,
+            "resources": dict(needs.resources) if needs.resources else None,
+            "runtime_env": dict(needs.runtime_env) if needs.runtime_env else None,
+        }
+        self._actors = made.options(
+            **{name: value for name, value in options.items() if value is not None}
+        )
+
+    def submit(self, tasks: Sequence[RemoteTask]) -> None:
+        """Run these tasks."""
+        now = monotonic()
+        if now >= self._counted + _RECOUNT:
+            self._counted = now
+            self._most = self._room()
+        super().submit(tasks)
+
+    def _room(self) -> int:
+        """How many of these actors the cluster could hold, if it held nothing else."""
+        wanted = {"CPU": self._needs.num_cpus, **(self._needs.resources or {})}
+        if self._needs.memory is not None:
+            wanted["memory"] = self._needs.memory
+        found = self._ray.cluster_resources()
+        return max(1, int(min(found.get(name, 0) / need for name, need in wanted.items() if need)))
+
+    def _connect(self) -> tuple[Process, NearPipe]:
+        actor = _Actor(self._ray, self._actors.remote())
+        return actor, actor
+
+    def _how(self, process: Process) -> str:
+        return process.how if isinstance(process, _Actor) else super()._how(process)
+
+
+_clusters: dict[Ray, RayWorkers] = {}
+_making = Lock()
+
+
+def shared_cluster(needs: Ray) -> RayWorkers:
+    """The workers of this process that need this. Ray is initialized if the caller did not."""
+    with _making:
+        found = _clusters.get(needs)
+        if found is None:
+            found = _clusters[needs] = RayWorkers(_ray(), needs)
+            atexit.register(found.close)
+        return found
+
+
+def _ray() -> Any:
+    try:
+        import ray  # pyright: ignore[reportMissingImports] - an extra
+    except ImportError:
+        raise InvalidRequest(
+            'run_on="ray" needs Ray, which is not installed: pip install "milecastle[ray]"'
+        ) from None
+    made: Any = ray
+    if not made.is_initialized():
+        made.init(log_to_driver=False)
+    return made
+
+
+def _start_over() -> None:
+    """In a forked child: the actors belong to the parent."""
+    global _making  # noqa: PLW0603 - whoever held it is not in this process
+    for workers in _clusters.values():
+        atexit.unregister(workers.close)
+    _clusters.clear()
+    _making = Lock()
+
+
+call_in_child(_start_over)
