@@ -9,15 +9,16 @@ Rules:
 - Actors belong to this process: when it ends, however it does, Ray ends them.
 - No more actors are started than the cluster has resources for. One that Ray cannot place yet
   takes no task.
+- When no call has used them for ``IDLE`` seconds, they are ended: others need the resources.
 """
 
 from __future__ import annotations
 
 import atexit
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, Timer
 from time import monotonic
 from typing import Any, Final
 
@@ -27,6 +28,9 @@ from milecastle.compute.remote_tasks import RemoteTask
 from milecastle.errors import InvalidRequest
 from milecastle.model.forking import call_in_child
 from milecastle.model.policies import Ray
+
+IDLE: Final = 10.0
+"""Seconds after which workers that no call uses are ended."""
 
 _RECOUNT: Final = 1.0
 """Seconds after which it is counted again how many workers the cluster has room for."""
@@ -107,7 +111,8 @@ class RayWorkers(ProcessPool):
         super().__init__(1)
         self._ray = ray
         self._needs = needs
-        self._counted = 0.0
+        self._counted = self._used = 0.0
+        self._timer: Timer | None = None
         made = ray.remote(max_restarts=0, concurrency_groups={"in": 1, "out": 1})(FarActor)
         options = {
             "num_cpus": needs.num_cpus,
@@ -125,7 +130,33 @@ class RayWorkers(ProcessPool):
         if now >= self._counted + _RECOUNT:
             self._counted = now
             self._most = self._room()
+        self._used = now
         super().submit(tasks)
+
+    def forget(self, runs: Iterable[int]) -> None:
+        """The workers need nothing of these runs any more, and are ended if nobody uses them."""
+        super().forget(runs)
+        with self._lock:
+            if self._timer is None and not self._closed:
+                self._look_later()
+
+    def _look_later(self) -> None:
+        self._timer = Timer(IDLE, self._release)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _release(self) -> None:
+        """End the workers, unless a call uses them."""
+        with self._lock:
+            self._timer = None
+            if self._waiting or any(child.tasks or child.bases for child in self._children):
+                return  # the call that uses them looks again when it is over
+            if monotonic() < self._used + IDLE:
+                self._look_later()
+                return
+            children, self._children = self._children, []
+        for child in children:
+            child.process.kill()
 
     def _room(self) -> int:
         """How many of these actors the cluster could hold, if it held nothing else."""

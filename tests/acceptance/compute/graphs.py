@@ -63,13 +63,15 @@ def split(state: Work) -> None:
     return None
 
 
-def mapped(node: Any, **options: Any) -> StateGraph[Work]:
-    """A map over the numbers, whose items run in processes."""
+def mapped(
+    node: Any, over: str = "numbers", item: str = "number", **options: Any
+) -> StateGraph[Work]:
+    """A map, whose items run in processes."""
     made = StateGraph(Work)
     made.add_node("split", split)
     made.add_node("item", node, run_on="process", **options)
     made.add_edge(START, "split")
-    made.map("split", "item", over="numbers", item="number")
+    made.map("split", "item", over=over, item=item)
     made.add_edge("item", END)
     return made
 
@@ -177,6 +179,10 @@ def measures(state: Work) -> Work:
     return {"said": [f"{len(state.get('text', ''))}"]}
 
 
+def echoes(state: Work) -> Work:
+    return {"said": [state.get("text", "")]}
+
+
 async def astalls(state: Work) -> Work:
     import asyncio
 
@@ -222,12 +228,8 @@ astalled = mapped(astalls)
 stopping = single(stops_itself)
 configured = single(changes_the_config)
 
-measuring = StateGraph(Work)
-measuring.add_node("split", split)
-measuring.add_node("item", measures, run_on="process")
-measuring.add_edge(START, "split")
-measuring.map("split", "item", over="texts", item="text")
-measuring.add_edge("item", END)
+measuring = mapped(measures, over="texts", item="text")
+echoing = mapped(echoes, over="texts", item="text")
 
 going = StateGraph(Work)
 going.add_node("item", goes, run_on="process")

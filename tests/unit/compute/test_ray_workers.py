@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -87,6 +88,30 @@ def test_actor_that_cannot_start_fails_nothing_while_others_run() -> None:
         assert app.invoke({"numbers": [*range(20)]}, "u").status == "completed"
         assert wait_until(lambda: len(ray.actors) >= 2)
         assert app.invoke({"numbers": [*range(20)]}, "v").status == "completed"
+
+
+def test_workers_that_no_call_uses_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if they are kept: nothing else could run in the cluster."""
+    monkeypatch.setattr(ray_cluster, "IDLE", 0.2)
+    rounds["idle"] = this = Round()
+    with workers(CPU=1) as (site, ray):
+        app = app_on(site, graphs.squares)
+        app.invoke({"numbers": [1, 2]}, "t")
+        app.invoke({"numbers": [1, 2]}, "u")
+        assert wait_until(lambda: ray.actors[0].dead)
+        run = threading.Thread(
+            target=app_on(site, gated).invoke,
+            args=({"numbers": [1], "folder": "idle"}, "v"),
+            daemon=True,
+        )
+        run.start()
+        assert this.reached.wait(30)
+        site.forget([0])  # of another call
+        time.sleep(0.5)
+        assert not ray.actors[1].dead
+        this.gate.set()
+        run.join(30)
+        assert wait_until(lambda: ray.actors[1].dead)
 
 
 def test_workers_are_shared_by_needs(monkeypatch: pytest.MonkeyPatch) -> None:
