@@ -35,6 +35,8 @@ from milecastle.compute.messages import (
     Leave,
     Raised,
     Ready,
+    Recall,
+    Returned,
     SharedValues,
     TaskSent,
     decode_to_tasks,
@@ -295,6 +297,7 @@ class Server:
         self._sending = threading.Lock()
         self._numbers = count(1)
         self._asked: dict[int, SimpleQueue[AskReply]] = {}
+        self._unstarted: set[int] = set()  # whoever removes a ticket decides what becomes of it
         self._tasks = FarTasks(self._ask, self._send)
 
     def serve(self, end: Callable[[], None]) -> None:
@@ -302,11 +305,19 @@ class Server:
         threading.Thread(target=self._read, args=(end,), daemon=True).start()
         self._send(Ready())
         while (message := self._todo.get()) is not None:
-            if isinstance(message, TaskSent):
-                self._send(self._tasks.perform(message))
-            else:
+            if not isinstance(message, TaskSent):
                 self._tasks.take(message)
+            elif self._remove(message.ticket):
+                self._send(self._tasks.perform(message))
         self._tasks.close()
+
+    def _remove(self, ticket: int) -> bool:
+        """Whether a task was not started, and not returned; from now on it is one of them."""
+        try:
+            self._unstarted.remove(ticket)
+        except KeyError:
+            return False
+        return True
 
     def _send(self, message: FromTasks) -> None:
         with self._sending, suppress(OSError):  # the near side is gone: the reader notices
@@ -333,13 +344,17 @@ class Server:
         end()
 
     def _receive(
-        self, message: Enter | SharedValues | Forget | TaskSent | AskReply | Cancel
+        self, message: Enter | SharedValues | Forget | TaskSent | AskReply | Cancel | Recall
     ) -> None:
         if isinstance(message, AskReply):
             self._asked.pop(message.number).put(message)
         elif isinstance(message, Cancel):
             self._tasks.cancel(message.ticket)
+        elif isinstance(message, Recall):
+            self._send(Returned(tuple(filter(self._remove, message.tickets))))
         else:
+            if isinstance(message, TaskSent):
+                self._unstarted.add(message.ticket)
             self._todo.put(message)
 
 

@@ -5,6 +5,7 @@ Rules:
 - Each process is a fresh interpreter: nothing is forked. It imports the module of the app.
 - Each has a thread that reads what it sends, and gives it the next tasks at once, so that it does
   not wait for the driver: short tasks are queued ahead at a process, long ones are not.
+- When a process has nothing to do, it gets what is queued at another and was not started there.
 - Each has a thread that writes what it is sent. Nothing is read or written under the lock, so a
   process that does not read, or stops within a message, delays no other.
 - If a process ends, the task that it ran is lost and counts as an attempt. Those that it had not
@@ -20,6 +21,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from multiprocessing import connection
 from queue import SimpleQueue
 from threading import Lock, RLock, Thread, Timer
@@ -36,6 +38,8 @@ from milecastle.compute.messages import (
     FromTasks,
     Leave,
     Ready,
+    Recall,
+    Returned,
     ToTasks,
     decode_from_tasks,
     encode,
@@ -97,6 +101,7 @@ class _Child:
         self.pipe = pipe
         self.tasks: deque[RemoteTask] = deque()
         self.bases: dict[int, int] = {}
+        self.recalled: set[int] = set()
         self.ready = False
         self.mean: float | None = None
         self._outbox: SimpleQueue[list[ToTasks] | None] = SimpleQueue()
@@ -125,6 +130,17 @@ class _Child:
         self._outbox.put(None)
         self._writer.join()
         self.pipe.close()
+
+    def recall(self) -> None:
+        """Ask for the second half of what it has not started."""
+        asked = [
+            remote.work.ticket
+            for remote in islice(self.tasks, 1 + (len(self.tasks) - 1) // 2, None)
+            if remote.work.ticket not in self.recalled
+        ]
+        if asked:
+            self.recalled.update(asked)
+            self.send([Recall(tuple(asked))])
 
     def give(self, tasks: Sequence[RemoteTask]) -> None:
         """Send tasks, with what they share if it does not have that yet."""
@@ -224,6 +240,10 @@ class ProcessPool:
             share = -(-len(self._waiting) // len(self._children))
             number = min(child.room, share)
             child.give([self._waiting.popleft() for _ in range(number)])
+        if any(child.ready and not child.tasks for child in self._children):
+            longest = max(self._children, key=lambda child: len(child.tasks))
+            if len(longest.tasks) > 1:
+                longest.recall()
 
     def _add_child(self) -> None:
         child = _Child(*self._connect())
@@ -272,6 +292,7 @@ class ProcessPool:
                 child.ready = True
             elif isinstance(message, Done):
                 remote = child.tasks.popleft()
+                child.recalled.discard(message.ticket)
                 if child.tasks and child.tasks[0].over:
                     self._kill_later(child, child.tasks[0])
                 mean = message.seconds if child.mean is None else child.mean
@@ -279,6 +300,8 @@ class ProcessPool:
                 if not remote.over:
                     remote.call.finished(remote, message)
                     wake.append(remote.call)
+            elif isinstance(message, Returned):
+                self._take_back(child, message.tickets)
             elif isinstance(message, Began):
                 child.tasks[0].began = monotonic()
                 wake.append(child.tasks[0].call)
@@ -287,6 +310,14 @@ class ProcessPool:
             else:
                 child.send([AskReply(message.number, None, pack_raised(_left_behind()))])
         return wake
+
+    def _take_back(self, child: _Child, tickets: Sequence[int]) -> None:
+        """Tasks that a process has not started go to another."""
+        back = [remote for remote in child.tasks if remote.work.ticket in tickets]
+        child.recalled.difference_update(tickets)
+        for remote in back:
+            child.tasks.remove(remote)
+        self._waiting.extendleft(remote for remote in reversed(back) if not remote.over)
 
     def _how(self, process: Process) -> str:
         """How a process ended."""

@@ -1,9 +1,9 @@
-"""Workers in a Ray cluster: the pool of processes, with actors in their place.
+"""Actors of a Ray cluster: the pool of processes, with actors in their place.
 
 Rules:
 
 - Frames of messages are all that travels by Ray. Ray stores large ones (above 100 KiB) in its
-  object store, on the machine of the worker.
+  object store, on the machine of the actor.
 - An actor is never restarted, and no call of it is repeated, by Ray: whether a task is tried again
   is decided by its run, which records attempts.
 - Actors belong to this process: when it ends, however it does, Ray ends them.
@@ -30,10 +30,10 @@ from milecastle.model.forking import call_in_child
 from milecastle.model.policies import Ray
 
 IDLE: Final = 10.0
-"""Seconds after which workers that no call uses are ended."""
+"""Seconds after which actors that no call uses are ended."""
 
 _RECOUNT: Final = 1.0
-"""Seconds after which it is counted again how many workers the cluster has room for."""
+"""Seconds after which it is counted again how many actors the cluster has room for."""
 
 
 class QueuePipe:
@@ -102,10 +102,10 @@ class _Actor:
     close = kill
 
 
-class RayWorkers(ProcessPool):
+class RayActors(ProcessPool):
     """A ``Site``: actors of a Ray cluster that all need the same."""
 
-    hint = "; look for its error in Ray's logs, and whether the cluster can start such a worker"
+    hint = "; look for its error in Ray's logs, and whether the cluster can start such an actor"
 
     def __init__(self, ray: Any, needs: Ray) -> None:
         super().__init__(1)
@@ -134,7 +134,7 @@ class RayWorkers(ProcessPool):
         super().submit(tasks)
 
     def forget(self, runs: Iterable[int]) -> None:
-        """The workers need nothing of these runs any more, and are ended if nobody uses them."""
+        """The actors need nothing of these runs any more, and are ended if nobody uses them."""
         super().forget(runs)
         with self._lock:
             if self._timer is None and not self._closed:
@@ -146,7 +146,7 @@ class RayWorkers(ProcessPool):
         self._timer.start()
 
     def _release(self) -> None:
-        """End the workers, unless a call uses them."""
+        """End the actors, unless a call uses them."""
         with self._lock:
             self._timer = None
             if self._waiting or any(child.tasks or child.bases for child in self._children):
@@ -174,16 +174,16 @@ class RayWorkers(ProcessPool):
         return process.how if isinstance(process, _Actor) else super()._how(process)
 
 
-_clusters: dict[Ray, RayWorkers] = {}
+_clusters: dict[Ray, RayActors] = {}
 _making = Lock()
 
 
-def shared_cluster(needs: Ray) -> RayWorkers:
-    """The workers of this process that need this. Ray is initialized if the caller did not."""
+def shared_cluster(needs: Ray) -> RayActors:
+    """The actors of this process that need this. Ray is initialized if the caller did not."""
     with _making:
         found = _clusters.get(needs)
         if found is None:
-            found = _clusters[needs] = RayWorkers(_ray(), needs)
+            found = _clusters[needs] = RayActors(_ray(), needs)
             atexit.register(found.close)
         return found
 
@@ -204,8 +204,8 @@ def _ray() -> Any:
 def _start_over() -> None:
     """In a forked child: the actors belong to the parent."""
     global _making  # noqa: PLW0603 - whoever held it is not in this process
-    for workers in _clusters.values():
-        atexit.unregister(workers.close)
+    for actors in _clusters.values():
+        atexit.unregister(actors.close)
     _clusters.clear()
     _making = Lock()
 

@@ -61,10 +61,10 @@ SiblingFailure = Literal["finish", "cancel"]
 
 
 class Ray(Settings):
-    """``run_on=Ray(...)``: a node whose tasks run in a Ray cluster, and what each worker needs.
+    """``run_on=Ray(...)``: a node whose tasks run in a Ray cluster, and what each actor needs.
 
     ``num_cpus`` and ``resources`` are counted as Ray counts them, ``memory`` is in bytes.
-    ``runtime_env`` says what Ray prepares where the worker starts: files, packages, variables.
+    ``runtime_env`` says what Ray prepares where the actor starts: files, packages, variables.
     ``run_on="ray"`` is the same as ``run_on=Ray()``: one processor each.
     """
 
@@ -79,7 +79,7 @@ class Ray(Settings):
             if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
                 raise TypeError(f"Ray takes a number of at least 0 for {name}")
         if not any(needs.values()):
-            raise TypeError("Ray needs num_cpus= or resources=: they limit how many workers start")
+            raise TypeError("Ray needs num_cpus= or resources=: they limit how many actors start")
         if self.memory is not None and self.memory < 1:
             raise TypeError("memory= takes a number of bytes")
 

@@ -1,4 +1,4 @@
-"""Nodes that run in a real Ray cluster, whose workers, nodes and drivers are killed.
+"""Nodes that run in a real Ray cluster, whose actors, nodes and drivers are killed.
 
 Ray is in no list of tools, for its size: where it is not installed these tests are skipped.
 """
@@ -48,9 +48,9 @@ def cluster() -> Generator[Any]:
 
 @pytest.fixture(scope="module")
 def site(cluster: Any) -> Generator[Any]:
-    from milecastle.compute.ray_cluster import RayWorkers
+    from milecastle.compute.ray_cluster import RayActors
 
-    made = RayWorkers(ray, Ray(resources={"site": 1}))
+    made = RayActors(ray, Ray(resources={"site": 1}))
     yield made
     made.close()
 
@@ -67,7 +67,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.02)
 
 
-def test_items_run_in_workers_and_join_in_order(site: Any) -> None:
+def test_items_run_in_actors_and_join_in_order(site: Any) -> None:
     state = app_on(site, graphs.squares).invoke({"numbers": [*range(40)]}, "t").state
     parts = state.get("parts", [])
     assert [part.number for part in parts] == [n * n for n in range(40)]
@@ -85,7 +85,7 @@ def test_large_values_travel(site: Any) -> None:
     assert state.get("said") == texts
 
 
-def test_killed_worker_repeats_only_the_task_that_it_ran(site: Any, tmp_path: Path) -> None:
+def test_killed_actor_repeats_only_the_task_that_it_ran(site: Any, tmp_path: Path) -> None:
     """Fails if Ray restarts the actor, or repeats the call."""
     values: Any = {"numbers": [*range(30)], "folder": str(tmp_path)}
     state = app_on(site, graphs.unlucky_three).invoke(values, "t").state
@@ -94,14 +94,14 @@ def test_killed_worker_repeats_only_the_task_that_it_ran(site: Any, tmp_path: Pa
     assert ran == {n: 2 if n == 3 else 1 for n in range(30)}
 
 
-def test_task_that_kills_its_worker_is_not_tried_forever(site: Any, tmp_path: Path) -> None:
+def test_task_that_kills_its_actor_is_not_tried_forever(site: Any, tmp_path: Path) -> None:
     with pytest.raises(ExecutionError) as caught:
         app_on(site, graphs.doomed).invoke({"folder": str(tmp_path)}, "t")
     assert isinstance(caught.value.__cause__, ProcessLost)
     assert lines(tmp_path, "ran") == 3
 
 
-def test_what_was_recorded_is_not_repeated_by_the_next_worker(site: Any, tmp_path: Path) -> None:
+def test_what_was_recorded_is_not_repeated_by_the_next_actor(site: Any, tmp_path: Path) -> None:
     state = app_on(site, graphs.talking).invoke({"folder": str(tmp_path)}, "t").state
     assert (lines(tmp_path, "mail"), lines(tmp_path, "ran")) == (1, 2)
     assert state.get("said") == ["1 2 True"]
@@ -145,7 +145,7 @@ def before_reached(folder: Path) -> int:
 
 
 def test_killed_node_repeats_only_what_was_in_flight(cluster: Any, tmp_path: Path) -> None:
-    """Its workers are on the node that is killed; the tasks go to another that joins."""
+    """Its actors are on the node that is killed; the tasks go to another that joins."""
     node = cluster.add_node(num_cpus=2, resources={"lane": 2})
     app = on_ray.needing.compile(store=f"sqlite:///{tmp_path}/runs.db")
     results: list[Any] = []

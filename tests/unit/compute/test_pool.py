@@ -38,6 +38,8 @@ from milecastle.compute.messages import (
     Enter,
     GraphValues,
     Ready,
+    Recall,
+    Returned,
     SharedValues,
     TaskSent,
     decode_from_tasks,
@@ -274,6 +276,23 @@ def test_process_that_stops_within_a_message_delays_no_other(invoke: Invoke) -> 
         assert not first.is_alive()
 
 
+def test_task_behind_a_long_one_goes_to_a_free_process(invoke: Invoke, this: Round) -> None:
+    """Fails if nothing is recalled: what is queued behind the task that waits stays there."""
+
+    def follow() -> None:
+        assert wait_until(lambda: len(this.runs) == 12)
+        this.gate.set()
+
+    with pool_of(2) as (pool, _):
+        app = app_on(pool, graphs.squares)
+        app.invoke({"numbers": [*range(40)]}, "t")  # short: many are queued ahead
+        threading.Thread(target=follow, daemon=True).start()
+        began = time.monotonic()
+        invoke(app_on(pool, gated), {"numbers": [*range(12)], "folder": this.name}, "u")
+        assert time.monotonic() - began < 25, "it waited for the task at the gate"
+        assert sorted(this.runs) == [*range(12)]
+
+
 def test_process_that_cannot_start_fails_what_waits(invoke: Invoke) -> None:
     """Fails if each task starts another process that ends: 12 tasks would start 36."""
     with pool_of(start=Stillborn) as (pool, started):
@@ -459,6 +478,21 @@ def test_task_that_is_cancelled_before_it_starts_does_not_run() -> None:
     near.send(Cancel(2), near.work(1), near.work(2))
     found = [*near.receive(), *near.receive()]
     assert [(done.ticket, done.body is None) for done in found] == [(1, False), (2, True)]
+    near.pipe.close()
+
+
+def test_task_is_returned_unless_it_was_started() -> None:
+    """Fails if a ticket is not taken from the set by one side: the task runs twice, or never."""
+    near = Near(graphs.asking, "asking")
+    near.send(near.work(1))
+    (ask,) = near.receive()  # it has started, and waits for the answer
+    near.send(near.work(2), near.work(3), Recall((1, 2, 9)))
+    assert near.receive() == [Returned((2,))]
+    near.send(AskReply(ask.number, None, pack_raised(InvalidRequest("no"))))
+    (first,) = near.receive()
+    (second,) = near.receive()
+    assert first.ticket == 1
+    assert (type(second), second.ticket) == (Ask, 3)
     near.pipe.close()
 
 

@@ -1,4 +1,4 @@
-"""Workers in a Ray cluster, with a fake in its place: ``test_run_on_ray`` has the real one."""
+"""Actors of a Ray cluster, with a fake in its place: ``test_run_on_ray`` has the real one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from milecastle import InvalidRequest, ProcessLost, Ray, StateGraph
 from milecastle.compute import placing, ray_cluster
-from milecastle.compute.ray_cluster import RayWorkers, shared_cluster
+from milecastle.compute.ray_cluster import RayActors, shared_cluster
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work
 from tests.unit.compute.fake_ray import FakeRay
@@ -22,14 +22,14 @@ from tests.unit.compute.test_pool import Round, gated, rounds, wait_until
 
 
 @contextmanager
-def workers(needs: Ray | None = None, **resources: float) -> Generator[tuple[RayWorkers, FakeRay]]:
+def actors(needs: Ray | None = None, **resources: float) -> Generator[tuple[RayActors, FakeRay]]:
     ray = FakeRay(**resources or {"CPU": 2.0})
-    with closing(RayWorkers(ray, needs or Ray())) as made:
+    with closing(RayActors(ray, needs or Ray())) as made:
         yield made, ray
 
 
 def test_items_run_in_actors_and_join_in_order() -> None:
-    with workers() as (site, ray):
+    with actors() as (site, ray):
         state = app_on(site, graphs.shared).invoke({"numbers": [*range(60)]}, "t").state
         assert state["said"] == [f"{n} of 60" for n in range(60)]
         assert len(ray.actors) == 2
@@ -39,7 +39,7 @@ def test_items_run_in_actors_and_join_in_order() -> None:
 def test_actor_gets_what_it_needs_and_no_more_start_than_fit() -> None:
     """Fails if only processors are counted: the second actor waits without end."""
     needs = Ray(num_cpus=0.5, memory=100, resources={"disk": 1}, runtime_env={"env_vars": {}})
-    with workers(needs, CPU=8, memory=1000, disk=1) as (site, ray):
+    with actors(needs, CPU=8, memory=1000, disk=1) as (site, ray):
         app_on(site, graphs.squares).invoke({"numbers": [1, 2, 3, 4]}, "t")
         assert [actor.needs for actor in ray.actors] == [
             {
@@ -49,7 +49,7 @@ def test_actor_gets_what_it_needs_and_no_more_start_than_fit() -> None:
                 "runtime_env": {"env_vars": {}},
             }
         ]
-    with workers(Ray(resources={"gpu": 1}), CPU=8) as (site, ray):
+    with actors(Ray(resources={"gpu": 1}), CPU=8) as (site, ray):
         app_on(site, graphs.squares).invoke({"numbers": [1, 2]}, "t")
         assert len(ray.actors) == 1  # it may be added to the cluster
 
@@ -57,7 +57,7 @@ def test_actor_gets_what_it_needs_and_no_more_start_than_fit() -> None:
 def test_task_of_a_lost_actor_is_repeated() -> None:
     """Fails if the error of Ray is not the end of the pipe."""
     rounds["ray"] = this = Round()
-    with workers(CPU=1) as (site, ray):
+    with actors(CPU=1) as (site, ray):
 
         def cut() -> None:
             assert this.reached.wait(30)
@@ -72,7 +72,7 @@ def test_task_of_a_lost_actor_is_repeated() -> None:
 
 
 def test_actor_that_cannot_start_fails_what_waits() -> None:
-    with workers() as (site, ray):
+    with actors() as (site, ray):
         ray.stillborn = True
         with pytest.raises(ProcessLost, match=r"was lost by Ray \(ActorDiedError\) before it"):
             app_on(site, graphs.squares).invoke({"numbers": [1, 2]}, "t")
@@ -80,7 +80,7 @@ def test_actor_that_cannot_start_fails_what_waits() -> None:
 
 def test_actor_that_cannot_start_fails_nothing_while_others_run() -> None:
     """Fails if what waits is failed with it: a node of the cluster may have ended meanwhile."""
-    with workers() as (site, ray):
+    with actors() as (site, ray):
         app = app_on(site, graphs.squares)
         app.invoke({"numbers": [1]}, "t")
         assert len(ray.actors) == 1
@@ -90,11 +90,11 @@ def test_actor_that_cannot_start_fails_nothing_while_others_run() -> None:
         assert app.invoke({"numbers": [*range(20)]}, "v").status == "completed"
 
 
-def test_workers_that_no_call_uses_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actors_that_no_call_uses_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails if they are kept: nothing else could run in the cluster."""
     monkeypatch.setattr(ray_cluster, "IDLE", 0.2)
     rounds["idle"] = this = Round()
-    with workers(CPU=1) as (site, ray):
+    with actors(CPU=1) as (site, ray):
         app = app_on(site, graphs.squares)
         app.invoke({"numbers": [1, 2]}, "t")
         app.invoke({"numbers": [1, 2]}, "u")
@@ -114,7 +114,7 @@ def test_workers_that_no_call_uses_are_ended(monkeypatch: pytest.MonkeyPatch) ->
         assert wait_until(lambda: ray.actors[1].dead)
 
 
-def test_workers_are_shared_by_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actors_are_shared_by_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     ray, start_over = FakeRay(CPU=1), vars(ray_cluster)["_start_over"]
     monkeypatch.setitem(sys.modules, "ray", ray)
     try:
