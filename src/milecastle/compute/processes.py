@@ -174,6 +174,7 @@ class ProcessPool:
         self._waiting: deque[RemoteTask] = deque()
         self._readers: list[Thread] = []
         self._closed = False
+        self._stillborn = 0  # in a row
 
     def submit(self, tasks: Sequence[RemoteTask]) -> None:
         """Run these tasks."""
@@ -290,6 +291,7 @@ class ProcessPool:
         for message in messages:
             if isinstance(message, Ready):
                 child.ready = True
+                self._stillborn = 0
             elif isinstance(message, Done):
                 remote = child.tasks.popleft()
                 child.recalled.discard(message.ticket)
@@ -323,6 +325,10 @@ class ProcessPool:
         """How a process ended."""
         return _described(process.exitcode)
 
+    def _gives_up(self, process: Process) -> bool:
+        """Whether the next process would end before it could take a task, as this one did."""
+        return True
+
     def _bury(self, child: _Child) -> list[RemoteTasks]:
         """A process has ended: its first task is lost, the others wait for another process."""
         child.process.join(_PATIENCE)
@@ -331,12 +337,15 @@ class ProcessPool:
             if child not in self._children:
                 return []
             self._children.remove(child)
+            self._stillborn += not child.ready
             tasks = [remote for remote in child.tasks if not remote.over]
             if child.ready:
                 lost = [remote for remote in tasks if remote is child.tasks[0]]
                 self._waiting.extendleft(reversed(tasks[len(lost) :]))
             elif any(other.ready for other in self._children):
                 self._most = len(self._children)  # there is no room for more
+                lost = []
+            elif not self._gives_up(child.process):
                 lost = []
             else:
                 lost = [*self._waiting]

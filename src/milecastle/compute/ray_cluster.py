@@ -32,6 +32,9 @@ from milecastle.model.policies import Ray
 IDLE: Final = 10.0
 """Seconds after which actors that no call uses are ended."""
 
+_MOST_STILLBORN: Final = 10
+"""So many actors may be lost in a row before they take a task: their node may be ending."""
+
 _RECOUNT: Final = 1.0
 """Seconds after which it is counted again how many actors the cluster has room for."""
 
@@ -78,6 +81,7 @@ class _Actor:
         self._frames: deque[bytes] = deque()
         self.exitcode: int | None = None
         self.how = "was ended"
+        self.is_unfit = False
 
     def send_bytes(self, data: bytes) -> None:
         self._put.remote(data)
@@ -89,6 +93,8 @@ class _Actor:
             except self._ray.exceptions.RayError as error:
                 if self.exitcode is None:
                     self.how = f"was lost by Ray ({type(error).__name__})"
+                    # True if its code failed; an error that is not about a lost actor has none
+                    self.is_unfit = getattr(error, "actor_init_failed", True)
                 raise EOFError from error
         return self._frames.popleft()
 
@@ -172,6 +178,10 @@ class RayActors(ProcessPool):
 
     def _how(self, process: Process) -> str:
         return process.how if isinstance(process, _Actor) else super()._how(process)
+
+    def _gives_up(self, process: Process) -> bool:
+        lost = isinstance(process, _Actor) and not process.is_unfit
+        return not lost or self._stillborn >= _MOST_STILLBORN
 
 
 _clusters: dict[Ray, RayActors] = {}

@@ -85,13 +85,18 @@ def test_large_values_travel(site: Any) -> None:
     assert state.get("said") == texts
 
 
-def test_killed_actor_repeats_only_the_task_that_it_ran(site: Any, tmp_path: Path) -> None:
-    """Fails if Ray restarts the actor, or repeats the call."""
+def test_killed_actor_repeats_only_what_was_in_flight(site: Any, tmp_path: Path) -> None:
+    """Number 3 kills its actor. An outcome of an earlier one may be on its way then, and is lost.
+
+    Fails if what was queued behind number 3 is lost with it, or if a call is repeated by Ray.
+    """
     values: Any = {"numbers": [*range(30)], "folder": str(tmp_path)}
     state = app_on(site, graphs.unlucky_three).invoke(values, "t").state
     assert [part.number for part in state.get("parts", [])] == [n * n for n in range(30)]
     ran = {n: lines(tmp_path, f"ran {n}") for n in range(30)}
-    assert ran == {n: 2 if n == 3 else 1 for n in range(30)}
+    assert ran[3] == 2
+    assert {n for n in ran if ran[n] != 1} <= {0, 1, 2, 3}
+    assert max(ran.values()) == 2
 
 
 def test_task_that_kills_its_actor_is_not_tried_forever(site: Any, tmp_path: Path) -> None:

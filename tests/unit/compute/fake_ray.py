@@ -16,6 +16,12 @@ class RayError(Exception):
 class ActorDiedError(RayError):
     """The process of an actor is gone."""
 
+    actor_init_failed = False
+
+
+class RuntimeEnvSetupError(RayError):
+    """Ray could not prepare what an actor needs."""
+
 
 class Call:
     """A method of an actor."""
@@ -33,7 +39,7 @@ class Call:
         """Start it; calls of one method run one after another."""
         made: Future[Any] = Future()
         if self._actor.dead:
-            made.set_exception(ActorDiedError())
+            made.set_exception(self._actor.error())
             return made
         before, self._before = self._before, made
         threading.Thread(target=self._run, args=(made, before, arguments), daemon=True).start()
@@ -56,6 +62,7 @@ class Actor:
         self.needs = needs
         self.pending: list[Future[Any]] = []
         self.dead = False
+        self.error: type[RayError] = ActorDiedError
         self.put = Call(self, made.put)
         self.take = Call(self, made.take)
 
@@ -63,7 +70,7 @@ class Actor:
         self.dead = True
         for call in self.pending:
             if not call.done():
-                call.set_exception(ActorDiedError())
+                call.set_exception(self.error())
 
 
 class FakeRay:
@@ -74,7 +81,8 @@ class FakeRay:
     def __init__(self, **resources: float) -> None:
         self.resources = resources
         self.actors: list[Actor] = []
-        self.stillborn = False
+        self.stillborn: type[RayError] | None = None
+        self.stillborns = 1_000
         self.begun: list[dict[str, Any]] = []
 
     def is_initialized(self) -> bool:
@@ -94,7 +102,9 @@ class FakeRay:
                 def create() -> Actor:
                     actor = Actor(made(), concurrency_groups, needs)
                     self.actors.append(actor)
-                    if self.stillborn:
+                    if self.stillborn is not None and self.stillborns > 0:
+                        self.stillborns -= 1
+                        actor.error = self.stillborn
                         actor.die()
                     return actor
 

@@ -16,7 +16,7 @@ from milecastle.compute import placing, ray_cluster
 from milecastle.compute.ray_cluster import RayActors, shared_cluster
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work
-from tests.unit.compute.fake_ray import FakeRay
+from tests.unit.compute.fake_ray import ActorDiedError, FakeRay, RayError, RuntimeEnvSetupError
 from tests.unit.compute.in_threads import app_on
 from tests.unit.compute.test_pool import Round, gated, rounds, wait_until
 
@@ -71,11 +71,22 @@ def test_task_of_a_lost_actor_is_repeated() -> None:
     this.gate.set()
 
 
-def test_actor_that_cannot_start_fails_what_waits() -> None:
+@pytest.mark.parametrize(("error", "most"), [(ActorDiedError, 12), (RuntimeEnvSetupError, 2)])
+def test_actor_that_cannot_start_fails_what_waits(error: type[RayError], most: int) -> None:
+    """Fails if actors that are lost are started without end."""
     with actors() as (site, ray):
-        ray.stillborn = True
-        with pytest.raises(ProcessLost, match=r"was lost by Ray \(ActorDiedError\) before it"):
+        ray.stillborn = error
+        with pytest.raises(ProcessLost, match=rf"was lost by Ray \({error.__name__}\) before it"):
             app_on(site, graphs.squares).invoke({"numbers": [1, 2]}, "t")
+        assert len(ray.actors) <= most
+
+
+def test_actors_of_a_node_that_ends_are_started_again() -> None:
+    """Fails if the first one that is lost fails what waits: the killed node of a cluster did."""
+    with actors() as (site, ray):
+        ray.stillborn, ray.stillborns = ActorDiedError, 4
+        app = app_on(site, graphs.squares)
+        assert app.invoke({"numbers": [1, 2]}, "t").status == "completed"
 
 
 def test_actor_that_cannot_start_fails_nothing_while_others_run() -> None:
@@ -84,7 +95,7 @@ def test_actor_that_cannot_start_fails_nothing_while_others_run() -> None:
         app = app_on(site, graphs.squares)
         app.invoke({"numbers": [1]}, "t")
         assert len(ray.actors) == 1
-        ray.stillborn = True
+        ray.stillborn = ActorDiedError
         assert app.invoke({"numbers": [*range(20)]}, "u").status == "completed"
         assert wait_until(lambda: len(ray.actors) >= 2)
         assert app.invoke({"numbers": [*range(20)]}, "v").status == "completed"
