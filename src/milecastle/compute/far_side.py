@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
 from queue import SimpleQueue
@@ -319,8 +319,17 @@ class Server:
             return False
         return True
 
+    def _return(self, tickets: Sequence[int]) -> None:
+        """Return those that were not started, before anything is said of those behind them."""
+        with self._sending:
+            self._write(Returned(tuple(filter(self._remove, tickets))))
+
     def _send(self, message: FromTasks) -> None:
-        with self._sending, suppress(OSError):  # the near side is gone: the reader notices
+        with self._sending:
+            self._write(message)
+
+    def _write(self, message: FromTasks) -> None:
+        with suppress(OSError):  # the near side is gone: the reader notices
             self._pipe.send_bytes(encode([message]))
 
     def _ask(self, ticket: int, name: str, arguments: bytes) -> AskReply:
@@ -351,7 +360,7 @@ class Server:
         elif isinstance(message, Cancel):
             self._tasks.cancel(message.ticket)
         elif isinstance(message, Recall):
-            self._send(Returned(tuple(filter(self._remove, message.tickets))))
+            self._return(message.tickets)
         else:
             if isinstance(message, TaskSent):
                 self._unstarted.add(message.ticket)

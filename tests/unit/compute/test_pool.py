@@ -37,6 +37,7 @@ from milecastle.compute.messages import (
     Done,
     Enter,
     GraphValues,
+    Leave,
     Ready,
     Recall,
     Returned,
@@ -48,6 +49,7 @@ from milecastle.compute.messages import (
     unpack_raised,
 )
 from milecastle.compute.processes import ProcessPool, shared_pool, usable_cpus
+from milecastle.compute.ray_cluster import QueuePipe
 from milecastle.compute.remote_tasks import RemoteTask
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work as State
@@ -493,6 +495,41 @@ def test_task_is_returned_unless_it_was_started() -> None:
     (second,) = near.receive()
     assert first.ticket == 1
     assert (type(second), second.ticket) == (Ask, 3)
+    near.pipe.close()
+
+
+def test_return_is_said_before_what_comes_after_it() -> None:
+    """Fails if a ticket is taken and returned in two steps: the next task is heard first.
+
+    The pool would then take the outcome of the next task for that of the one that was returned.
+    """
+
+    class Slow(QueuePipe):
+        def __init__(self) -> None:
+            super().__init__()
+            self.returning = threading.Event()
+            self.send_bytes = self._send
+
+        def _send(self, data: bytes) -> None:
+            if isinstance(decode_from_tasks(data)[0], Returned):
+                self.returning.set()
+                time.sleep(0.3)
+            self.outbox.put(data)
+
+    near, pipe = Near(graphs.asking, "asking"), Slow()
+    server = Server(pipe)
+    threading.Thread(target=server.serve, args=(lambda: None,), daemon=True).start()
+    base = SharedValues(1, 1, near.values.pack({"numbers": [1]}))
+    pipe.inbox.put(encode([near.enter, base, near.work(1), near.work(2), near.work(3)]))
+    heard = [*decode_from_tasks(pipe.outbox.get()), *decode_from_tasks(pipe.outbox.get())]
+    assert isinstance(heard[1], Ask)
+    answer = AskReply(heard[1].number, None, pack_raised(InvalidRequest("no")))
+    pipe.inbox.put(encode([Recall((2,))]))
+    assert pipe.returning.wait(30)
+    vars(Server)["_receive"](server, answer)  # its reader is busy
+    kinds = [type(decode_from_tasks(pipe.outbox.get(timeout=30))[0]) for _ in range(3)]
+    assert kinds == [Returned, Done, Ask]
+    pipe.inbox.put(encode([Leave()]))
     near.pipe.close()
 
 
