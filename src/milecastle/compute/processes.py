@@ -122,7 +122,7 @@ class _Child:
 
     def _write(self) -> None:
         while (messages := self._outbox.get()) is not None:
-            with suppress(OSError):  # it has ended, which its reader notices
+            with suppress(EOFError, OSError):  # it has ended, which its reader notices
                 self.pipe.send_bytes(encode(messages))
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Lock, Thread, Timer
 from time import monotonic
@@ -84,13 +85,13 @@ class _Actor:
         self.is_unfit = False
 
     def send_bytes(self, data: bytes) -> None:
-        self._put.remote(data)
+        self._call(self._put, data)
 
     def recv_bytes(self) -> bytes:
         while not self._frames:
             try:
-                self._frames.extend(self._ray.get(self._take.remote()))
-            except self._ray.exceptions.RayError as error:
+                self._frames.extend(self._ray.get(self._call(self._take)))
+            except Exception as error:  # some of Ray's have no class of their own
                 if self.exitcode is None:
                     self.how = f"was lost by Ray ({type(error).__name__})"
                     # True if its code failed; an error that is not about a lost actor has none
@@ -98,12 +99,23 @@ class _Actor:
                 raise EOFError from error
         return self._frames.popleft()
 
+    def _call(self, method: Any, *arguments: Any) -> Any:
+        """Call the actor; a call after ``ray.shutdown()`` would start another Ray."""
+        if not self._ray.is_initialized():
+            raise EOFError("Ray was shut down")
+        try:
+            return method.remote(*arguments)
+        except Exception as error:
+            raise OSError("Ray does not know the actor") from error
+
     def join(self, timeout: float | None = None) -> None:
         """Ray ends it."""
 
     def kill(self) -> None:
         self.exitcode = -1
-        self._ray.kill(self._actor)
+        if self._ray.is_initialized():
+            with suppress(Exception):  # Ray does not know it any more
+                self._ray.kill(self._actor)
 
     close = kill
 
@@ -120,10 +132,12 @@ class RayActors(ProcessPool):
         self._counted = self._used = 0.0
         self._timer: Timer | None = None
         made = ray.remote(max_restarts=0, concurrency_groups={"in": 1, "out": 1})(FarActor)
+        others = dict(needs.resources or {})
         options = {
             "num_cpus": needs.num_cpus,
+            "num_gpus": others.pop("GPU", None),  # Ray takes it only under this name
             "memory": needs.memory,
-            "resources": dict(needs.resources) if needs.resources else None,
+            "resources": others or None,
             "runtime_env": dict(needs.runtime_env) if needs.runtime_env else None,
         }
         self._actors = made.options(

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from milecastle import ExecutionError, ExecutionOptions, ProcessLost, Ray, RunCancelled
+from milecastle.compute import ray_cluster
 from tests.acceptance.compute import graphs, on_ray
 from tests.acceptance.compute.on_ray import ITEMS, MOST
 from tests.unit.compute.in_threads import app_on
@@ -42,6 +43,8 @@ def cluster() -> Generator[Any]:
     made = create(initialize_head=True, head_node_args=head)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made
+    for actors in vars(ray_cluster)["_clusters"].values():
+        actors.close()
     ray.shutdown()
     made.shutdown()
 

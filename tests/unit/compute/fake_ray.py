@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,19 +39,19 @@ class Call:
     def remote(self, *arguments: Any) -> Future[Any]:
         """Start it; calls of one method run one after another."""
         made: Future[Any] = Future()
+        self._actor.pending.append(made)
         if self._actor.dead:
-            made.set_exception(self._actor.error())
+            self._actor.die()
             return made
         before, self._before = self._before, made
         threading.Thread(target=self._run, args=(made, before, arguments), daemon=True).start()
-        self._actor.pending.append(made)
         return made
 
     def _run(self, made: Future[Any], before: Future[Any] | None, arguments: Any) -> None:
         if before is not None:
             before.exception()
         found = self._function(*arguments)
-        if not made.done():
+        with suppress(InvalidStateError):  # the actor is dead
             made.set_result(found)
 
 
@@ -68,8 +69,8 @@ class Actor:
 
     def die(self) -> None:
         self.dead = True
-        for call in self.pending:
-            if not call.done():
+        for call in [*self.pending]:
+            with suppress(InvalidStateError):  # it has ended
                 call.set_exception(self.error())
 
 

@@ -24,6 +24,7 @@ from tests.unit.compute.test_pool import Round, gated, rounds, wait_until
 @contextmanager
 def actors(needs: Ray | None = None, **resources: float) -> Generator[tuple[RayActors, FakeRay]]:
     ray = FakeRay(**resources or {"CPU": 2.0})
+    ray.init()
     with closing(RayActors(ray, needs or Ray())) as made:
         yield made, ray
 
@@ -38,15 +39,16 @@ def test_items_run_in_actors_and_join_in_order() -> None:
 
 def test_actor_gets_what_it_needs_and_no_more_start_than_fit() -> None:
     """Fails if only processors are counted: the second actor waits without end."""
-    needs = Ray(num_cpus=0.5, memory=100, resources={"disk": 1}, runtime_env={"env_vars": {}})
-    with actors(needs, CPU=8, memory=1000, disk=1) as (site, ray):
+    needs = Ray(num_cpus=0.5, memory=100, resources={"disk": 1, "GPU": 0.5}, runtime_env={"a": {}})
+    with actors(needs, CPU=8, memory=1000, disk=1, GPU=8) as (site, ray):
         app_on(site, graphs.squares).invoke({"numbers": [1, 2, 3, 4]}, "t")
         assert [actor.needs for actor in ray.actors] == [
             {
                 "num_cpus": 0.5,
                 "memory": 100,
                 "resources": {"disk": 1},
-                "runtime_env": {"env_vars": {}},
+                "num_gpus": 0.5,
+                "runtime_env": {"a": {}},
             }
         ]
     with actors(Ray(resources={"gpu": 1}), CPU=8) as (site, ray):
@@ -123,6 +125,33 @@ def test_actors_that_no_call_uses_are_ended(monkeypatch: pytest.MonkeyPatch) -> 
         this.gate.set()
         run.join(30)
         assert wait_until(lambda: ray.actors[1].dead)
+
+
+def test_ray_that_was_shut_down_is_not_started_by_what_is_left() -> None:
+    """Fails if an actor is called after that: Ray starts anew for any call."""
+    with actors() as (site, ray):
+        app_on(site, graphs.squares).invoke({"numbers": [1]}, "t")
+        ray.begun.clear()
+        ray.actors[0].die()
+        with pytest.raises(ProcessLost, match=r"was lost by Ray \(EOFError\) before it could"):
+            app_on(site, graphs.squares).invoke({"numbers": [1]}, "u")
+
+
+def test_actor_that_ray_does_not_know_is_lost() -> None:
+    def unknown(*arguments: Any) -> None:
+        raise Exception("Can't find actor")
+
+    with actors(CPU=1) as (site, ray):
+        app = app_on(site, graphs.squares)
+        app.invoke({"numbers": [1]}, "t")
+        ray.actors[0].put.remote = unknown  # type: ignore[method-assign]
+        ray.kill = unknown  # type: ignore[method-assign]
+        run = threading.Thread(target=app.invoke, args=({"numbers": [1]}, "u"), daemon=True)
+        run.start()
+        assert wait_until(lambda: ray.actors[0].put.remote is unknown)
+        ray.actors[0].die()
+        run.join(30)
+        assert not run.is_alive()
 
 
 def test_actors_are_shared_by_needs(monkeypatch: pytest.MonkeyPatch) -> None:
