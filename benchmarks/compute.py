@@ -102,7 +102,9 @@ def measure(*, quick: bool = False) -> Report:
     return Report(figures, columns(rows))
 
 
-def compared(name: str, items: int, rounds: int, graph: Any, bare: Callable[[], None]) -> Any:
+def compared(
+    name: str, items: int, rounds: int, graph: Any, bare: Callable[[], None]
+) -> dict[str, float]:
     """The figures of one place."""
 
     def timed() -> float:
