@@ -46,8 +46,14 @@ class QueuePipe:
     def __init__(self) -> None:
         self.inbox: SimpleQueue[bytes] = SimpleQueue()
         self.outbox: SimpleQueue[bytes] = SimpleQueue()
-        self.send_bytes = self.outbox.put
-        self.recv_bytes = self.inbox.get
+
+    def send_bytes(self, data: bytes, /) -> None:
+        """Send one frame."""
+        self.outbox.put(data)
+
+    def recv_bytes(self) -> bytes:
+        """Receive one frame."""
+        return self.inbox.get()
 
 
 class FarActor:
