@@ -123,14 +123,17 @@ long := python + " -m pytest -n 0 -s"
 
 # pin the tools anew, for every supported Python (needs `pip install uv`)
 lock:
-    {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tools.in -o constraints/tools.txt
-    {{ python }} -m uv pip compile {{ lock-options }} --all-extras pyproject.toml constraints/tests.in -o constraints/tests.txt
+    {{ python }} -m uv pip compile {{ lock-options }} {{ lowest-extras }} {{ agent-extras }} pyproject.toml constraints/tools.in -o constraints/tools.txt
+    {{ python }} -m uv pip compile {{ lock-options }} {{ lowest-extras }} {{ agent-extras }} pyproject.toml constraints/tests.in -o constraints/tests.txt
+    {{ python }} -m uv pip compile {{ lock-options }} constraints/ray.in -o constraints/ray.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/release.in -o constraints/release.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/bench.in -o constraints/bench.txt
     {{ python }} -m uv pip compile {{ lock-options }} constraints/site.in -o constraints/site.txt
     {{ python }} -m uv pip compile {{ lock-options }} --resolution lowest-direct {{ lowest-extras }} pyproject.toml constraints/lowest.in -o constraints/lowest.txt
 
-# not the agent libraries: they need newer versions of what other extras need
+# not Ray, which is too large, and not the agent libraries: they need newer versions of what other extras need
 lowest-extras := "--extra encryption --extra fleet --extra langgraph --extra numpy --extra objects --extra otel --extra postgres --extra pydantic --extra rich --extra serve"
+
+agent-extras := "--extra openai-agents --extra pydantic-ai"
 
 lock-options := "--quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --fork-strategy fewest"

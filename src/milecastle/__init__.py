@@ -72,6 +72,7 @@ from milecastle.model.policies import (
     CheckpointConfig,
     ExecutionConfig,
     ExecutionOptions,
+    Ray,
     Retry,
     Timeout,
 )
@@ -136,6 +137,7 @@ __all__ = [
     "PlaintextRefused",
     "Problem",
     "ProcessLost",
+    "Ray",
     "RecoveryError",
     "Remove",
     "Result",

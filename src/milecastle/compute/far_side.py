@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
 from queue import SimpleQueue
@@ -32,11 +32,13 @@ from milecastle.compute.messages import (
     Forget,
     FromTasks,
     GraphValues,
+    Leave,
     Raised,
     Ready,
+    Recall,
+    Returned,
     SharedValues,
     TaskSent,
-    ToTasks,
     decode_to_tasks,
     encode,
     facts_of,
@@ -183,7 +185,6 @@ class FarTasks:
 
     def perform(self, work: TaskSent) -> Done:
         """Run one task; whatever it raises is part of the outcome."""
-        began = perf_counter()
         if work.ticket in self._cancelled:
             self._cancelled.discard(work.ticket)
             return Done(work.ticket)
@@ -194,6 +195,7 @@ class FarTasks:
             return Done(work.ticket, None, _unfit(error), refused=True)
         if running.node.policy.timeout is not None:
             self._tell(Began(work.ticket))
+        began = perf_counter()
         try:
             returned = self._call(work.ticket, run, running)
         except BaseException as error:
@@ -295,6 +297,7 @@ class Server:
         self._sending = threading.Lock()
         self._numbers = count(1)
         self._asked: dict[int, SimpleQueue[AskReply]] = {}
+        self._unstarted: set[int] = set()  # whoever removes a ticket decides what becomes of it
         self._tasks = FarTasks(self._ask, self._send)
 
     def serve(self, end: Callable[[], None]) -> None:
@@ -302,14 +305,31 @@ class Server:
         threading.Thread(target=self._read, args=(end,), daemon=True).start()
         self._send(Ready())
         while (message := self._todo.get()) is not None:
-            if isinstance(message, TaskSent):
-                self._send(self._tasks.perform(message))
-            else:
+            if not isinstance(message, TaskSent):
                 self._tasks.take(message)
+            elif self._remove(message.ticket):
+                self._send(self._tasks.perform(message))
         self._tasks.close()
 
+    def _remove(self, ticket: int) -> bool:
+        """Whether a task was not started, and not returned; from now on it is one of them."""
+        try:
+            self._unstarted.remove(ticket)
+        except KeyError:
+            return False
+        return True
+
+    def _return(self, tickets: Sequence[int]) -> None:
+        """Return those that were not started, before anything is said of those behind them."""
+        with self._sending:
+            self._write(Returned(tuple(filter(self._remove, tickets))))
+
     def _send(self, message: FromTasks) -> None:
-        with self._sending, suppress(OSError):  # the near side is gone: the reader notices
+        with self._sending:
+            self._write(message)
+
+    def _write(self, message: FromTasks) -> None:
+        with suppress(OSError):  # the near side is gone: the reader notices
             self._pipe.send_bytes(encode([message]))
 
     def _ask(self, ticket: int, name: str, arguments: bytes) -> AskReply:
@@ -322,6 +342,8 @@ class Server:
         with suppress(EOFError, OSError):
             while True:
                 for message in decode_to_tasks(self._pipe.recv_bytes()):
+                    if isinstance(message, Leave):
+                        raise EOFError
                     self._receive(message)
         self._todo.put(None)
         for answered in self._asked.values():
@@ -330,12 +352,18 @@ class Server:
         sleep(GRACE)
         end()
 
-    def _receive(self, message: ToTasks) -> None:
+    def _receive(
+        self, message: Enter | SharedValues | Forget | TaskSent | AskReply | Cancel | Recall
+    ) -> None:
         if isinstance(message, AskReply):
             self._asked.pop(message.number).put(message)
         elif isinstance(message, Cancel):
             self._tasks.cancel(message.ticket)
+        elif isinstance(message, Recall):
+            self._return(message.tickets)
         else:
+            if isinstance(message, TaskSent):
+                self._unstarted.add(message.ticket)
             self._todo.put(message)
 
 

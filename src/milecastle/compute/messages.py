@@ -72,10 +72,20 @@ class Cancel(TaskMessage, frozen=True):
     ticket: int
 
 
+class Recall(TaskMessage, frozen=True):
+    """Another process is free: these tasks are returned, unless they were started."""
+
+    tickets: tuple[int, ...]
+
+
 class Forget(TaskMessage, frozen=True):
     """No more tasks of a run will follow."""
 
     run: int
+
+
+class Leave(TaskMessage, frozen=True):
+    """No more tasks will follow: the far side ends."""
 
 
 class Raised(msgspec.Struct, array_like=True, frozen=True):
@@ -109,6 +119,12 @@ class Began(TaskMessage, frozen=True):
     ticket: int
 
 
+class Returned(TaskMessage, frozen=True):
+    """These tasks were recalled, and are not run here."""
+
+    tickets: tuple[int, ...]
+
+
 class Done(TaskMessage, frozen=True):
     """A task ended. ``refused`` says that what it returned cannot be used, or it could not run.
 
@@ -131,8 +147,8 @@ class Ask(TaskMessage, frozen=True):
     arguments: bytes
 
 
-ToTasks = Enter | SharedValues | TaskSent | Cancel | Forget | AskReply
-FromTasks = Ready | Began | Done | Ask
+ToTasks = Enter | SharedValues | TaskSent | Cancel | Recall | Forget | AskReply | Leave
+FromTasks = Ready | Began | Done | Returned | Ask
 
 
 @prepared

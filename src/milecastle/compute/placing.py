@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from milecastle.compute.finding import Reference, reference_to
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.event import Event
+from milecastle.model.policies import Ray
 from milecastle.model.task import Finished, RunTask
 from milecastle.ports.executor import EmitEvent, Executor, Executors, LoopExecutor
 from milecastle.ports.observer import Observer
@@ -31,9 +32,13 @@ class SeenExecutors(Executors, Protocol):
 
 def site_of(run_on: Any) -> Site:
     """The site that a node names."""
-    from milecastle.compute.processes import shared_pool
+    if run_on == "process":
+        from milecastle.compute.processes import shared_pool
 
-    return shared_pool()
+        return shared_pool()
+    from milecastle.compute.ray_cluster import shared_cluster
+
+    return shared_cluster(run_on if isinstance(run_on, Ray) else Ray())
 
 
 class PlacedExecutors:

@@ -3,8 +3,11 @@
 Rules:
 
 - Each process is a fresh interpreter: nothing is forked. It imports the module of the app.
-- One thread reads what all of them send. It gives each the next tasks at once, so that a process
-  does not wait for the driver: short tasks are queued ahead at a process, long ones are not.
+- Each has a thread that reads what it sends, and gives it the next tasks at once, so that it does
+  not wait for the driver: short tasks are queued ahead at a process, long ones are not.
+- When a process has nothing to do, it gets what is queued at another and was not started there.
+- Each has a thread that writes what it is sent. Nothing is read or written under the lock, so a
+  process that does not read, or stops within a message, delays no other.
 - If a process ends, the task that it ran is lost and counts as an attempt. Those that it had not
   started are given to others.
 - A process whose task is over and does not stop within ``GRACE`` seconds is killed.
@@ -18,12 +21,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from multiprocessing import connection
-from threading import Lock, RLock, Thread
+from queue import SimpleQueue
+from threading import Lock, RLock, Thread, Timer
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from milecastle.compute.far_side import GRACE, serve
+from milecastle.compute.far_side import GRACE, Pipe, serve
 from milecastle.compute.messages import (
     AskReply,
     Began,
@@ -31,7 +36,10 @@ from milecastle.compute.messages import (
     Done,
     Forget,
     FromTasks,
+    Leave,
     Ready,
+    Recall,
+    Returned,
     ToTasks,
     decode_from_tasks,
     encode,
@@ -67,6 +75,14 @@ class Process(Protocol):
         ...
 
 
+class NearPipe(Pipe, Protocol):
+    """The near end of a pipe."""
+
+    def close(self) -> None:
+        """Nothing is sent or received any more."""
+        ...
+
+
 def launch(pipe: connection.Connection) -> Process:
     """Start a process that serves this pipe."""
     from multiprocessing import get_context
@@ -80,24 +96,51 @@ def launch(pipe: connection.Connection) -> Process:
 class _Child:
     """One process. ``tasks`` are those it was sent and has not finished; it runs the first."""
 
-    def __init__(self, process: Process, pipe: connection.Connection) -> None:
+    def __init__(self, process: Process, pipe: NearPipe) -> None:
         self.process = process
         self.pipe = pipe
         self.tasks: deque[RemoteTask] = deque()
         self.bases: dict[int, int] = {}
+        self.recalled: set[int] = set()
         self.ready = False
-        self.mean = _AHEAD
-        self.kill_at: float | None = None
+        self.mean: float | None = None
+        self._outbox: SimpleQueue[list[ToTasks] | None] = SimpleQueue()
+        self._writer = Thread(target=self._write, name="milecastle-writer", daemon=True)
+        self._writer.start()
 
     @property
     def room(self) -> int:
-        """How many more tasks it may be sent."""
-        most = 1 + min(_MOST_AHEAD, int(_AHEAD / max(self.mean, 1e-6))) if self.ready else 1
-        return most - len(self.tasks)
+        """How many more tasks it may be sent: one, until it is known how long they take."""
+        if not self.ready:
+            return 0
+        ahead = 0 if self.mean is None else int(_AHEAD / max(self.mean, 1e-6))
+        return 1 + min(_MOST_AHEAD, ahead) - len(self.tasks)
 
     def send(self, messages: list[ToTasks]) -> None:
-        with suppress(OSError):  # it has ended, which the reader notices
-            self.pipe.send_bytes(encode(messages))
+        """Send messages, in this order, as soon as it reads them."""
+        self._outbox.put(messages)
+
+    def _write(self) -> None:
+        while (messages := self._outbox.get()) is not None:
+            with suppress(EOFError, OSError):  # it has ended, which its reader notices
+                self.pipe.send_bytes(encode(messages))
+
+    def close(self) -> None:
+        """It has ended, and reads nothing more."""
+        self._outbox.put(None)
+        self._writer.join()
+        self.pipe.close()
+
+    def recall(self) -> None:
+        """Ask for the second half of what it has not started."""
+        asked = [
+            remote.work.ticket
+            for remote in islice(self.tasks, 1 + (len(self.tasks) - 1) // 2, None)
+            if remote.work.ticket not in self.recalled
+        ]
+        if asked:
+            self.recalled.update(asked)
+            self.send([Recall(tuple(asked))])
 
     def give(self, tasks: Sequence[RemoteTask]) -> None:
         """Send tasks, with what they share if it does not have that yet."""
@@ -117,6 +160,8 @@ class _Child:
 class ProcessPool:
     """A ``Site``: at most ``most`` processes, started as they are needed."""
 
+    hint = '; its output says why. A script starts its runs under `if __name__ == "__main__":`'
+
     def __init__(
         self,
         most: int | None = None,
@@ -127,9 +172,9 @@ class ProcessPool:
         self._lock = RLock()
         self._children: list[_Child] = []
         self._waiting: deque[RemoteTask] = deque()
-        self._bell, self._rung = connection.Pipe(duplex=False)
-        self._reader: Thread | None = None
+        self._readers: list[Thread] = []
         self._closed = False
+        self._stillborn = 0  # in a row
 
     def submit(self, tasks: Sequence[RemoteTask]) -> None:
         """Run these tasks."""
@@ -147,8 +192,7 @@ class ProcessPool:
                     if remote in child.tasks:
                         child.send([Cancel(remote.work.ticket)])
                         if remote is child.tasks[0]:
-                            child.kill_at = monotonic() + GRACE
-                            self._ring()
+                            self._kill_later(child, remote)
 
     def reply(self, task: RemoteTask, reply: AskReply) -> None:
         """Answer what a task asked."""
@@ -170,17 +214,16 @@ class ProcessPool:
         with self._lock:
             self._closed = True
             children, self._children = self._children, []
-            self._ring()
-        if self._reader is not None:
-            self._reader.join(_PATIENCE)  # it closes pipes as well
         for child in children:
-            child.pipe.close()
+            child.send([Leave()])
         end = monotonic() + _PATIENCE
         for child in children:
             child.process.join(max(0.0, end - monotonic()))
             if child.process.exitcode is None:
                 child.process.kill()
                 child.process.join()
+        for reader in self._readers:
+            reader.join(max(0.0, end - monotonic()))
 
     # ---- under the lock
 
@@ -191,59 +234,56 @@ class ProcessPool:
         while len(self._children) < wanted and not self._closed:
             self._add_child()
         while self._waiting:
-            child = max(self._children, key=lambda child: child.room, default=None)
-            if child is None or child.room <= 0:
+            free = [child for child in self._children if child.room > 0]
+            if not free:
                 break
+            child = min(free, key=lambda child: len(child.tasks))
             share = -(-len(self._waiting) // len(self._children))
             number = min(child.room, share)
             child.give([self._waiting.popleft() for _ in range(number)])
+        if any(child.ready and not child.tasks for child in self._children):
+            longest = max(self._children, key=lambda child: len(child.tasks))
+            if len(longest.tasks) > 1:
+                longest.recall()
 
     def _add_child(self) -> None:
+        child = _Child(*self._connect())
+        self._children.append(child)
+        reader = Thread(target=self._read, args=(child,), name="milecastle-reader", daemon=True)
+        self._readers = [*filter(Thread.is_alive, self._readers), reader]
+        reader.start()
+
+    def _connect(self) -> tuple[Process, NearPipe]:
+        """Start a process; also the pipe to it."""
         ours, theirs = connection.Pipe()
-        self._children.append(_Child(self._start(theirs), ours))
-        if self._reader is None:
-            self._reader = Thread(target=self._read, name="milecastle-processes", daemon=True)
-            self._reader.start()
-        self._ring()
+        return self._start(theirs), ours
 
-    def _ring(self) -> None:
-        """Let the reader look again."""
-        with suppress(OSError):
-            self._rung.send_bytes(b"")
+    def _kill_later(self, child: _Child, remote: RemoteTask) -> None:
+        """Its first task is over: it has a moment to stop."""
+        timer = Timer(GRACE, self._kill_overdue, (child, remote))
+        timer.daemon = True
+        timer.start()
 
-    # ---- the reader
+    # ---- the threads of processes
 
-    def _read(self) -> None:
-        while not self._closed:
-            with self._lock:
-                pipes: dict[Any, _Child] = {child.pipe: child for child in self._children}
-                ends = [child.kill_at for child in self._children if child.kill_at is not None]
-            patience = max(0.0, min(ends) - monotonic()) if ends else None
-            try:
-                ready = connection.wait([self._bell, *pipes], patience)
-            except OSError:
-                continue  # a pipe was closed meanwhile
-            self._hear(ready, pipes)
-            self._kill_overdue()
-
-    def _hear(self, ready: Sequence[Any], pipes: dict[Any, _Child]) -> None:
-        wake: list[RemoteTasks] = []
-        for pipe in ready:
-            if pipe is self._bell:
-                pipe.recv_bytes()
-                continue
-            child = pipes[pipe]
-            try:
-                messages = decode_from_tasks(pipe.recv_bytes())
-            except (EOFError, OSError):
-                wake += self._bury(child)
-                continue
-            with self._lock:
-                wake += self._receive(child, messages)
-        with self._lock:
-            self._spread()
-        for call in {id(call): call for call in wake}.values():
+    def _read(self, child: _Child) -> None:
+        """Take what a process sends, until it ends."""
+        with suppress(EOFError, OSError):
+            while True:
+                messages = decode_from_tasks(child.pipe.recv_bytes())
+                with self._lock:
+                    wake = self._receive(child, messages)
+                    self._spread()
+                for call in wake:
+                    call.wake()
+        child.close()
+        for call in self._bury(child):
             call.wake()
+
+    def _kill_overdue(self, child: _Child, remote: RemoteTask) -> None:
+        with self._lock:
+            if child in self._children and child.tasks and child.tasks[0] is remote:
+                child.process.kill()
 
     def _receive(self, child: _Child, messages: list[FromTasks]) -> list[RemoteTasks]:
         """Take what a process sent; the calls that have to look."""
@@ -251,14 +291,19 @@ class ProcessPool:
         for message in messages:
             if isinstance(message, Ready):
                 child.ready = True
+                self._stillborn = 0
             elif isinstance(message, Done):
                 remote = child.tasks.popleft()
-                next_over = bool(child.tasks) and child.tasks[0].over
-                child.kill_at = monotonic() + GRACE if next_over else None
-                child.mean = 0.8 * child.mean + 0.2 * message.seconds
+                child.recalled.discard(message.ticket)
+                if child.tasks and child.tasks[0].over:
+                    self._kill_later(child, child.tasks[0])
+                mean = message.seconds if child.mean is None else child.mean
+                child.mean = 0.8 * mean + 0.2 * message.seconds
                 if not remote.over:
                     remote.call.finished(remote, message)
                     wake.append(remote.call)
+            elif isinstance(message, Returned):
+                self._take_back(child, message.tickets)
             elif isinstance(message, Began):
                 child.tasks[0].began = monotonic()
                 wake.append(child.tasks[0].call)
@@ -268,37 +313,48 @@ class ProcessPool:
                 child.send([AskReply(message.number, None, pack_raised(_left_behind()))])
         return wake
 
+    def _take_back(self, child: _Child, tickets: Sequence[int]) -> None:
+        """Tasks that a process has not started go to another."""
+        back = [remote for remote in child.tasks if remote.work.ticket in tickets]
+        child.recalled.difference_update(tickets)
+        for remote in back:
+            child.tasks.remove(remote)
+        self._waiting.extendleft(remote for remote in reversed(back) if not remote.over)
+
+    def _how(self, process: Process) -> str:
+        """How a process ended."""
+        return _described(process.exitcode)
+
+    def _gives_up(self, process: Process) -> bool:
+        """Whether the next process would end before it could take a task, as this one did."""
+        return True
+
     def _bury(self, child: _Child) -> list[RemoteTasks]:
         """A process has ended: its first task is lost, the others wait for another process."""
-        child.pipe.close()
         child.process.join(_PATIENCE)
-        how = _described(child.process.exitcode)
+        how = self._how(child.process)
         with self._lock:
             if child not in self._children:
                 return []
             self._children.remove(child)
+            self._stillborn += not child.ready
             tasks = [remote for remote in child.tasks if not remote.over]
             if child.ready:
                 lost = [remote for remote in tasks if remote is child.tasks[0]]
                 self._waiting.extendleft(reversed(tasks[len(lost) :]))
+            elif any(other.ready for other in self._children):
+                self._most = len(self._children)  # there is no room for more
+                lost = []
+            elif not self._gives_up(child.process):
+                lost = []
             else:
-                lost = [*tasks, *self._waiting]
+                lost = [*self._waiting]
                 self._waiting.clear()
-                how += (
-                    " before it could take a task; its output says why. A script starts its runs "
-                    'under `if __name__ == "__main__":`'
-                )
+                how += f" before it could take a task{self.hint}"
+            self._spread()
         for remote in lost:
             remote.call.lost(remote, how, again=child.ready)
         return [remote.call for remote in lost]
-
-    def _kill_overdue(self) -> None:
-        now = monotonic()
-        with self._lock:
-            for child in self._children:
-                if child.kill_at is not None and child.kill_at <= now:
-                    child.kill_at = None
-                    child.process.kill()
 
 
 def _left_behind() -> InvalidRequest:

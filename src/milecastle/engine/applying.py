@@ -50,7 +50,7 @@ class ReducerFailed(Exception):
         self.cause = cause
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a task: its update, and its targets if it names them.
 
     ``failure`` is why it leads there: the node, the type of its error and the message.
@@ -221,7 +221,7 @@ def apply_updates(
 
 def _joined(
     schema: StateSchema, updates: Sequence[tuple[str, Mapping[str, Any]]]
-) -> list[tuple[str, Mapping[str, Any]]]:
+) -> Sequence[tuple[str, Mapping[str, Any]]]:
     """The same updates with consecutive lists merged: a channel is then copied only once."""
     rest: list[tuple[str, Mapping[str, Any]]] = []
     gathered: dict[str, list[Any]] = {}
@@ -231,6 +231,8 @@ def _joined(
         if (channel.reducer.function is append or isinstance(channel.reducer.function, Upsert))
         and all(kind_of(update.get(name, [])) is list for _, update in updates)
     }
+    if not plain:
+        return updates
     for node, update in updates:
         kept = {name: value for name, value in update.items() if name not in plain}
         for name in plain.intersection(update):

@@ -72,6 +72,10 @@ class Records:
         """The row that says that an attempt ended because the task has to wait."""
         return self._mark(task, [attempt, self.pauses(task) + 1])
 
+    def forget_attempts(self, task: str) -> None:
+        """A task has its outcome: its attempts are needed by nobody in this run."""
+        self._rows.pop(self._attempts_row(task), None)
+
     def _marked(self, task: str) -> list[int]:
         kept = self._rows.get(self._attempts_row(task))
         return kept["value"] if kept else [0, 0]

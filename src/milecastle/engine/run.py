@@ -225,8 +225,7 @@ class Run:
                 yield from step.run()
                 self._raise_first(step)
                 if not step.is_clean:
-                    ran = step.ran | step.outcomes.keys()
-                    return (yield from self._rest(ran, step.asked, step.sleeps, [*step.tasks]))
+                    return (yield from self._rest(step.ran, step.asked, step.sleeps, [*step.tasks]))
                 changed = self._apply_all(step, values, operations)
                 gotos, again = self._gotos(step), False
             guard.version += changed

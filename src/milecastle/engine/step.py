@@ -64,9 +64,9 @@ class Step:
         self.refused: set[str] = set()
         self.asked: dict[str, list[Any]] = {}
         self.sleeps: dict[str, list[Any]] = {}
+        self._held: set[str] = set()
         self._waiting = self._unfinished(tasks)
         self._items = Items(tasks, self.outcomes) if parts.teller else None
-        self.ran = {task.id for tasks in self._waiting.values() for task, _ in tasks}
 
     def _unfinished(self, tasks: list[Task]) -> dict[str, deque[tuple[Task, int]]]:
         """The tasks that are still to be run, by node, each with the number of its attempt."""
@@ -77,7 +77,9 @@ class Step:
             kept = records.outcome(task.id)
             if kept is not None:
                 self.outcomes[task.id] = unpack(kept)
-            elif not is_held(task, waits):
+            elif is_held(task, waits):
+                self._held.add(task.id)
+            else:
                 made = records.attempts(task.id) if task.node.attempts else records.reruns
                 waiting.setdefault(task.node.name, deque()).append((task, made + 1))
         return waiting
@@ -94,6 +96,11 @@ class Step:
     def updates(self) -> list[tuple[str, Mapping[str, Any]]]:
         """The updates of the tasks, in the order in which they are applied."""
         return [(task, self.outcomes[task].update) for task in self.tasks]
+
+    @property
+    def ran(self) -> set[str]:
+        """The tasks that did not have to wait for the whole step."""
+        return self.tasks.keys() - self._held
 
     @property
     def is_clean(self) -> bool:
@@ -289,6 +296,8 @@ class Step:
         self.outcomes[task.id] = outcome
         if row is not None:
             self._rows.append(row)
+        if task.node.attempts is not None:
+            parts.records.forget_attempts(task.id)
         return None
 
     def _row(self, task: Task, outcome: Outcome) -> TaskResult | None:

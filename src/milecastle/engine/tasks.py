@@ -19,7 +19,7 @@ from milecastle.model.manifest import END
 from milecastle.model.printable import quoted
 
 
-class Task(msgspec.Struct, frozen=True, eq=False):
+class Task(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One task of a step. ``update`` is applied to the state that it receives."""
 
     id: str

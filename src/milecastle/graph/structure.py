@@ -20,7 +20,7 @@ from milecastle.graph.reducers import Reducer, add, append, maximum, merge, mini
 from milecastle.graph.schedules import Schedule
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.model.manifest import Manifest
-from milecastle.model.policies import ExecutionConfig, Retry, RunOn, Timeout
+from milecastle.model.policies import ExecutionConfig, Ray, Retry, RunOn, Timeout
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +45,8 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     run_on: RunOn | None = None
 
     def __post_init__(self) -> None:
-        if self.run_on not in (None, "process"):
-            raise TypeError(f"run_on= takes 'process', not {_said(self.run_on)}")
+        if not (self.run_on in (None, "process", "ray") or isinstance(self.run_on, Ray)):
+            raise TypeError(f"run_on= takes 'process', 'ray' or Ray(), not {_said(self.run_on)}")
         if self.run_on is not None and self.inline:
             raise TypeError("inline=True runs a node on the event loop: remove it or run_on=")
         if self.limit is not None and not (_is_number(self.limit, int) and self.limit >= 1):

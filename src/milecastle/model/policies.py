@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, dataclass_transform
 
@@ -59,7 +59,35 @@ CycleDetection = bool | Literal["strict"]
 
 SiblingFailure = Literal["finish", "cancel"]
 
-RunOn = Literal["process"]
+
+class Ray(Settings):
+    """``run_on=Ray(...)``: a node whose tasks run in a Ray cluster, and what each actor needs.
+
+    ``num_cpus`` and ``resources`` are counted as Ray counts them, ``memory`` is in bytes.
+    ``runtime_env`` says what Ray prepares where the actor starts: files, packages, variables.
+    ``run_on="ray"`` is the same as ``run_on=Ray()``: one processor each.
+    """
+
+    num_cpus: float = 1.0
+    memory: int | None = None
+    resources: Mapping[str, float] | None = None
+    runtime_env: Mapping[str, Any] | None = None
+
+    def _check(self) -> None:
+        needs: dict[str, Any] = {"num_cpus": self.num_cpus, **(self.resources or {})}
+        for name, value in needs.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+                raise TypeError(f"Ray takes a number of at least 0 for {name}")
+        if not any(needs.values()):
+            raise TypeError("Ray needs num_cpus= or resources=: they limit how many actors start")
+        if self.memory is not None and self.memory < 1:
+            raise TypeError("memory= takes a number of bytes")
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+RunOn = Literal["process", "ray"] | Ray
 """Where the tasks of a node run, if not in the process that drives the run."""
 
 Unlimited = Literal["unlimited"]

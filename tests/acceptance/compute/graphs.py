@@ -36,6 +36,8 @@ class Part:
 class Work(TypedDict, total=False):
     numbers: list[int]
     number: int
+    texts: list[str]
+    text: str
     folder: str
     parts: Annotated[list[Part], append]
     said: Annotated[list[str], append]
@@ -61,13 +63,15 @@ def split(state: Work) -> None:
     return None
 
 
-def mapped(node: Any, **options: Any) -> StateGraph[Work]:
-    """A map over the numbers, whose items run in processes."""
+def mapped(
+    node: Any, over: str = "numbers", item: str = "number", **options: Any
+) -> StateGraph[Work]:
+    """A map, whose items run in processes."""
     made = StateGraph(Work)
     made.add_node("split", split)
     made.add_node("item", node, run_on="process", **options)
     made.add_edge(START, "split")
-    made.map("split", "item", over="numbers", item="number")
+    made.map("split", "item", over=over, item=item)
     made.add_edge("item", END)
     return made
 
@@ -163,6 +167,22 @@ def stalls(state: Work) -> Work:
     return {}
 
 
+def stops_itself(state: Work) -> Work:
+    """Stops its process the first time."""
+    if note(state, "stopped") == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return {"said": ["went on"]}
+
+
+def measures(state: Work) -> Work:
+    note(state, "measured")
+    return {"said": [f"{len(state.get('text', ''))}"]}
+
+
+def echoes(state: Work) -> Work:
+    return {"said": [state.get("text", "")]}
+
+
 async def astalls(state: Work) -> Work:
     import asyncio
 
@@ -205,7 +225,11 @@ timed = single(stalls, timeout=Timeout(run=0.3))
 idle = single(stalls, timeout=Timeout(idle=0.3))
 stalled = mapped(stalls)
 astalled = mapped(astalls)
+stopping = single(stops_itself)
 configured = single(changes_the_config)
+
+measuring = mapped(measures, over="texts", item="text")
+echoing = mapped(echoes, over="texts", item="text")
 
 going = StateGraph(Work)
 going.add_node("item", goes, run_on="process")

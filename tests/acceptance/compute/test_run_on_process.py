@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,11 @@ from milecastle import (
     StateGraph,
     UnserializableState,
 )
+from milecastle.compute.processes import ProcessPool
 from milecastle.errors import DefinitionError, InvalidUpdate
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Part, Unlucky, Work
+from tests.unit.compute.in_threads import app_on
 
 Invoke = Callable[..., Result[Work]]
 
@@ -52,6 +56,13 @@ def invoke(request: pytest.FixtureRequest) -> Invoke:
 def lines(folder: Path, name: str) -> int:
     path = folder / name
     return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
 
 
 # -- what they can do --------------------------------------------------------------------------
@@ -238,6 +249,32 @@ def test_what_was_recorded_is_not_repeated_by_the_next_process(
     state = invoke(app_of(graphs.talking), {"folder": str(tmp_path)}, "t").state
     assert (lines(tmp_path, "mail"), lines(tmp_path, "ran")) == (1, 2)
     assert state.get("said") == ["1 2 True"]
+
+
+def test_stopped_process_does_not_stop_the_others(tmp_path: Path) -> None:
+    """Fails if a pipe is written under the lock: a full one then blocks every other task."""
+    pool, texts = ProcessPool(2), ["x" * 300_000] * 20
+
+    def run(graph: StateGraph[Work], values: Work) -> Future[Result[Work]]:
+        given: Work = {**values, "folder": str(tmp_path)}
+        return threads.submit(app_on(pool, graph).invoke, given, "t")
+
+    with ThreadPoolExecutor(4) as threads, closing(pool):
+        run(graphs.squares, {"numbers": [*range(100)]}).result(60)  # short: some are queued ahead
+        first = run(graphs.stopping, {})
+        wait_for(lambda: lines(tmp_path, "stopped") == 1)
+        stopped = int((tmp_path / "stopped").read_text())
+        try:
+            second = run(graphs.measuring, {"texts": texts})
+            wait_for(lambda: lines(tmp_path, "measured") >= 5)
+            third = run(graphs.squares, {"numbers": [1, 2, 3]}).result(60).state
+            assert [part.number for part in third.get("parts", [])] == [1, 4, 9]
+            assert not first.done()
+        finally:
+            os.kill(stopped, signal.SIGKILL)
+        assert second.result(60).state.get("said") == ["300000"] * len(texts)
+        assert first.result(60).state.get("said") == ["went on"]
+    assert (lines(tmp_path, "stopped"), lines(tmp_path, "measured")) == (2, len(texts))
 
 
 # -- time and cancellation ---------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ import msgspec.structs
 
 from milecastle import App, StateGraph
 from milecastle.compute.far_side import Server
+from milecastle.compute.messages import Ready, encode
 from milecastle.compute.placing import PlacedExecutors
 from milecastle.compute.processes import Process, ProcessPool
 from milecastle.compute.remote_tasks import Site
@@ -63,6 +65,29 @@ class Stillborn:
         """It has ended."""
 
 
+class HalfSaid:
+    """Takes tasks, and stops within its first message after that."""
+
+    def __init__(self, pipe: connection.Connection) -> None:
+        self.pipe = pipe
+        self.exitcode: int | None = None
+        self.said = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        self.pipe.send_bytes(encode([Ready()]))
+        self.pipe.recv_bytes()
+        os.write(self.pipe.fileno(), struct.pack("!i", 1000) + b"half")
+        self.said.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """It ends only by being killed."""
+
+    def kill(self) -> None:
+        self.exitcode = -9
+        self.pipe.close()
+
+
 @contextmanager
 def pool_of(
     most: int = 2, start: Callable[[connection.Connection], Process] = ThreadProcess
@@ -86,7 +111,7 @@ def pool_of(
 
 def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
     """An app whose remote nodes all run on this site."""
-    app = graph.compile(store="memory://", **options)
+    app = graph.compile(**{"store": "memory://", **options})
     runner = app.__runner__
     local = LocalExecutors((app.graph,), runner.settings.observers)
     placed = PlacedExecutors(local, app.graph, lambda run_on: site)
@@ -94,9 +119,9 @@ def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
     return app
 
 
-def app_here(graph: StateGraph[Any]) -> App[Any]:
+def app_here(graph: StateGraph[Any], **options: Any) -> App[Any]:
     """The same app with every node in this process."""
-    app = graph.compile(store="memory://")
+    app = graph.compile(**{"store": "memory://", **options})
     runner = app.__runner__
     local = LocalExecutors((app.graph,))
     runner.launcher = msgspec.structs.replace(runner.launcher, executors=local)

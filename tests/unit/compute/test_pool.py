@@ -37,7 +37,10 @@ from milecastle.compute.messages import (
     Done,
     Enter,
     GraphValues,
+    Leave,
     Ready,
+    Recall,
+    Returned,
     SharedValues,
     TaskSent,
     decode_from_tasks,
@@ -46,10 +49,18 @@ from milecastle.compute.messages import (
     unpack_raised,
 )
 from milecastle.compute.processes import ProcessPool, shared_pool, usable_cpus
+from milecastle.compute.ray_cluster import QueuePipe
 from milecastle.compute.remote_tasks import RemoteTask
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work as State
-from tests.unit.compute.in_threads import Stillborn, app_here, app_on, pool_of
+from tests.unit.compute.in_threads import (
+    HalfSaid,
+    Stillborn,
+    ThreadProcess,
+    app_here,
+    app_on,
+    pool_of,
+)
 
 Invoke = Callable[..., Result[Any]]
 
@@ -131,6 +142,13 @@ def invoke(request: pytest.FixtureRequest) -> Invoke:
         return asyncio.run(app.ainvoke(*args, **named))
 
     return call
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 30
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
 
 
 # -- the same as here --------------------------------------------------------------------------
@@ -238,6 +256,45 @@ def test_task_of_a_lost_process_is_repeated_and_its_queue_moves(
         assert len(started) == 2
 
 
+def test_process_that_stops_within_a_message_delays_no_other(invoke: Invoke) -> None:
+    """Fails if one thread reads all pipes: it waits for the rest of the message."""
+    made: list[Any] = []
+
+    def start(pipe: connection.Connection) -> Any:
+        made.append(ThreadProcess(pipe) if made else HalfSaid(pipe))
+        return made[-1]
+
+    with pool_of(2, start) as (pool, _):
+        first = threading.Thread(
+            target=app_on(pool, graphs.squares).invoke, args=({"numbers": [1]}, "t"), daemon=True
+        )
+        first.start()
+        assert wait_until(lambda: bool(made) and made[0].said.is_set())
+        options = ExecutionOptions(cancel=_Soon(20))
+        state = invoke(app_on(pool, graphs.sleeping), {}, "u", options=options)
+        assert state.status == "sleeping"
+        made[0].kill()
+        first.join(30)
+        assert not first.is_alive()
+
+
+def test_task_behind_a_long_one_goes_to_a_free_process(invoke: Invoke, this: Round) -> None:
+    """Fails if nothing is recalled: what is queued behind the task that waits stays there."""
+
+    def follow() -> None:
+        assert wait_until(lambda: len(this.runs) == 12)
+        this.gate.set()
+
+    with pool_of(2) as (pool, _):
+        app = app_on(pool, graphs.squares)
+        app.invoke({"numbers": [*range(40)]}, "t")  # short: many are queued ahead
+        threading.Thread(target=follow, daemon=True).start()
+        began = time.monotonic()
+        invoke(app_on(pool, gated), {"numbers": [*range(12)], "folder": this.name}, "u")
+        assert time.monotonic() - began < 25, "it waited for the task at the gate"
+        assert sorted(this.runs) == [*range(12)]
+
+
 def test_process_that_cannot_start_fails_what_waits(invoke: Invoke) -> None:
     """Fails if each task starts another process that ends: 12 tasks would start 36."""
     with pool_of(start=Stillborn) as (pool, started):
@@ -320,8 +377,8 @@ def test_thread_that_a_task_left_behind_is_refused() -> None:
 
 
 class _Soon:
-    def __init__(self) -> None:
-        self._end = time.monotonic() + 0.2
+    def __init__(self, seconds: float = 0.2) -> None:
+        self._end = time.monotonic() + seconds
 
     def is_set(self) -> bool:
         return time.monotonic() > self._end
@@ -423,6 +480,55 @@ def test_task_that_is_cancelled_before_it_starts_does_not_run() -> None:
     near.send(Cancel(2), near.work(1), near.work(2))
     found = [*near.receive(), *near.receive()]
     assert [(done.ticket, done.body is None) for done in found] == [(1, False), (2, True)]
+    near.pipe.close()
+
+
+def test_task_is_returned_unless_it_was_started() -> None:
+    """Fails if a ticket is not taken from the set by one side: the task runs twice, or never."""
+    near = Near(graphs.asking, "asking")
+    near.send(near.work(1))
+    (ask,) = near.receive()  # it has started, and waits for the answer
+    near.send(near.work(2), near.work(3), Recall((1, 2, 9)))
+    assert near.receive() == [Returned((2,))]
+    near.send(AskReply(ask.number, None, pack_raised(InvalidRequest("no"))))
+    (first,) = near.receive()
+    (second,) = near.receive()
+    assert first.ticket == 1
+    assert (type(second), second.ticket) == (Ask, 3)
+    near.pipe.close()
+
+
+def test_return_is_said_before_what_comes_after_it() -> None:
+    """Fails if a ticket is taken and returned in two steps: the next task is heard first.
+
+    The pool would then take the outcome of the next task for that of the one that was returned.
+    """
+
+    class Slow(QueuePipe):
+        def __init__(self) -> None:
+            super().__init__()
+            self.returning = threading.Event()
+
+        def send_bytes(self, data: bytes, /) -> None:
+            if isinstance(decode_from_tasks(data)[0], Returned):
+                self.returning.set()
+                time.sleep(0.3)
+            super().send_bytes(data)
+
+    near, pipe = Near(graphs.asking, "asking"), Slow()
+    server = Server(pipe)
+    threading.Thread(target=server.serve, args=(lambda: None,), daemon=True).start()
+    base = SharedValues(1, 1, near.values.pack({"numbers": [1]}))
+    pipe.inbox.put(encode([near.enter, base, near.work(1), near.work(2), near.work(3)]))
+    heard = [*decode_from_tasks(pipe.outbox.get()), *decode_from_tasks(pipe.outbox.get())]
+    assert isinstance(heard[1], Ask)
+    answer = AskReply(heard[1].number, None, pack_raised(InvalidRequest("no")))
+    pipe.inbox.put(encode([Recall((2,))]))
+    assert pipe.returning.wait(30)
+    vars(Server)["_receive"](server, answer)  # its reader is busy
+    kinds = [type(decode_from_tasks(pipe.outbox.get(timeout=30))[0]) for _ in range(3)]
+    assert kinds == [Returned, Done, Ask]
+    pipe.inbox.put(encode([Leave()]))
     near.pipe.close()
 
 
