@@ -163,9 +163,7 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     (Corrupted("a bit flipped", place="file:3"), {"place": "file:3"}, "a bit flipped at file:3"),
     (Unavailable("closed"), {}, "closed"),
     (
-        ShardMoved(
-            tenant="t", thread="demo", shard=7, database="a", version=2, destination="b"
-        ),
+        ShardMoved(tenant="t", thread="demo", shard=7, database="a", version=2, destination="b"),
         {"shard": 7, "database": "a", "version": 2, "destination": "b"},
         "thread 'demo' is in shard 7, which is not in database 'a': moved to database 'b', map "
         "version 2",

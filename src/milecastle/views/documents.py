@@ -452,6 +452,13 @@ class MigrateDocument(Document, frozen=True):
     sql: str
 
 
+class ShardsDocument(Document, frozen=True):
+    """``shards init``. ``initialised`` are the databases that were not initialised before."""
+
+    store: str
+    initialised: list[str]
+
+
 class DoctorCheck(Document, frozen=True):
     """One check, and what to do about it."""
 

@@ -129,9 +129,7 @@ class Commits:
         if len(written) == len(batches):
             return [None] * len(batches)
         return [
-            None
-            if id(batch) in written
-            else refused.get(place) or self._refused(batch)
+            None if id(batch) in written else refused.get(place) or self._refused(batch)
             for place, batch in enumerate(batches)
         ]
 

@@ -64,9 +64,7 @@ def _number_shards(connection: Connection, schema: str) -> Mapping[int, str]:
     return dict(rows)
 
 
-def join(
-    connection: Connection, schema: str, member: Membership, shards: Sequence[int]
-) -> None:
+def join(connection: Connection, schema: str, member: Membership, shards: Sequence[int]) -> None:
     """Let a database that belongs to no map be one of a map, with these shards."""
     with connection.transaction():
         connection.execute(compose(file_text("join"), schema=schema))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 from psycopg import sql
@@ -21,7 +21,10 @@ class Statements:
     def __init__(self, schema: str, *, placed: bool = False) -> None:
         """``placed``: the database is one of a map, and may write only the shards that it has."""
         self._parts = _placed_parts(schema) if placed else _plain_parts()
-        load = partial(_load, schema, **self._parts)
+
+        def load(name: str) -> bytes:
+            return _load(schema, name, **self._parts)
+
         self._load_writes(schema, placed=placed)
         self.head = load("head")
         self.results = load("results")

@@ -398,9 +398,7 @@ class PostgresStore(PostgresServer):
         query = self._sql.recent_runs if status is None else self._sql.recent_runs_by_status
         start: Parameters = {"place": _number(place), "thread": thread, "number": _number(number)}
         found = self._page(query, tenant, limit, {"status": status, **start})
-        return [
-            (row[13:16], rows.run_from(ThreadKey(tenant, row[14]), row[:13])) for row in found
-        ]
+        return [(row[13:16], rows.run_from(ThreadKey(tenant, row[14]), row[:13])) for row in found]
 
     def _page(
         self, query: bytes, tenant: str, limit: int | None, parameters: Parameters

@@ -13,10 +13,10 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import merge
 from itertools import islice
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 
 from milecastle.errors import Unavailable
 from milecastle.model.run import ThreadInfo
@@ -97,7 +97,7 @@ class ShardedClaims:
     def _look(self, asked: Mapping[str, str], limit: int) -> dict[Database, list[Row]]:
         """What is due; where a lane's tenants ended before there were enough, from the first on."""
         looks = self._databases.ask(lambda store: store.look(asked, limit))
-        again: dict[Database, dict[str, str]] = {}
+        again: dict[Database, Callable[[PlacedStore], list[Row]]] = {}
         for database, rows in looks.items():
             if any(row[4] is not None for row in rows):
                 scans = {lane: scan_from(rows, lane) for lane in asked}
@@ -107,13 +107,8 @@ class ShardedClaims:
                     if after and not scans[lane].stop and len(scans[lane].groups) <= limit
                 }
                 if ended:
-                    again[database] = ended
-        more = self._databases.ask_each(
-            {
-                database: lambda store, lanes=lanes: store.look(lanes, limit)
-                for database, lanes in again.items()
-            }
-        )
+                    again[database] = methodcaller("look", ended, limit)
+        more = self._databases.ask_each(again)
         return {database: [*rows, *more.get(database, ())] for database, rows in looks.items()}
 
     def _share(
@@ -151,12 +146,10 @@ class ShardedClaims:
 
     def _first(self, contested: _Shares, taken: Sequence[Group]) -> _Shares:
         """How many of the threads that were due first are in each database."""
-        times = self._databases.ask_each(
-            {
-                database: lambda store, groups=groups: store.first_due(groups)
-                for database, groups in contested.items()
-            }
-        )
+        asked: dict[Database, Callable[[PlacedStore], list[list[int]]]] = {
+            database: methodcaller("first_due", groups) for database, groups in contested.items()
+        }
+        times = self._databases.ask_each(asked)
         by_name: dict[_Name, list[list[tuple[int, Database]]]] = {}
         for database, found in times.items():
             for group, due in zip(contested[database], found, strict=True):
@@ -176,9 +169,8 @@ class ShardedClaims:
             for line in lines:
                 store.give_back(line.worker, line.key)
 
-        works = {
-            database: lambda store, groups=groups: store.take(worker, groups)
-            for database, groups in shares.items()
+        works: dict[Database, Callable[[PlacedStore], list[ThreadInfo]]] = {
+            database: methodcaller("take", worker, groups) for database, groups in shares.items()
         }
         taken = self._databases.ask_each(works, unwanted=unwanted)
         lines = [line for some in taken.values() for line in some]

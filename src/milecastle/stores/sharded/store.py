@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import chain, islice
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -124,12 +124,9 @@ class ShardedStore(MapServers):
             for place, outcome in zip(places, found, strict=True):
                 outcomes[place] = outcome
 
-        first, *others = parts.items() or [(None, [])]
-        threads = [Thread(target=write, args=other, daemon=True) for other in others]
+        threads = [Thread(target=write, args=part, daemon=True) for part in parts.items()]
         for thread in threads:
             thread.start()
-        if first[0] is not None:
-            write(*first)
         for thread in threads:
             thread.join()
         if raised:
@@ -163,7 +160,7 @@ class ShardedStore(MapServers):
         self._check_open()
         found: dict[ThreadKey, Opened] = {}
         for database, own in self._grouped(keys).items():
-            found |= database.call(lambda store, own=own: store.read_many(own))
+            found |= database.call(methodcaller("read_many", own))
         return found
 
     def _grouped(self, keys: Iterable[ThreadKey]) -> dict[Database, list[ThreadKey]]:
@@ -262,7 +259,7 @@ class ShardedStore(MapServers):
         found: dict[str, tuple[str, ...]] = {}
         for database, keys in self._grouped(_possible(tenant, threads)).items():
             names = [key.thread for key in keys]
-            found |= database.call(lambda store, names=names: store.tags_of(tenant, names))
+            found |= database.call(methodcaller("tags_of", tenant, names))
         return found
 
     def recent_threads(
@@ -274,9 +271,7 @@ class ShardedStore(MapServers):
         after: str | None = None,
     ) -> Page[ThreadInfo]:
         """The tenant's threads, the one whose line was committed last first."""
-        pages = self._databases.each(
-            lambda store: store.recent_lines(tenant, status, limit, after)
-        )
+        pages = self._databases.each(lambda store: store.recent_lines(tenant, status, limit, after))
         return _merged(pages, limit, down=True)
 
     def waking_threads(
