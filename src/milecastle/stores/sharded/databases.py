@@ -28,6 +28,9 @@ _log = logging.getLogger("milecastle")
 _PATIENCE = 2.0
 """How many seconds a call that concerns all databases waits for them."""
 
+_PATIENCE_AT_FIRST = 15.0
+"""How many seconds to wait for the databases when the store is opened."""
+
 _AGAIN = 1.0
 """How many seconds after a failed attempt a database is not tried to be opened."""
 
@@ -191,8 +194,10 @@ class Databases:
         works: Mapping[Database, Callable[[PlacedStore], T]],
         *,
         unwanted: Unwanted[T] | None = None,
+        tolerated: type[StoreError] = StoreError,
+        patience: float = _PATIENCE,
     ) -> dict[Database, T]:
-        """As ``ask``, with a question for each database."""
+        """As ``ask``, with a question for each database. What is not tolerated is raised."""
         if len(self.all) == 1:
             return {database: database.call(work) for database, work in works.items()}
         errors: dict[Database, StoreError] = {}
@@ -202,14 +207,14 @@ class Databases:
                 errors[database] = _too_late(database)
             else:
                 questions.append(_Question(database, work, unwanted))
-        until = monotonic() + _PATIENCE
+        until = monotonic() + patience
         answers: dict[Database, T] = {}
         for question in questions:
             database = question.database
             if not question.is_over.wait(max(0.0, until - monotonic())) and question.leave():
                 database.late = question.thread
                 errors[database] = _too_late(database)
-            elif isinstance(question.error, StoreError):
+            elif isinstance(question.error, tolerated):
                 errors[database] = question.error
             elif question.error is not None:
                 raise question.error
@@ -224,7 +229,8 @@ class Databases:
 
     def open(self) -> None:
         """Open what can be reached; ``Unavailable`` if nothing can."""
-        self.ask(_itself)
+        each = dict.fromkeys(self.all, _itself)
+        self.ask_each(each, tolerated=Unavailable, patience=_PATIENCE_AT_FIRST)
 
     def _check(self, store: PlacedStore) -> None:
         """Refuse a database that does not say of itself what the map says of it."""

@@ -23,13 +23,13 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import SHARDS
-from milecastle.model.printable import quoted
+from milecastle.model.printable import printable, quoted
 
 __all__ = ["ShardMap", "read_map"]
 
@@ -84,7 +84,7 @@ def _table(file: str, document: Mapping[str, Any], name: str) -> Mapping[str, An
     table = document.get(name)
     if not isinstance(table, dict) or not table:
         raise _wrong(file, f"it has no table [{name}], or an empty one")
-    return table
+    return cast("dict[str, Any]", table)
 
 
 def _urls(file: str, table: Mapping[str, Any]) -> dict[str, str]:
@@ -144,4 +144,4 @@ def _owners(file: str, table: Mapping[str, Any], urls: Mapping[str, str]) -> tup
 
 
 def _wrong(file: str, why: str) -> InvalidRequest:
-    return InvalidRequest(f"{quoted(file)} is not a map of databases: {why}")
+    return InvalidRequest(f"{printable(file)} is not a map of databases: {why}")
