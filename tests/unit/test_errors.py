@@ -165,8 +165,7 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     (
         ShardMoved(tenant="t", thread="demo", shard=7, database="a", version=2, destination="b"),
         {"shard": 7, "database": "a", "version": 2, "destination": "b"},
-        "thread 'demo' is in shard 7, which is not in database 'a': moved to database 'b', map "
-        "version 2",
+        "thread 'demo' is in shard 7, which is not in database 'a': moved to database 'b', map",
     ),
     (
         FormatTooNew(found=9, supported=1, place="row 3"),

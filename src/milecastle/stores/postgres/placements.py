@@ -3,7 +3,7 @@
 Rules:
 
 - A database belongs to one map or to none, and knows its own name there. Only ``milecastle shards
-  init`` writes that, never a store that is opened: an empty database at a changed URL does not join.
+  init`` writes that, never a store that is opened: no empty database joins by a changed URL.
 - Each shard is 'here' in one database of the map at most. Every statement that writes compares the
   row of its shard, and holds it until it has committed.
 """

@@ -187,7 +187,7 @@ class Databases:
     ) -> dict[Database, T]:
         """What the databases answer in time; the error of one of them if none does."""
         asked = self.all if of is None else of
-        return self.ask_each({database: work for database in asked}, unwanted=unwanted)
+        return self.ask_each(dict.fromkeys(asked, work), unwanted=unwanted)
 
     def ask_each(
         self,

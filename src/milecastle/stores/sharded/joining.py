@@ -56,11 +56,11 @@ class MapServers:
 
     def examine(self) -> tuple[Check, ...]:
         """What each server says of itself."""
-        checks: list[Check] = []
-        for name, server in self._servers.items():
-            for check in server.examine():
-                checks.append(msgspec.structs.replace(check, found=f"{name}: {check.found}"))
-        return tuple(checks)
+        return tuple(
+            msgspec.structs.replace(check, found=f"{name}: {check.found}")
+            for name, server in self._servers.items()
+            for check in server.examine()
+        )
 
 
 def initialise(shards: ShardMap) -> Sequence[str]:
