@@ -1,0 +1,76 @@
+"""Real ``milecastle worker`` processes on three databases, and kill -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from milecastle.model.keys import ThreadKey
+from milecastle.stores.sharded import ShardedStore, read_map
+from tests.postgres_cluster import needs_postgres, wait_until
+from tests.process.fleet_chaos import ROOT
+from tests.process.sharded_graphs import STEPS, build
+from tests.sharded_cluster import new_map
+
+pytestmark = [needs_postgres, pytest.mark.no_cover]
+
+RUNS = 24
+Start = Callable[[], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return new_map(tmp_path)
+
+
+@pytest.fixture
+def start(path: Path) -> Iterator[Start]:
+    """Starts a worker; those that are left afterwards are killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "milecastle", "worker", "tests.process.sharded_graphs:app"]
+        more = ["--store", str(path), "--poll", "0.1", "--silent", "3", "--concurrency", "4"]
+        process = subprocess.Popen([*command, *more], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_workers_serve_all_databases_and_survive_kill_9(path: Path, start: Start) -> None:
+    """Fails if a worker leaves out a database, or if runs of one that was killed are lost."""
+    shards = read_map(path)
+    app = build().compile(store=str(path))
+    store = app.store
+    assert isinstance(store, ShardedStore)
+    with closing(app):
+        for number in range(RUNS):
+            app.submit({"n": 0, "log": []}, thread=f"walk {number}")
+        keys = [ThreadKey("default", f"walk {number}") for number in range(RUNS)]
+        assert {shards.owners[key.shard] for key in keys} == set(shards.urls)
+        first, second = start(), start()
+        wait_until(lambda: len(store.threads("default", status="completed")) >= 3)
+        wait_until(lambda: len({w.owner.pid for w in store.workers() if w.running}) == 2)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+        third = start()
+        wait_until(lambda: len(store.threads("default", status="completed")) == RUNS, 120)
+        for key in keys:
+            state = app.state(key.thread)
+            assert state is not None
+            assert state.values["log"] == list(range(STEPS)), key
+        for worker in (second, third):
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(30) == 0
+        wait_until(lambda: store.reclaim(3) == 0 and not store.workers())
