@@ -67,9 +67,7 @@ def test_workers_serve_all_databases_and_survive_kill_9(path: Path, start: Start
         third = start()
         wait_until(lambda: len(store.threads("default", status="completed")) == RUNS, 120)
         for key in keys:
-            state = app.state(key.thread)
-            assert state is not None
-            assert state.values["log"] == list(range(STEPS)), key
+            assert app.state(key.thread)["log"] == list(range(STEPS)), key
         for worker in (second, third):
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(30) == 0

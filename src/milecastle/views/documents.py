@@ -456,7 +456,7 @@ class ShardsDocument(Document, frozen=True):
     """``shards init``. ``initialised`` are the databases that were not initialised before."""
 
     store: str
-    initialised: list[str]
+    initialised: tuple[str, ...]
 
 
 class DoctorCheck(Document, frozen=True):
@@ -671,6 +671,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "repair": RepairDocument,
     "copy": CopyDocument,
     "migrate": MigrateDocument,
+    "shards": ShardsDocument,
     "doctor": DoctorDocument,
     "explain": ExplainDocument,
     "completion": CompletionDocument,

@@ -25,7 +25,7 @@ def command(session: Session, action: str) -> None:
     found = session.url()
     if found is None:
         raise click.UsageError("no map given: use --store shards.toml or MILECASTLE_STORE")
-    written = list(init_shards(found.value))
+    written = tuple(init_shards(found.value))
     if session.as_json:
         print_document(ShardsDocument(store=masked(found.value), initialised=written))
         return
