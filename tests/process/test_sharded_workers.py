@@ -68,6 +68,7 @@ def test_workers_serve_all_databases_and_survive_kill_9(path: Path, start: Start
         wait_until(lambda: len(store.threads("default", status="completed")) == RUNS, 120)
         for key in keys:
             assert app.state(key.thread)["log"] == list(range(STEPS)), key
+        wait_until(lambda: third.pid in {worker.owner.pid for worker in store.workers()})
         for worker in (second, third):
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(30) == 0
