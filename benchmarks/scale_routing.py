@@ -1,8 +1,8 @@
 """What a map costs: commits through it on one database, against the same without a map.
 
 ``routing_overhead`` is the part that a commit of a step takes longer; at most 0.05 is wanted. It
-has the routing and the comparison of the placement in the statement. Both stores are in schemas of one
-server and take turns, block by block; of each, the quicker half of the blocks counts.
+has the routing and the comparison of the placement in the statement. Both stores are in schemas of
+one server and take turns, block by block; of each, the quicker half of the blocks counts.
 """
 
 from __future__ import annotations

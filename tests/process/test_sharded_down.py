@@ -110,7 +110,7 @@ def test_a_database_that_is_down_takes_no_other_with_it(
     assert store.due_in([LANE]) is None
     assert list(store.overdue(60)) == []
     assert store.now() > 0
-    assert monotonic() - began < 8 * databases._PATIENCE
+    assert monotonic() - began < 30
     server.start()
     wait_until(lambda: _is_back(store, writers["b"]))
     wait_until(lambda: [w.running for w in store.workers()] == [2])
@@ -202,7 +202,6 @@ def test_what_a_database_claims_too_late_is_given_back(
     """And it is not asked meanwhile. Fails if a thread stays with a worker that does not know."""
     for number, name in enumerate("abc", 1):
         queued(store, thread_in(path, name), number, due_at=number)
-    monkeypatch.setattr(databases, "_PATIENCE", 0.5)
     slow, take, asked = threading.Event(), PlacedStore.take, list[str]()
 
     def late(self: PlacedStore, worker: str, groups: list[object]) -> list[ThreadInfo]:
@@ -213,6 +212,7 @@ def test_what_a_database_claims_too_late_is_given_back(
 
     monkeypatch.setattr(PlacedStore, "take", late)
     defaults = databases.Databases.ask_each.__kwdefaults__
+    assert defaults
     monkeypatch.setitem(defaults, "patience", 0.5)
     assert len(store.claim("one", [LANE], limit=9)) == 2
     assert store.claim("one", [LANE], limit=9) == []
@@ -247,7 +247,7 @@ def test_if_no_database_answers_the_error_names_one(
         raise Unavailable("it is away")
 
     monkeypatch.setattr(PlacedStore, "__init__", away)
-    with pytest.raises(Unavailable, match="database '[abc]' of the map: it is away"):
+    with pytest.raises(Unavailable, match=r"database '[abc]' of the map: it is away"):
         ShardedStore(path)
 
 

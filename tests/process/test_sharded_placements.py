@@ -6,20 +6,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from milecastle import Conflict, InvalidRequest, ShardMoved, StoreError
-from milecastle.model.checkpoint import TaskResult
+from milecastle.model.checkpoint import SNAPSHOT, TaskResult
 from milecastle.model.keys import SHARDS, ThreadKey
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.placed import PlacedStore
-from milecastle.stores.sharded import ShardedStore, initialise, joining, read_map
+from milecastle.stores.postgres.placements import join
+from milecastle.stores.sharded import ShardedStore, initialise, read_map
 from milecastle.testing.contract_claims import LANE, a_line, names, queued
-from milecastle.testing.entries import SNAPSHOT, Writer, a_run
+from milecastle.testing.entries import Writer, a_run
 from tests.postgres_cluster import needs_postgres, new_schema, secured_url, the_cluster, wait_until
 from tests.sharded_cluster import new_databases, new_map, write_map
 
@@ -291,17 +293,16 @@ def test_initialising_again_completes_what_was_interrupted(
 ) -> None:
     """Fails if half of a map is opened, or the second half joins another map."""
     path = write_map(tmp_path / "shards.toml", new_databases(3))
-    once = joining.join
     done: list[str] = []
 
-    def dying(connection: object, schema: str, member: object, shards: object) -> None:
+    def dying(connection: psycopg.Connection, schema: str, *given: Any) -> None:
         if done:
             raise KeyboardInterrupt
-        once(connection, schema, member, shards)  # type: ignore[arg-type]
+        join(connection, schema, *given)
         done.append(schema)
 
     with monkeypatch.context() as patched:
-        patched.setattr(joining, "join", dying)
+        patched.setattr("milecastle.stores.sharded.joining.join", dying)
         with pytest.raises(KeyboardInterrupt):
             initialise(read_map(path))
     with pytest.raises(StoreError, match=r"shards init was not completed|belongs to no map"):
@@ -359,7 +360,7 @@ def test_databases_that_do_not_fit_the_file_are_refused(path: Path, tmp_path: Pa
         path.write_text(changed_text, "utf-8")
         with pytest.raises(StoreError, match=message):
             ShardedStore(path)
-        with pytest.raises(StoreError, match="check its URL|take the file"):
+        with pytest.raises(StoreError, match=r"check its URL|take the file"):
             initialise(read_map(path))
     path.write_text(text, "utf-8")
     (tmp_path / "other").mkdir()

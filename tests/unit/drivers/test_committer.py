@@ -237,7 +237,7 @@ def test_no_batch_is_forgotten_while_the_thread_stops(
 def test_a_forked_child_does_not_wait_for_the_thread_of_its_parent() -> None:
     store = SlowStore(0.2)
     committer = committer_of(store)
-    assert committer is not None
+    assert isinstance(committer, Committer)
     before, after = first_batches(2)
 
     async def fork_while_it_writes() -> int:

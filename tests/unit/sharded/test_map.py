@@ -65,9 +65,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("message", MISTAKES)
-def test_a_mistake_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str
-) -> None:
+def test_a_mistake_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
     """Fails if it is accepted, or reported as another; and if the message has a URL."""
     monkeypatch.setenv("MC_TEST_URL", "postgresql://b:secret@host/db")
     with pytest.raises(InvalidRequest) as caught:

@@ -34,7 +34,7 @@ from milecastle.stores.postgres import writing
 from milecastle.stores.postgres.direct import Write
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements
-from milecastle.stores.postgres.translating import Lost, Taken
+from milecastle.stores.postgres.translating import Lost, Taken, Unreachable
 from milecastle.stores.postgres.values import is_uuid
 
 
@@ -53,7 +53,7 @@ def resolve(
             return is_there() or send() or is_there()
         except Lost as again:
             lost = again
-    raise Unavailable(
+    raise Unreachable(
         "the connection to PostgreSQL was lost during a commit, and its outcome is not known "
         f"yet: {lost}; read the thread before continuing"
     ) from lost

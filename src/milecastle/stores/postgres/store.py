@@ -53,7 +53,7 @@ from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.security import check_protection
 from milecastle.stores.postgres.statements import Statements
-from milecastle.stores.postgres.translating import Lost, Taken
+from milecastle.stores.postgres.translating import Lost, Taken, Unreachable
 from milecastle.stores.postgres.values import (
     escape,
     failure_from,
@@ -611,7 +611,7 @@ class PostgresStore(PostgresServer):
                 return self._pool.run(query, parameters, tenant)
             except Lost as again:
                 lost = again
-        raise Unavailable(
+        raise Unreachable(
             f"the connection to PostgreSQL was lost and could not be restored in time: {lost}"
         ) from lost
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-- A database that cannot be reached is tried again with the next call that needs it. Every other
-  reason not to open it, such as another map, is an error of the whole store.
+- A database that cannot be reached is tried again by the next call that needs it, a second later.
+  Every other reason not to open it, such as another map, is an error of the whole store.
 - Calls that concern all databases and need not have all of them (heartbeats, claims) ask each on
   its own thread, and do not wait for long. One that has not answered is left out until it has.
 """
@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from milecastle.errors import MilecastleError, ShardMoved, StoreError, Unavailable
 from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.translating import Unreachable
 from milecastle.stores.sharded.map import ShardMap
 
 __all__ = ["Database", "Databases"]
@@ -32,7 +33,7 @@ _PATIENCE_AT_FIRST = 15.0
 """How many seconds to wait for the databases when the store is opened."""
 
 _AGAIN = 1.0
-"""How many seconds after a failed attempt a database is not tried to be opened."""
+"""For how many seconds a database that could not be reached is not asked again."""
 
 T = TypeVar("T")
 Unwanted = Callable[[PlacedStore, T], object]
@@ -50,7 +51,7 @@ class Database:
         self._store: PlacedStore | None = None
         self._lock = Lock()
         self._closed = False
-        self._refused: tuple[float, Unavailable] | None = None
+        self._unreachable: tuple[float, Unavailable] | None = None
         self._is_down = False
 
     @property
@@ -64,12 +65,11 @@ class Database:
                 raise Unavailable("the store was closed")
             if self._store is not None:
                 return self._store
-            if self._refused is not None and monotonic() - self._refused[0] < _AGAIN:
-                raise self._refused[1]
+            self._check_reachable()
             try:
                 store = PlacedStore(self.url, self.name)
             except Unavailable as error:
-                self._refused = monotonic(), error
+                self._unreachable = monotonic(), error
                 raise
             try:
                 self._check(store)
@@ -82,11 +82,22 @@ class Database:
     def call(self, work: Callable[[PlacedStore], T]) -> T:
         """What a call of its store returns; ``Unavailable`` names the database."""
         try:
+            if self._unreachable is not None:
+                self._check_reachable()
             return work(self._store or self._open())
         except ShardMoved:
             raise
         except Unavailable as error:
+            if isinstance(error, Unreachable):
+                self._unreachable = monotonic(), error
             raise self.named(error) from error
+
+    def _check_reachable(self) -> None:
+        """Of many that wait for a database in turn, only the first waits for long."""
+        known = self._unreachable
+        if known is not None and monotonic() - known[0] < _AGAIN:
+            raise Unavailable(known[1].message)
+        self._unreachable = None
 
     def named(self, error: Unavailable) -> Unavailable:
         """The error of its store, with its name."""

@@ -325,9 +325,13 @@ class ShardedStore(MapServers):
         return self._claims.claim(worker, lanes, limit) if limit > 0 else []
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
-        """Make a thread due again after ``delay`` seconds."""
+        """Make a thread due again after ``delay`` seconds. This does not wait for long."""
         require_key(key)
-        return self._call(key, lambda store: store.give_back(worker, key, delay=delay))
+        asked = [self._database(key)]
+        given = self._databases.ask(
+            lambda store: store.give_back(worker, key, delay=delay), of=asked
+        )
+        return given[asked[0]]
 
     def reclaim(self, timeout: float) -> int:
         """Take the threads of all workers that were silent for longer, or that nobody knows."""
