@@ -31,7 +31,7 @@ TRACED = {
     "architecture": "",
     "contract": "",
     "migration": "",
-    "process": "test_postgres_",
+    "process": "test_(postgres|sharded)_",
     "recovery": "test_(crash_everywhere|jsonl|sqlite)",
     "stateful": "test_thread_status",
     "unit": "",

@@ -151,7 +151,8 @@ def emptied(url: str) -> None:
         sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, table))
         for table in (*TABLES, "workers", "limits")
     ]
-    the_cluster().execute(sql.SQL("; ").join(each))
+    with psycopg.connect(**parse(url).connect, autocommit=True) as connection:
+        connection.execute(sql.SQL("; ").join(each))
 
 
 def count_rows(url: str, table: str) -> int:

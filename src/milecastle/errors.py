@@ -27,6 +27,7 @@
     |   |   `-- RunInProgress      MC405  a live process drives the thread
     |   |-- Corrupted              MC402  stored bytes are damaged
     |   |-- Unavailable            MC403  the store is unavailable
+    |   |   `-- ShardMoved         MC406  the thread is not in the database that was asked
     |   `-- FormatTooNew           MC404  written by a newer version
     `-- CodecError                 MC500  bytes that cannot be decoded
         |-- UnserializableState    MC501  a value that cannot be stored
@@ -86,6 +87,7 @@ __all__ = [
     "RunFailed",
     "RunInProgress",
     "RunTimeout",
+    "ShardMoved",
     "StoreError",
     "Unavailable",
     "UnserializableState",
@@ -536,6 +538,38 @@ class Unavailable(StoreError):
     """The store cannot be reached, or was closed."""
 
     code = "MC403"
+
+
+class ShardMoved(Unavailable):
+    """The thread's shard is not in the database that was asked. Nothing was written.
+
+    ``version`` is that of the map which the database knows, ``destination`` the name of the
+    database that got the shard, if this one knows it.
+    """
+
+    code = "MC406"
+
+    def __init__(
+        self,
+        *,
+        tenant: str,
+        thread: str,
+        shard: int,
+        database: str,
+        version: int,
+        destination: str | None,
+    ) -> None:
+        to = f" to database '{destination}'" if destination else ""
+        super().__init__(
+            f"thread '{thread}' is in shard {shard}, which is not in database '{database}': "
+            f"moved{to}, map version {version}; open the store again with a map of that version"
+        )
+        self.tenant = tenant
+        self.thread = thread
+        self.shard = shard
+        self.database = database
+        self.version = version
+        self.destination = destination
 
 
 class FormatTooNew(StoreError):

@@ -93,6 +93,7 @@ EXPORTED: dict[str, list[str]] = {
         "Schedules",
         "Segment",
         "Send",
+        "ShardMoved",
         "Snapshot",
         "StateGraph",
         "Store",

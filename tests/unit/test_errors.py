@@ -46,6 +46,7 @@ from milecastle.errors import (
     RunFailed,
     RunInProgress,
     RunTimeout,
+    ShardMoved,
     StoreError,
     Unavailable,
     UnserializableState,
@@ -161,6 +162,11 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
     ),
     (Corrupted("a bit flipped", place="file:3"), {"place": "file:3"}, "a bit flipped at file:3"),
     (Unavailable("closed"), {}, "closed"),
+    (
+        ShardMoved(tenant="t", thread="demo", shard=7, database="a", version=2, destination="b"),
+        {"shard": 7, "database": "a", "version": 2, "destination": "b"},
+        "thread 'demo' is in shard 7, which is not in database 'a': moved to database 'b', map",
+    ),
     (
         FormatTooNew(found=9, supported=1, place="row 3"),
         {"found": 9, "supported": 1, "place": "row 3"},

@@ -8,7 +8,7 @@ Errors never repeat a URL, because a password may be anywhere in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, cast
@@ -95,6 +95,33 @@ def _postgres_unopened(url: str) -> Unopened:
     return PostgresServer(url)
 
 
+def _shards(url: str) -> Store:
+    """The file of a map: ``shards.toml``, or ``shards:///absolute/shards.toml``."""
+    with _needing_packages("PostgreSQL", "postgres"):
+        from milecastle.stores.sharded import ShardedStore
+    return ShardedStore(_map_place(url))
+
+
+def _shards_unopened(url: str) -> Unopened:
+    with _needing_packages("PostgreSQL", "postgres"):
+        from milecastle.stores.sharded import MapServers, read_map
+    return MapServers(read_map(_map_place(url)))
+
+
+def _map_place(url: str) -> str:
+    _, found, place = url.partition("://")
+    return place if found else url
+
+
+def init_shards(url: str) -> Sequence[str]:
+    """Initialise the databases of a map; the names of those that were not yet."""
+    if _scheme_of(url) != "shards":
+        raise InvalidRequest("only a map of databases has shards: give its file, shards.toml")
+    with _needing_packages("PostgreSQL", "postgres"):
+        from milecastle.stores.sharded import initialise, read_map
+    return initialise(read_map(_map_place(url)))
+
+
 @contextmanager
 def _needing_packages(what: str, extra: str) -> Generator[None]:
     try:
@@ -114,11 +141,13 @@ _factories: dict[str, StoreFactory] = {
     "file": _file,
     "postgresql": _postgres,
     "postgres": _postgres,
+    "shards": _shards,
 }
 _unopened: dict[str, Callable[[str], Unopened]] = {
     "sqlite": _sqlite_unopened,
     "postgresql": _postgres_unopened,
     "postgres": _postgres_unopened,
+    "shards": _shards_unopened,
 }
 
 
@@ -169,12 +198,18 @@ def sweep_objects(store: Store, tenant: str, *, grace: float, dry_run: bool) -> 
 def find_unopened(url: str) -> Unopened | None:
     """What can be asked about a store that must not be opened; ``None``: it may be opened."""
     factory = _factory_of(url)
-    unopened = _unopened.get(url.partition("://")[0]) or getattr(factory, "unopened", None)
+    unopened = _unopened.get(_scheme_of(url)) or getattr(factory, "unopened", None)
     return None if unopened is None else cast("Unopened", unopened(url))
 
 
+def _scheme_of(url: str) -> str:
+    """The scheme of a URL; that of a map for the name of its file."""
+    scheme, found, _ = url.partition("://")
+    return "shards" if not found and url.endswith(".toml") else scheme
+
+
 def _factory_of(url: str) -> StoreFactory:
-    scheme = url.partition("://")[0]
+    scheme = _scheme_of(url)
     factory = _factories.get(scheme) or _from_packages(scheme)
     if factory is None:
         _refuse_path(url)

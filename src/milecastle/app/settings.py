@@ -127,8 +127,10 @@ def _table(path: Path) -> dict[str, Any]:
 
 def _anchored(url: str, folder: Path) -> str:
     """A URL of a file or folder that is relative, seen from another folder."""
-    scheme, _, place = url.partition("://")
+    scheme, found, place = url.partition("://")
     root = folder.as_posix().lstrip("/")
+    if url.endswith(".toml") and (not found or scheme == "shards"):  # the file of a map
+        return str(folder / (place if found else url))
     if scheme == "sqlite" and place.startswith("/") and not place.startswith("//"):
         return f"sqlite:////{root}{place}"
     if scheme == "file" and not place.startswith("/"):

@@ -39,6 +39,8 @@ _USER = re.compile(r"([\w.%+-]*)(:.*)?", flags=re.DOTALL)
 def masked(url: str) -> str:
     """A URL without anything that may be a password: for a malformed URL, nearly everything."""
     scheme, found, rest = url.partition("://")
+    if not found and re.fullmatch(r"[\w./ -]+\.toml", url):  # the file of a map
+        return url
     if not re.fullmatch(r"[\w.+-]+", scheme):
         return "***"
     address, asked, query = rest.partition("?")

@@ -33,7 +33,7 @@ import msgspec
 
 from milecastle.errors import StoreError, Unavailable
 from milecastle.model.forking import call_in_child
-from milecastle.ports.store import Batch, GroupStore, Store, offers
+from milecastle.ports.store import Batch, GroupStore, PartedStore, Store, offers
 
 GROUP: Final = 256
 """The maximum number of batches written at once."""
@@ -100,6 +100,10 @@ class Committer:
         self._writing: set[int] = set()
         self._resting = True
         self._quickest = float("inf")
+
+    def of(self, batch: Batch) -> Committer:
+        """The committer of a batch: this one."""
+        return self
 
     def commit(self, batch: Batch) -> None:
         """Write a batch, from any thread except that of a loop; raises its error."""
@@ -234,6 +238,24 @@ class Committer:
         return store
 
 
+class PartedCommitter:
+    """The committers of a store's parts: one that is down holds up its own commits only."""
+
+    def __init__(self, store: PartedStore) -> None:
+        self._store = ref(store)
+
+    def of(self, batch: Batch) -> Committer:
+        """The committer of a batch: that of its part."""
+        store = self._store()
+        if store is None:
+            raise Unavailable("the store was closed or collected")
+        return _shared(store.part_of(batch.key))
+
+    def commit(self, batch: Batch) -> None:
+        """Write a batch, from any thread except that of a loop; raises its error."""
+        self.of(batch).commit(batch)
+
+
 def share_of(waiting: int, *, idle: float, quickest: float) -> int:
     """How many to write at once, after being idle for so long, if the quickest write took so long.
 
@@ -259,14 +281,20 @@ def _open_gates(waiters: Sequence[Waiter]) -> None:
 
 
 _committers: WeakKeyDictionary[GroupStore, Committer] = WeakKeyDictionary()
+_parted: WeakKeyDictionary[PartedStore, PartedCommitter] = WeakKeyDictionary()
 
 
-def committer_of(store: Store) -> Committer | None:
+def committer_of(store: Store) -> Committer | PartedCommitter | None:
     """The committer shared by all runs of the process, if the store may block and writes groups."""
     if not store.blocking or not offers(store, GroupStore):
         return None
-    found = _committers.get(store)
-    return found or _committers.setdefault(store, Committer(store))
+    if offers(store, PartedStore):
+        return _parted.get(store) or _parted.setdefault(store, PartedCommitter(store))
+    return _shared(store)
+
+
+def _shared(store: GroupStore) -> Committer:
+    return _committers.get(store) or _committers.setdefault(store, Committer(store))
 
 
 def _forget_in_child() -> None:

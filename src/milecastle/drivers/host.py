@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from time import monotonic
 from typing import Any
 
-from milecastle.drivers.committer import Committer, committer_of
+from milecastle.drivers.committer import Committer, PartedCommitter, committer_of
 from milecastle.drivers.local import LocalExecutors
 from milecastle.drivers.observing import Observers
 from milecastle.engine.effects import Begin, Commit, Effect, Emit, Stopped
@@ -201,7 +201,9 @@ class HostServices:
         self.emit(event)
 
 
-def _commit_of(store: Store | None, committer: Committer | None) -> Callable[[Batch], None]:
+def _commit_of(
+    store: Store | None, committer: Committer | PartedCommitter | None
+) -> Callable[[Batch], None]:
     if committer is not None:
         return committer.commit
     return store.commit if store is not None else _no_store

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import cast
 from weakref import WeakKeyDictionary, ref
 
-from milecastle.drivers.committer import PAUSE, Committer, Waiter
+from milecastle.drivers.committer import PAUSE, Committer, PartedCommitter, Waiter
 from milecastle.errors import Unavailable
 from milecastle.ports.store import Batch
 
@@ -22,7 +22,9 @@ class _LoopWaiter(Waiter, kw_only=True):
 class LoopCommits:
     """The way of one event loop to one committer, and its bell: a group wakes the loop once."""
 
-    def __init__(self, committer: Committer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, committer: Committer | PartedCommitter, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._committer = committer
         self._loop = ref(loop)
 
@@ -31,7 +33,7 @@ class LoopCommits:
 
         A cancellation waits until the outcome is known.
         """
-        committer = self._committer
+        committer = self._committer.of(batch)
         while committer.is_full:  # noqa: ASYNC110 - a thread makes the room
             await asyncio.sleep(PAUSE)
         loop = asyncio.get_running_loop()
@@ -71,11 +73,13 @@ def _settle(told: Sequence[Waiter]) -> None:
             future.set_result(None)
 
 
-_commits: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Committer, LoopCommits]]
+_commits: WeakKeyDictionary[
+    asyncio.AbstractEventLoop, dict[Committer | PartedCommitter, LoopCommits]
+]
 _commits = WeakKeyDictionary()
 
 
-def commits_of(committer: Committer) -> LoopCommits:
+def commits_of(committer: Committer | PartedCommitter) -> LoopCommits:
     """The way of the running loop to this committer; all its runs share it."""
     loop = asyncio.get_running_loop()
     own = _commits.setdefault(loop, {})

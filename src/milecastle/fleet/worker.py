@@ -565,9 +565,13 @@ class Worker:
 
     async def _pay(self) -> None:
         """Give back what is owed: between claims, or what was claimed since would be given back."""
-        while self._owed:
-            key, delay = next(iter(self._owed.items()))
-            given = await asyncio.to_thread(self.store.give_back, self.id, key, delay=delay)
+        for key, delay in list(self._owed.items()):
+            try:
+                given = await asyncio.to_thread(self.store.give_back, self.id, key, delay=delay)
+            except StoreError as error:  # others come first next time, and claims go on meanwhile
+                _log.warning("worker %s cannot give a thread back: %s", self.id, error)
+                self._owed[key] = self._owed.pop(key)
+                return
             self.tally.add("given_back", given)
             del self._owed[key]
 

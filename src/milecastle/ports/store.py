@@ -60,6 +60,7 @@ __all__ = [
     "GroupStore",
     "ManyReader",
     "Opened",
+    "PartedStore",
     "Store",
     "TagStore",
     "TransactionStore",
@@ -330,6 +331,15 @@ class GroupStore(Store, Protocol):
         others are written. Any other error is raised, and then no batch is known to be written.
         Batches of one thread are taken in the order given.
         """
+        ...
+
+
+@runtime_checkable
+class PartedStore(GroupStore, Protocol):
+    """A store whose threads are in parts that write, and fail, each for itself."""
+
+    def part_of(self, key: ThreadKey) -> GroupStore:
+        """The part of a thread, always the same object: groups of commits are formed for each."""
         ...
 
 

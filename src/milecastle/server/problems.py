@@ -67,6 +67,7 @@ STATUSES: Final[Mapping[type[MilecastleError], int]] = {
     errors.RunInProgress: 409,
     errors.Corrupted: 500,
     errors.Unavailable: 503,
+    errors.ShardMoved: 503,
     errors.FormatTooNew: 500,
     errors.CodecError: 500,
     errors.UnserializableState: 422,

@@ -41,6 +41,7 @@ from milecastle.ports.store import (
     GroupStore,
     ManyReader,
     Opened,
+    PartedStore,
     Store,
     TagStore,
     TransactionStore,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from milecastle.stores.memory import MemoryStore
     from milecastle.stores.offloading import ObjectStorage, SweepReport
     from milecastle.stores.postgres import PostgresStore
+    from milecastle.stores.sharded import ShardedStore
     from milecastle.stores.sqlite import SqliteStore
 
 __all__ = [
@@ -81,10 +83,12 @@ __all__ = [
     "Opened",
     "Owner",
     "Page",
+    "PartedStore",
     "Pending",
     "PostgresStore",
     "Repaired",
     "RunRecord",
+    "ShardedStore",
     "SqliteStore",
     "Store",
     "SweepReport",
@@ -126,6 +130,10 @@ if not TYPE_CHECKING:
             from milecastle.stores.postgres import PostgresStore
 
             return PostgresStore
+        if name == "ShardedStore":
+            from milecastle.stores.sharded import ShardedStore
+
+            return ShardedStore
         if name in ("ObjectStorage", "SweepReport"):
             from milecastle.stores import offloading
 

@@ -452,6 +452,13 @@ class MigrateDocument(Document, frozen=True):
     sql: str
 
 
+class ShardsDocument(Document, frozen=True):
+    """``shards init``. ``initialised`` are the databases that were not initialised before."""
+
+    store: str
+    initialised: tuple[str, ...]
+
+
 class DoctorCheck(Document, frozen=True):
     """One check, and what to do about it."""
 
@@ -664,6 +671,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "repair": RepairDocument,
     "copy": CopyDocument,
     "migrate": MigrateDocument,
+    "shards": ShardsDocument,
     "doctor": DoctorDocument,
     "explain": ExplainDocument,
     "completion": CompletionDocument,

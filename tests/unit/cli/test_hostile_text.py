@@ -73,6 +73,7 @@ CALLS: dict[str, tuple[int, list[str]]] = {
     "repair": (0, []),
     "copy": (0, ["sqlite:///runs.db", "file://kept", "--thread", EVIL]),
     "migrate": (0, []),
+    "shards": (2, ["init", "--store", f"{EVIL}.toml"]),
     "doctor": (0, []),
     "explain": (0, ["MC301"]),
     "completion": (0, ["bash"]),

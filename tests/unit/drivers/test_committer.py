@@ -15,7 +15,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from milecastle.drivers.committer import Committer, Waiter, committer_of, share_of
+from milecastle.drivers.committer import (
+    Committer,
+    PartedCommitter,
+    Waiter,
+    committer_of,
+    share_of,
+)
 from milecastle.drivers.loop_commits import commits_of
 from milecastle.errors import Conflict, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
@@ -140,6 +146,50 @@ def test_all_runs_of_a_process_share_the_committer_of_a_store() -> None:
     assert committer_of(MemoryStore()) is None
 
 
+class PartedMemory(SlowStore):
+    """Threads that begin with ``b`` are in another part, which has its own groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = {"a": SlowStore(), "b": SlowStore()}
+
+    def part_of(self, key: ThreadKey) -> SlowStore:
+        return self.parts[key.thread[0]]
+
+
+def test_a_part_that_hangs_holds_up_its_own_commits_only() -> None:
+    """Fails if all parts of a store share one queue."""
+    store = PartedMemory()
+    committer = committer_of(store)
+    assert isinstance(committer, PartedCommitter)
+    assert committer is committer_of(store)
+    store.parts["b"].seconds = 5.0
+
+    async def meet() -> list[object]:
+        commits = commits_of(committer)
+        hanging = asyncio.create_task(commits.commit(first_batch("b hangs")))
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        await asyncio.gather(*(commits.commit(first_batch(f"a {n}")) for n in range(9)))
+        took = time.monotonic() - began
+        is_over = hanging.done()
+        await hanging
+        return [took < 4, is_over]
+
+    assert asyncio.run(meet()) == [True, False]
+    committer.commit(first_batch("a last"))
+    assert sum(store.parts["a"].groups) == 9
+    assert len(store.parts["a"].threads("t")) == 10
+    assert store.groups == []
+
+
+def test_parts_of_a_store_that_is_gone_are_unavailable() -> None:
+    """Fails if its committer keeps the store, or fails with another error."""
+    committer = PartedCommitter(PartedMemory())
+    with pytest.raises(Unavailable, match="closed or collected"):
+        committer.commit(first_batch("a"))
+
+
 def test_a_store_that_is_gone_is_unavailable() -> None:
     committer = Committer(SlowStore())
     [outcome] = asyncio.run(commit_all(committer, first_batches(1)))
@@ -187,7 +237,7 @@ def test_no_batch_is_forgotten_while_the_thread_stops(
 def test_a_forked_child_does_not_wait_for_the_thread_of_its_parent() -> None:
     store = SlowStore(0.2)
     committer = committer_of(store)
-    assert committer is not None
+    assert isinstance(committer, Committer)
     before, after = first_batches(2)
 
     async def fork_while_it_writes() -> int:

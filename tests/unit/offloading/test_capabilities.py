@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.claims import BellStore, ClaimStore, Listening
 from milecastle.ports.feed import Feed, FeedStore
@@ -16,6 +17,7 @@ from milecastle.ports.store import (
     Batch,
     GroupStore,
     ManyReader,
+    PartedStore,
     Store,
     TagStore,
     TransactionStore,
@@ -33,6 +35,7 @@ PORTS: tuple[type, ...] = (
     GroupStore,
     Maintenance,
     ManyReader,
+    PartedStore,
     TagStore,
     TransactionStore,
     Unopened,
@@ -144,3 +147,30 @@ def test_value_that_a_chain_repeats_is_read_once(monkeypatch: pytest.MonkeyPatch
     assert state is not None
     assert state.entries == chain.entries
     assert store.read(a_key("none")) is None
+
+
+class Parted(MemoryStore):
+    """A store that is its only part."""
+
+    writers = 1
+
+    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+        for batch in batches:
+            self.commit(batch)
+        return [None] * len(batches)
+
+    def part_of(self, key: ThreadKey) -> GroupStore:
+        return self
+
+
+def test_large_values_of_a_part_are_offloaded() -> None:
+    """Fails if a part writes around the object storage, or is another object each time."""
+    inner = Parted()
+    store = offloading(inner)
+    assert isinstance(store, PartedStore)
+    part = store.part_of(a_key())
+    assert part is store.part_of(a_key())
+    batch = Batch(key=a_key(), head=0, entries=(an_entry(1, payload=VALUE),))
+    assert list(part.commit_many([batch])) == [None]
+    assert inner.entries(a_key())[0].payload != VALUE
+    assert store.entries(a_key())[0].payload == VALUE

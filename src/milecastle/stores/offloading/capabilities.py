@@ -29,6 +29,7 @@ from milecastle.ports.store import (
     GroupStore,
     ManyReader,
     Opened,
+    PartedStore,
     Store,
     TagStore,
     TransactionStore,
@@ -73,6 +74,14 @@ class _Grouping(_Around[GroupStore]):
         for at, outcome in zip(ready, written, strict=True):
             outcomes[at] = outcome
         return outcomes
+
+
+class _Parted(_Around[PartedStore]):
+    def part_of(self, key: ThreadKey) -> GroupStore:
+        """The part of a thread, with large values in object storage too."""
+        part = self.inner.part_of(key)
+        parts: dict[GroupStore, GroupStore] = vars(self).setdefault("_parts", {})
+        return parts.get(part) or parts.setdefault(part, _grouping(part, self.objects))
 
 
 class _ReadingMany(_Around[ManyReader]):
@@ -214,6 +223,7 @@ class _Maintaining(_Around[_MaintainedStore]):
 
 
 _PORTS: tuple[tuple[type, type[OffloadingStore]], ...] = (
+    (PartedStore, _Parted),
     (GroupStore, _Grouping),
     (ManyReader, _ReadingMany),
     (TransactionStore, _Transacting),
@@ -230,6 +240,10 @@ def offload(store: Store, objects: SharedObjects) -> OffloadingStore:
     """The store with large values in ``objects``; it offers the ports that ``store`` offers."""
     ports = tuple(isinstance(store, port) for port, _ in _PORTS)
     return _class_with(ports)(store, objects)
+
+
+def _grouping(part: GroupStore, objects: SharedObjects) -> GroupStore:
+    return _Grouping(part, objects)
 
 
 @cache

@@ -19,6 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 from milecastle.errors import InvalidRequest
 
 _LONGEST_NAME = 63
+_SIDE_BY_SIDE = 4
+"""Up to this many commits on separate connections are at least as fast as a group commit."""
 _TOLD = ("host", "port", "user", "dbname")
 _FORM = (
     "write postgresql://user:password@host:port/database?option=value, and escape "
@@ -56,6 +58,11 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
     max_size: int = 10
     timeout: float = 30.0
     synchronous_commit: bool = True
+
+    @property
+    def writers(self) -> int:
+        """How many commits run in parallel."""
+        return min(_SIDE_BY_SIDE, self.max_size)
 
     def masked(self, said: str) -> str:
         """The message of libpq, without what it may quote of the URL except host names."""

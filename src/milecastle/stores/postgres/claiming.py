@@ -19,7 +19,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -45,7 +45,7 @@ from milecastle.stores.postgres.translating import Lost
 from milecastle.stores.postgres.values import escape, unescape
 from milecastle.stores.postgres.writing import owner_to, record_to
 
-__all__ = ["Claims"]
+__all__ = ["Claims", "scan_from"]
 
 _BATCH = 1000
 _MOST = 2**31 - 1
@@ -130,6 +130,48 @@ class Claims:
             ) from lost
         return [rows.info_from(row[0], row[1:]) for row in found]
 
+    def look(self, behind: Mapping[str, str], limit: int) -> list[Row]:
+        """What is due in lanes, each from behind a tenant on; names are the database's."""
+        self._check()
+        return self._outside(self._sql.look, _behind(behind, limit))
+
+    def first_due(self, groups: Sequence[Group]) -> list[list[int]]:
+        """When the first threads of each group were due, as many as its size."""
+        times = [list[int]() for _ in groups]
+        for number, due_at in self._outside(self._sql.first_due, _columns(groups)):
+            times[number - 1].append(due_at)
+        return times
+
+    def take(self, worker: str, groups: Sequence[Group]) -> list[ThreadInfo]:
+        """Give so many threads of each group to a worker."""
+        limit = sum(group.size for group in groups)
+        found = self._take(_Asked(worker, (), limit), groups, self._once)
+        return [rows.info_from(row[0], row[1:]) for row in found]
+
+    def running(self) -> Mapping[tuple[str, str], int]:
+        """How many threads have a worker, by lane and tenant."""
+        return {row[:2]: row[2] for row in self._outside(self._sql.running, {})}
+
+    def within_limits(
+        self, lanes: Sequence[str], work: Callable[[Sequence[Meter]], Iterable[ThreadInfo]]
+    ) -> None:
+        """Lock the limits of lanes, as they are now, while ``work`` claims; charge what it did."""
+        graphs = [graph_of(lane) for lane in lanes]
+
+        def claim(run: Query) -> None:
+            locked = run(self._sql.lock_limits, {"graphs": graphs})
+            meters = [_meter_from(row).at(row[8]) for row in locked]
+            self._charge(meters, [(escape(one.lane), one.key.tenant) for one in work(meters)], run)
+
+        self._check()
+        try:
+            self._pool.transact(claim)
+        except Lost as lost:
+            raise Unavailable(
+                f"the connection to PostgreSQL was lost during a claim under limits: {lost}; "
+                "claimed() says which threads the worker got"
+            ) from lost
+
     def _take_all(self, asked: _Asked) -> list[Row]:
         """Take all that is due; nothing if it is too much, or if there are limits."""
         return self._once(self._sql.take_all, asked._asdict())
@@ -154,24 +196,29 @@ class Claims:
         rooms = Rooms(meters, running)
         groups, _ = self._share(asked, run, rooms)
         found = self._take(asked, groups, run)
-        for meter in charged(meters, ((row[9], row[0]) for row in found)):
+        self._charge(meters, [(row[9], row[0]) for row in found], run)
+        return found
+
+    def _charge(
+        self, meters: Sequence[Meter], claimed: Sequence[tuple[str, str]], run: Query
+    ) -> None:
+        """Count what was claimed, by lane and tenant, against rates."""
+        for meter in charged(meters, claimed):
             scope = {"graph": meter.limit.graph, "tenant": meter.limit.tenant}
             run(self._sql.charge_limit, {**scope, "begun": meter.begun, "used": meter.used})
-        return found
 
     def _take(self, asked: _Asked, groups: Sequence[Group], run: Query) -> list[Row]:
         """Give so many threads of these groups to a worker."""
         if not groups:
             return []
-        names = ("lanes", "tenants", "ranks", "counts")
-        given = dict(zip(names, map(list, zip(*groups, strict=True)), strict=True))
-        return run(self._sql.take, {**given, "worker": asked.worker, "limit": asked.limit})
+        given = {**_columns(groups), "worker": asked.worker, "limit": asked.limit}
+        return run(self._sql.take, given)
 
     def _share(self, asked: _Asked, run: Query, rooms: Rooms | None) -> tuple[list[Group], bool]:
         """What a claim is to take: as much of each group as is its share. Whether limits exist."""
         limit, behind = asked.limit, dict(self._rotation.lanes(asked.lanes))
         found = run(self._sql.look, _behind(behind, limit))
-        scans = {lane: _scan_from(found, lane) for lane in behind}
+        scans = {lane: scan_from(found, lane) for lane in behind}
         is_shared = any(row[4] is not None for row in found)
         if is_shared:
             ended = {
@@ -181,7 +228,7 @@ class Claims:
             }
             again = run(self._sql.look, _behind(ended, limit)) if ended else []
             for lane in ended:
-                scans[lane] = scans[lane].then(_scan_from(again, lane))
+                scans[lane] = scans[lane].then(scan_from(again, lane))
         visited = [group for scan in scans.values() for group in scan.groups]
         if any(scan.stop for scan in scans.values()) or not visited:
             visited += [Group(*row[:4]) for row in found if not row[4]]
@@ -224,8 +271,8 @@ class Claims:
     def give_back(self, worker: str, key: ThreadKey, delay: float) -> bool:
         """Make a claimed thread due after some seconds."""
         wait = round(delay * _SECOND)
-        asked = {"worker": escape(worker), "tenant": key.tenant, "thread": key.thread}
-        return bool(self._run(self._sql.give_back, **asked, delay=wait))
+        asked = rows.key_parameters(key, worker=escape(worker), delay=wait)
+        return bool(self._run(self._sql.give_back, **asked))
 
     def reclaim(self, timeout: float) -> int:
         """Take what silent and unknown workers have, and forget the silent ones."""
@@ -316,6 +363,11 @@ def _behind(lanes: Mapping[str, str], limit: int) -> Parameters:
     return {"lanes": list(lanes), "after": after, "visits": VISITS, "limit": limit}
 
 
+def _columns(groups: Sequence[Group]) -> Parameters:
+    names = ("lanes", "tenants", "ranks", "counts")
+    return dict(zip(names, map(list, zip(*groups, strict=True)), strict=True))
+
+
 def _limit_from(row: Row) -> Limit:
     return Limit(
         graph=unescape(row[0]),
@@ -332,7 +384,7 @@ def _meter_from(row: Row) -> Meter:
     return Meter(msgspec.structs.replace(_limit_from(row), graph=row[0]), row[6], row[7])
 
 
-def _scan_from(found: Sequence[Row], lane: str) -> Scan:
+def scan_from(found: Sequence[Row], lane: str) -> Scan:
     """The visits to a lane, in the order of tenants."""
     rows = sorted((row for row in found if row[0] == lane and row[4]), key=lambda row: row[4])
     stop = rows[-1][1] if rows and rows[-1][4] == VISITS else ""

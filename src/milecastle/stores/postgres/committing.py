@@ -34,7 +34,7 @@ from milecastle.stores.postgres import writing
 from milecastle.stores.postgres.direct import Write
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements
-from milecastle.stores.postgres.translating import Lost, Taken
+from milecastle.stores.postgres.translating import Lost, Taken, Unreachable
 from milecastle.stores.postgres.values import is_uuid
 
 
@@ -53,7 +53,7 @@ def resolve(
             return is_there() or send() or is_there()
         except Lost as again:
             lost = again
-    raise Unavailable(
+    raise Unreachable(
         "the connection to PostgreSQL was lost during a commit, and its outcome is not known "
         f"yet: {lost}; read the thread before continuing"
     ) from lost
@@ -77,7 +77,10 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class Commits:
-    """Writes to one schema. ``head`` reads a head, ``is_there`` whether a batch is stored."""
+    """Writes to one schema. ``head`` reads a head, ``is_there`` whether a batch is stored.
+
+    ``elsewhere`` says why a thread cannot be written in this database, if that is why.
+    """
 
     def __init__(
         self,
@@ -86,11 +89,13 @@ class Commits:
         *,
         head: Callable[[ThreadKey], int],
         is_there: Callable[[Batch], bool],
+        elsewhere: Callable[[ThreadKey], StoreError | None],
     ) -> None:
         self._pool = pool
         self._sql = statements
         self._head = head
         self._is_there = is_there
+        self._elsewhere = elsewhere
         self._newest: dict[ThreadKey, tuple[str, str, str]] = {}
 
     def one(self, batch: Batch) -> None:
@@ -102,7 +107,7 @@ class Commits:
         except Lost:
             written = self._resolve(batch, write)
         if not written:
-            raise conflict(batch.key, batch.head + 1, self._head(batch.key))
+            raise self._refused(batch)
         self._remember(batch)
 
     def many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
@@ -124,9 +129,7 @@ class Commits:
         if len(written) == len(batches):
             return [None] * len(batches)
         return [
-            None
-            if id(batch) in written
-            else refused.get(place) or conflict(batch.key, batch.head + 1, self._head(batch.key))
+            None if id(batch) in written else refused.get(place) or self._refused(batch)
             for place, batch in enumerate(batches)
         ]
 
@@ -153,7 +156,12 @@ class Commits:
                 return
             raise Unavailable(f"PostgreSQL did not respond: {lost}; nothing was written") from lost
         if not written:
-            raise conflict(key, made[0].head + 1, self._head(key))
+            raise self._refused(made[0])
+
+    def _refused(self, batch: Batch) -> StoreError:
+        """Why nothing of a batch was written."""
+        found = self._elsewhere(batch.key)
+        return found or conflict(batch.key, batch.head + 1, self._head(batch.key))
 
     def _remember(self, batch: Batch) -> None:
         """Remember what was written last, so that the next entry need not repeat it."""
@@ -217,7 +225,7 @@ class Commits:
         """The outcome of a batch whose group got no answer, or was undone."""
         if self._resolve(batch, self._write_of(batch)):
             return None
-        return conflict(batch.key, batch.head + 1, self._head(batch.key))
+        return self._refused(batch)
 
     def _send_group(self, batches: Sequence[Batch]) -> dict[int, Batch]:
         """Write batches in one transaction; return the accepted ones, by identity."""

@@ -37,7 +37,7 @@ from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import TEXT
 from milecastle.stores.postgres.direct import Direct, Lease, TrackedConnection, Values, Write
 from milecastle.stores.postgres.rows import Parameters, Row
-from milecastle.stores.postgres.translating import judge
+from milecastle.stores.postgres.translating import Unreachable, judge
 
 Statement = tuple[bytes, Parameters]
 Query = Callable[[bytes, Parameters], list[Row]]
@@ -333,7 +333,7 @@ class Pool:
             self._freed.notify()
 
     def _no_connection(self) -> Unavailable:
-        return Unavailable(
+        return Unreachable(
             f"no PostgreSQL connection became available within {self.address.timeout:g} s; "
             "the server is down, or max_size is too small for the load"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 from psycopg import sql
@@ -18,12 +18,14 @@ _KEY = ("shard", "tenant", "thread")
 class Statements:
     """The statements for one schema, as bytes that psycopg sends."""
 
-    def __init__(self, schema: str) -> None:
-        load, direct = partial(_load, schema), partial(_direct, schema)
-        self.append = direct("append", writing.APPEND)
-        self.append_many = direct("append_many", writing.APPEND_MANY)
-        self._load_commits(schema)
-        self.keep_results = direct("keep_results", writing.KEEP_RESULTS)
+    def __init__(self, schema: str, *, placed: bool = False) -> None:
+        """``placed``: the database is one of a map, and may write only the shards that it has."""
+        self._parts = _placed_parts(schema) if placed else _plain_parts()
+
+        def load(name: str) -> bytes:
+            return _load(schema, name, **self._parts)
+
+        self._load_writes(schema, placed=placed)
         self.head = load("head")
         self.results = load("results")
         self.entry_at = load("entry_at")
@@ -68,14 +70,27 @@ class Statements:
         self._load_chains(schema)
         self._load_claims(schema, load)
 
-    def _load_commits(self, schema: str) -> None:
-        """One text commits any batch; with tags, it has a further part."""
-        text, known = file_text("commit"), sql.Identifier(schema)
-        tags = _format(file_text("tags"), schema=known)
-        plain = _format(text, schema=known, tags=sql.SQL("")).as_bytes(None)
-        tagged = _format(text, schema=known, tags=tags).as_bytes(None)
-        self.commit = Direct.of("commit", plain, writing.COMMIT)
-        self.commit_tagged = Direct.of("commit_tagged", tagged, writing.COMMIT_TAGGED)
+    def _load_writes(self, schema: str, *, placed: bool) -> None:
+        """What goes directly to libpq. One text commits any batch; with tags, it has more."""
+        known = sql.Identifier(schema)
+
+        def direct(name: str, types: Sequence[int], shard: sql.SQL, tags: str = "") -> Direct:
+            text = _format(
+                file_text(name),
+                schema=known,
+                placed=_fence(known, shard) if placed else _TRUE,
+                tags=_format(tags, schema=known),
+                shard_column=sql.SQL(", shard" if placed else ""),
+                shard_value=sql.SQL(", head.shard" if placed else ""),
+            )
+            return Direct.of(f"{name}_tagged" if tags else name, text.as_bytes(None), types)
+
+        first, each = sql.SQL("$1"), sql.SQL("batch.shard")
+        self.append = direct("append", writing.APPEND, first)
+        self.append_many = direct("append_many", writing.APPEND_MANY, sql.SQL("given.shard"))
+        self.keep_results = direct("keep_results", writing.KEEP_RESULTS, first)
+        self.commit = direct("commit", writing.COMMIT, each)
+        self.commit_tagged = direct("commit", writing.COMMIT_TAGGED, each, file_text("tags"))
 
     def _load_chains(self, schema: str) -> None:
         """One text finds the chain of one thread, and those of many."""
@@ -92,7 +107,8 @@ class Statements:
         """What a claim looks at, three ways to take, and its limits."""
 
         def claim(name: str) -> bytes:
-            return _load(schema, "claim", locked=_composed(schema, name))
+            locked = _composed(schema, name, **self._parts)
+            return _load(schema, "claim", locked=locked, **self._parts)
 
         self.look = load("look")
         self.take = claim("take")
@@ -104,6 +120,8 @@ class Statements:
         self.lock_limits = load("lock_limits")
         self.charge_limit = load("charge_limit")
         self.running = load("running")
+        self.first_due = load("first_due")
+        self.placement = load("placement")
 
 
 def _load(schema: str, name: str, **parts: sql.Composable) -> bytes:
@@ -115,8 +133,24 @@ def _composed(schema: str, name: str, **parts: sql.Composable) -> sql.Composed:
     return _format(file_text(name), schema=sql.Identifier(doubled), **parts)
 
 
-def _direct(schema: str, name: str, types: Sequence[int]) -> Direct:
-    return Direct.of(name, compose(file_text(name), schema=schema), types)
+_TRUE = sql.SQL("true")
+
+
+def _plain_parts() -> dict[str, sql.Composable]:
+    """Of a database that has every shard: nothing is compared."""
+    allowed = _format(file_text("allowed_all"))
+    return {"placed": _TRUE, "here": _TRUE, "allowed": allowed}
+
+
+def _placed_parts(schema: str) -> dict[str, sql.Composable]:
+    """Of a database that has some shards: only these are written, claimed and listed."""
+    known = sql.Identifier(schema.replace("%", "%%"))
+    here, allowed = (_format(file_text(name), schema=known) for name in ("here", "allowed"))
+    return {"placed": _fence(known, sql.Placeholder("shard")), "here": here, "allowed": allowed}
+
+
+def _fence(schema: sql.Identifier, shard: sql.Composable) -> sql.Composed:
+    return _format(file_text("placed"), schema=schema, shard=shard)
 
 
 def compose(text: str, **identifiers: str) -> bytes:
@@ -142,6 +176,6 @@ def file_text(name: str) -> str:
     return _text(_HERE / "sql" / f"{name}.sql")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def _text(path: Path) -> str:
     return path.read_text("utf-8")

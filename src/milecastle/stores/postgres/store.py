@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult, item_bounds
@@ -31,7 +31,7 @@ from milecastle.ports.maintenance import (
     inspect_listed,
     inspect_pages,
 )
-from milecastle.ports.pages import Page, place_after
+from milecastle.ports.pages import Page, PageKey, place_after
 from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
@@ -41,17 +41,19 @@ from milecastle.stores.postgres.committing import Commits
 from milecastle.stores.postgres.feed import PostgresFeed
 from milecastle.stores.postgres.migrating import (
     LATEST,
+    Connection,
     PostgresServer,
     check_server,
     connect,
     update,
     version_of,
 )
+from milecastle.stores.postgres.placements import membership_of
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.security import check_protection
 from milecastle.stores.postgres.statements import Statements
-from milecastle.stores.postgres.translating import Lost, Taken
+from milecastle.stores.postgres.translating import Lost, Taken, Unreachable
 from milecastle.stores.postgres.values import (
     escape,
     failure_from,
@@ -70,14 +72,15 @@ _FURTHEST_PLACE = 2**62
 """Beyond any number of a list."""
 _TOGETHER = 100
 """How many chains one statement reads: for more, the server would find it worth compiling."""
-_SIDE_BY_SIDE = 4
 _IMPOSSIBLE = (Corrupted, InvalidRequest, LookupError, TypeError, ValueError)
 """What reading a row with an impossible value raises."""
 
 _Tell = Callable[[Corrupted], None]
 """Gets the damage of a row that is omitted from a list."""
 
-"""Up to this many commits on separate connections are at least as fast as a group commit."""
+T = TypeVar("T")
+Located = tuple[PageKey, T]
+"""An item of a list with its place there."""
 
 
 @checks_keys
@@ -92,20 +95,40 @@ class PostgresStore(PostgresServer):
 
     blocking = True
     rollup_after = 512
+    _is_placed = False
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         address = self._address
-        self.writers = min(_SIDE_BY_SIDE, address.max_size)
-        _prepare(address)
-        self._sql = Statements(address.schema)
+        self.writers = address.writers
+        with connect(address) as connection:
+            self._prepare(connection)
+        self._sql = Statements(address.schema, placed=self._is_placed)
         self._pool = Pool(address)
         self._commits = Commits(
-            self._pool, self._sql, head=lambda key: self._head(key)[0], is_there=self._is_there
+            self._pool,
+            self._sql,
+            head=lambda key: self._head(key)[0],
+            is_there=self._is_there,
+            elsewhere=self._elsewhere,
         )
         self._claims = Claims(self._pool, self._sql, self._retry)
         self._bell = DueBell(self._pool, address.schema)
         self.feed = PostgresFeed(self._pool)
+
+    def _prepare(self, connection: Connection) -> None:
+        """Inspect the server, migrate the schema if requested, and check the rest."""
+        prepare(connection, self._address)
+        member = membership_of(connection, self._address.schema)
+        if member is not None:
+            raise StoreError(
+                f"schema '{self._address.schema}' is database '{member.name}' of a map, and has "
+                "only some of its shards: open the map, store='shards.toml'"
+            )
+
+    def _elsewhere(self, key: ThreadKey) -> StoreError | None:
+        """Why a thread cannot be written in this database, if that is why: it has all shards."""
+        return None
 
     def commit(self, batch: Batch) -> None:
         """Append the batch, or raise ``Conflict`` and change nothing."""
@@ -318,10 +341,16 @@ class PostgresStore(PostgresServer):
         after: str | None = None,
     ) -> Page[ThreadInfo]:
         """The tenant's threads, the one whose line was committed last first."""
+        found = self._recent_lines(tenant, status, limit, after)
+        return Page[ThreadInfo].cut((line for _, line in found), limit, lambda: found[-1][0])
+
+    def _recent_lines(
+        self, tenant: str, status: RunStatus | None, limit: int | None, after: str | None
+    ) -> list[Located[ThreadInfo]]:
         changed, thread, _ = (_FURTHEST_PLACE, "", 0) if after is None else place_after(after)
         query = self._sql.recent_threads if status is None else self._sql.recent_threads_by_status
         place: Parameters = {"status": status, "changed": _number(changed), "thread": thread}
-        return self._page_of_threads(query, tenant, limit, place, 12)
+        return self._located(query, tenant, limit, place, 12)
 
     def waking_threads(
         self,
@@ -332,20 +361,23 @@ class PostgresStore(PostgresServer):
         after: str | None = None,
     ) -> Page[ThreadInfo]:
         """The tenant's threads that sleep, the one that wakes first first."""
+        found = self._waking_lines(tenant, until, limit, after)
+        return Page[ThreadInfo].cut((line for _, line in found), limit, lambda: found[-1][0])
+
+    def _waking_lines(
+        self, tenant: str, until: int | None, limit: int | None, after: str | None
+    ) -> list[Located[ThreadInfo]]:
         wake_at, thread, _ = (-_FURTHEST_PLACE, "", 0) if after is None else place_after(after)
         last = _FURTHEST_PLACE if until is None else _number(until)
         place: Parameters = {"until": last, "wake_at": _number(wake_at), "thread": thread}
-        return self._page_of_threads(self._sql.waking_threads, tenant, limit, place, 6)
+        return self._located(self._sql.waking_threads, tenant, limit, place, 6)
 
-    def _page_of_threads(
+    def _located(
         self, query: bytes, tenant: str, limit: int | None, place: Parameters, column: int
-    ) -> Page[ThreadInfo]:
-        """A page of threads, ordered by a column and the name."""
+    ) -> list[Located[ThreadInfo]]:
+        """Threads, ordered by a column and the name, with their places."""
         found = _lines(tenant, limit, lambda limit: self._page(query, tenant, limit, place), _warn)
-        lines = [line for line, _ in found]
-        return Page[ThreadInfo].cut(
-            lines, limit, lambda: (found[-1][1][column], found[-1][1][0], 0)
-        )
+        return [((row[column], row[0], 0), line) for line, row in found]
 
     def recent_runs(
         self,
@@ -356,12 +388,17 @@ class PostgresStore(PostgresServer):
         after: str | None = None,
     ) -> Page[RunRecord]:
         """The tenant's runs, the one that was first committed last first."""
+        found = self._recent_records(tenant, status, limit, after)
+        return Page[RunRecord].cut((run for _, run in found), limit, lambda: found[-1][0])
+
+    def _recent_records(
+        self, tenant: str, status: RunStatus | None, limit: int | None, after: str | None
+    ) -> list[Located[RunRecord]]:
         place, thread, number = (_FURTHEST_PLACE, "", 0) if after is None else place_after(after)
         query = self._sql.recent_runs if status is None else self._sql.recent_runs_by_status
         start: Parameters = {"place": _number(place), "thread": thread, "number": _number(number)}
         found = self._page(query, tenant, limit, {"status": status, **start})
-        runs = [rows.run_from(ThreadKey(tenant, row[14]), row[:13]) for row in found]
-        return Page[RunRecord].cut(runs, limit, lambda: found[-1][13:16])
+        return [(row[13:16], rows.run_from(ThreadKey(tenant, row[14]), row[:13])) for row in found]
 
     def _page(
         self, query: bytes, tenant: str, limit: int | None, parameters: Parameters
@@ -415,7 +452,9 @@ class PostgresStore(PostgresServer):
                 continue
             if buried[1]:
                 return buried[0] + runs[0] > 0 or (in_doubt and was_there)
-            found = self._head(key)[0]
+            found, elsewhere = self._head(key)[0], self._elsewhere(key)
+            if elsewhere is not None:
+                raise elsewhere
             if in_doubt and was_there and not found:
                 return True
             expected = found + 1 if head in (None, found) else head
@@ -441,7 +480,7 @@ class PostgresStore(PostgresServer):
                 f"the connection to PostgreSQL was lost while pruning: {lost}; prune again"
             ) from lost
         if not passed and head:
-            raise conflict(key, head, self._head(key)[0])
+            raise self._elsewhere(key) or conflict(key, head, self._head(key)[0])
         if not passed:
             return 0
         life, dropped = passed[0]
@@ -572,7 +611,7 @@ class PostgresStore(PostgresServer):
                 return self._pool.run(query, parameters, tenant)
             except Lost as again:
                 lost = again
-        raise Unavailable(
+        raise Unreachable(
             f"the connection to PostgreSQL was lost and could not be restored in time: {lost}"
         ) from lost
 
@@ -601,18 +640,17 @@ def _numbered(found: Sequence[Row]) -> dict[int, list[Row]]:
     return numbered
 
 
-def _prepare(address: ServerAddress) -> None:
+def prepare(connection: Connection, address: ServerAddress) -> None:
     """Inspect the server, migrate the schema if requested, and check the rest."""
-    with connect(address) as connection:
-        check_server(connection, address)
-        if version_of(connection, address.schema) < LATEST:
-            if not address.migrate:
-                raise StoreError(
-                    f"schema '{address.schema}' is not up to date: run "
-                    "milecastle.stores.postgres.migrate(url) as its owner"
-                )
-            update(connection, address.schema)
-        check_protection(connection, address.schema, wanted=address.rls)
+    check_server(connection, address)
+    if version_of(connection, address.schema) < LATEST:
+        if not address.migrate:
+            raise StoreError(
+                f"schema '{address.schema}' is not up to date: run "
+                "milecastle.stores.postgres.migrate(url) as its owner"
+            )
+        update(connection, address.schema)
+    check_protection(connection, address.schema, wanted=address.rls)
 
 
 def _within(seq: int) -> int:

@@ -12,6 +12,10 @@ class Lost(Exception):
     """No answer came, or one that asks to try again. Whether anything was written is unknown."""
 
 
+class Unreachable(Unavailable):
+    """The server could not be reached for as long as a call waits for it."""
+
+
 class Taken(Exception):
     """The key was there already: the fence refused. Nothing was written."""
 

@@ -26,3 +26,4 @@ FROM (
     LIMIT 1
 ) AS head
 WHERE head.seq & 4294967295 = $4 AND ($20 = '' OR head.id = $20)
+    AND {placed}

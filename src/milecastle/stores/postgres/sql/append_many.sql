@@ -31,5 +31,6 @@ FROM unnest(
 ) AS head
 WHERE head.seq & 4294967295 = given.head
     AND (given.head_id = '' OR head.id = given.head_id)
+    AND {placed}
 ON CONFLICT (shard, tenant, thread, seq) DO NOTHING
 RETURNING tenant, thread

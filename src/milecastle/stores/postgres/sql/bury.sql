@@ -14,6 +14,7 @@ WITH last AS (
         %(head)s::bigint IS NULL
         OR coalesce((SELECT seq FROM last), 0) & 4294967295 = %(head)s::bigint
     ) AND (%(head_id)s::bytea IS NULL OR (SELECT id FROM last) = %(head_id)s::bytea)
+        AND {placed}
 ), living AS (
     SELECT seq FROM allowed WHERE seq & 4294967295 > 0
 ), gate AS (

@@ -6,10 +6,10 @@ WITH present AS (
     SELECT
         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
         set_config('synchronous_commit', 'off', true)
-), {locked}, taken AS (
+), {locked}, {allowed}, taken AS (
     UPDATE {schema}.threads AS known
     SET worker = %(worker)s
-    WHERE known.ctid = ANY (ARRAY(SELECT place FROM locked))
+    WHERE known.ctid = ANY (ARRAY(SELECT place FROM allowed))
     RETURNING known.*
 )
 SELECT

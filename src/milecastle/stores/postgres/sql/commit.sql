@@ -38,7 +38,7 @@ WITH head AS (
         WHEN coalesce(last.seq, 0) & 4294967295 = batch.head
             AND (batch.head_id = '' OR batch.head_id = last.id) THEN true
         ELSE false
-    END
+    END AND {placed}
 ), given_run AS (
     SELECT * FROM jsonb_to_recordset($25) AS run (
         batch bigint, place bigint, run_id text, graph text, fingerprint text, mode text,
@@ -54,7 +54,7 @@ WITH head AS (
 ), gate AS (
     INSERT INTO {schema}.threads AS known (
         tenant, thread, fence, runs, told, run_id, status, graph, started_at, ended_at, wake_at,
-        questions, lane, due_at, worker, rank, inputs
+        questions, lane, due_at, worker, rank, inputs{shard_column}
     )
     SELECT
         head.tenant, head.thread, head.seq + head.count, coalesce(line.runs, 0),
@@ -64,7 +64,7 @@ WITH head AS (
             WHEN line.due_at = 0 THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
             ELSE line.due_at
         END,
-        coalesce(line.worker, ''), coalesce(line.rank, 0), (line.dequeues IS NOT NULL)::integer
+        coalesce(line.worker, ''), coalesce(line.rank, 0), (line.dequeues IS NOT NULL)::integer{shard_value}
     FROM head LEFT JOIN given_line AS line ON line.batch = head.number
     ORDER BY head.number
     ON CONFLICT (tenant, thread) DO UPDATE SET

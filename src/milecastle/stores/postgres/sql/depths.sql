@@ -10,11 +10,11 @@ SELECT
 FROM present, (
     SELECT lane, tenant, worker, due_at
     FROM {schema}.threads
-    WHERE worker = '' AND due_at IS NOT NULL
+    WHERE worker = '' AND due_at IS NOT NULL AND {here}
     UNION ALL
     SELECT lane, tenant, worker, due_at
     FROM {schema}.threads
-    WHERE worker <> ''
+    WHERE worker <> '' AND {here}
 ) AS waiting
 WHERE lane <> ''
 GROUP BY lane, tenant, now

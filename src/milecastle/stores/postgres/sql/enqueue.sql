@@ -3,7 +3,7 @@
 WITH line AS MATERIALIZED (
     SELECT tenant, thread, runs
     FROM {schema}.threads
-    WHERE tenant = %(tenant)s AND thread = %(thread)s AND lane <> ''
+    WHERE tenant = %(tenant)s AND thread = %(thread)s AND lane <> '' AND {placed}
     FOR UPDATE
 ), added AS (
     INSERT INTO {schema}.inputs (tenant, thread, mark, run_id, payload)

@@ -18,7 +18,7 @@ WITH present AS (
         SELECT tenant, rank, due_at
         FROM {schema}.threads
         WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL
-            AND due_at <= (SELECT now FROM present)
+            AND due_at <= (SELECT now FROM present) AND {here}
         ORDER BY due_at
         LIMIT %(limit)s::bigint + 1
     ) AS first
@@ -32,7 +32,7 @@ WITH present AS (
                 SELECT tenant, rank, due_at, 1 AS number
                 FROM {schema}.threads
                 WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL
-                    AND tenant > asked.after
+                    AND tenant > asked.after AND {here}
                 ORDER BY tenant, rank, due_at
                 LIMIT 1
             )
@@ -42,7 +42,7 @@ WITH present AS (
                 SELECT tenant, rank, due_at
                 FROM {schema}.threads
                 WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL
-                    AND (tenant, rank) > (visit.tenant, visit.rank)
+                    AND (tenant, rank) > (visit.tenant, visit.rank) AND {here}
                 ORDER BY tenant, rank, due_at
                 LIMIT 1
             ) AS next
@@ -84,6 +84,7 @@ FROM (
             FROM {schema}.threads
             WHERE lane = listed.lane AND tenant = listed.tenant AND rank = listed.rank
                 AND worker = '' AND due_at IS NOT NULL AND due_at <= (SELECT now FROM present)
+                AND {here}
             LIMIT share.count
         ) AS first
     ) AS counted

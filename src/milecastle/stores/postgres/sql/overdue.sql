@@ -2,7 +2,7 @@
 WITH RECURSIVE named AS (
     (
         SELECT lane FROM {schema}.threads
-        WHERE lane > '' AND worker = '' AND due_at IS NOT NULL
+        WHERE lane > '' AND worker = '' AND due_at IS NOT NULL AND {here}
         ORDER BY lane
         LIMIT 1
     )
@@ -11,6 +11,7 @@ WITH RECURSIVE named AS (
         SELECT known.lane
         FROM {schema}.threads AS known
         WHERE known.lane > named.lane AND known.worker = '' AND known.due_at IS NOT NULL
+            AND {here}
         ORDER BY known.lane
         LIMIT 1
     )
@@ -23,6 +24,7 @@ WHERE named.lane IS NOT NULL AND (
     SELECT first.due_at
     FROM {schema}.threads AS first
     WHERE first.lane = named.lane AND first.worker = '' AND first.due_at IS NOT NULL
+        AND {here}
     ORDER BY first.due_at
     LIMIT 1
 ) < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - %(age)s::bigint

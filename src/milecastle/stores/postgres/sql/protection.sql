@@ -23,5 +23,7 @@ SELECT
     )
 FROM pg_class AS known
 WHERE known.relnamespace = to_regnamespace(quote_ident(%(name)s))
-    AND known.relkind IN ('r', 'p') AND known.relname NOT IN ('migrations', 'workers', 'limits')
+    AND known.relkind IN ('r', 'p') AND known.relname NOT IN (
+        'migrations', 'workers', 'limits', 'membership', 'placements'
+    )
 ORDER BY known.relname

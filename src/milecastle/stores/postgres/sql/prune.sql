@@ -10,7 +10,8 @@ WITH head AS (
     ORDER BY seq DESC
     LIMIT 1
 ), passed AS (
-    SELECT life FROM head WHERE seq - life = %(head)s AND roll_seq >= %(highest)s
+    SELECT life FROM head
+    WHERE seq - life = %(head)s AND roll_seq >= %(highest)s AND {placed}
 ), given AS (
     SELECT *
     FROM unnest(

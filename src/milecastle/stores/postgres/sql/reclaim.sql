@@ -32,20 +32,20 @@ WITH RECURSIVE present AS (
     WHERE named.worker IN (SELECT id FROM silent)
         OR NOT EXISTS (SELECT FROM {schema}.workers WHERE id = named.worker)
 ), locked AS MATERIALIZED (
-    SELECT found.place
+    SELECT found.place, found.shard
     FROM gone, LATERAL (
-        SELECT ctid AS place
+        SELECT ctid AS place, shard
         FROM {schema}.threads
-        WHERE worker = gone.worker AND worker <> ''
+        WHERE worker = gone.worker AND worker <> '' AND {here}
         ORDER BY tenant, thread
         LIMIT %(limit)s::bigint
         FOR UPDATE SKIP LOCKED
     ) AS found
     LIMIT %(limit)s::bigint
-), given AS (
+), {allowed}, given AS (
     UPDATE {schema}.threads AS known
     SET worker = '', due_at = (SELECT now - mod(now, 1000000) FROM present)
-    WHERE known.ctid = ANY (ARRAY(SELECT place FROM locked))
+    WHERE known.ctid = ANY (ARRAY(SELECT place FROM allowed))
     RETURNING 1
 )
 SELECT count(*) FROM given

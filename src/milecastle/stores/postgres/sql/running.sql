@@ -1,4 +1,4 @@
 SELECT lane, tenant, count(*)
 FROM {schema}.threads
-WHERE worker <> ''
+WHERE worker <> '' AND {here}
 GROUP BY lane, tenant

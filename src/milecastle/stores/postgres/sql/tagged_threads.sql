@@ -8,6 +8,7 @@ FROM {schema}.tags AS tag, LATERAL (
         worker, rank
     FROM {schema}.threads AS known
     WHERE known.tenant = tag.tenant AND known.thread = tag.thread AND known.run_id IS NOT NULL
+        AND {here}
     LIMIT 1
 ) AS line
 WHERE tag.tenant = %(tenant)s AND tag.tag = %(tag)s

@@ -3,14 +3,15 @@
 -- The last limit repeats the first: so no plan depends on how many the planner expects, and none
 -- looks so expensive that the server would compile it.
 locked AS MATERIALIZED (
-    SELECT found.place
+    SELECT found.place, found.shard
     FROM unnest(
         %(lanes)s::text[], %(tenants)s::text[], %(ranks)s::integer[], %(counts)s::bigint[]
     ) AS asked (lane, tenant, rank, count), LATERAL (
-        SELECT ctid AS place
+        SELECT ctid AS place, shard
         FROM {schema}.threads
         WHERE lane = asked.lane AND tenant = asked.tenant AND rank = asked.rank
             AND worker = '' AND due_at IS NOT NULL AND due_at <= (SELECT now FROM present)
+            AND {here}
         ORDER BY due_at
         LIMIT asked.count
         FOR UPDATE SKIP LOCKED

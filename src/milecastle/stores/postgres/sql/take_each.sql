@@ -11,7 +11,7 @@ visited AS MATERIALIZED (
                 SELECT ctid AS place, tenant, rank, due_at, 1 AS number
                 FROM {schema}.threads
                 WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL
-                    AND tenant > asked.after
+                    AND tenant > asked.after AND {here}
                 ORDER BY tenant, rank, due_at
                 LIMIT 1
             )
@@ -27,7 +27,7 @@ visited AS MATERIALIZED (
                             WHEN visit.due_at <= (SELECT now FROM present) THEN 2147483647
                             ELSE visit.rank
                         END
-                    )
+                    ) AND {here}
                 ORDER BY tenant, rank, due_at
                 LIMIT 1
             ) AS next
@@ -40,7 +40,7 @@ visited AS MATERIALIZED (
     ) AS found
     LIMIT %(limit)s::bigint
 ), locked AS MATERIALIZED (
-    SELECT ctid AS place
+    SELECT ctid AS place, shard
     FROM {schema}.threads
     WHERE ctid = ANY (ARRAY(SELECT place FROM visited))
         AND worker = '' AND due_at <= (SELECT now FROM present)

@@ -1,0 +1,142 @@
+"""A PostgreSQL store that is one of several behind a map: it has some of the shards, and no others.
+
+Its statements compare the placement of each shard that they write, under a lock that whoever moves
+the shard has to wait for. What is not here is refused with ``ShardMoved`` and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn
+
+from milecastle.errors import InvalidRequest, ShardMoved, StoreError
+from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.limits import Meter
+from milecastle.ports.sharing import Group
+from milecastle.stores.postgres import rows
+from milecastle.stores.postgres.migrating import Connection, version_of
+from milecastle.stores.postgres.placements import Membership, membership_of, shards_here
+from milecastle.stores.postgres.rows import Row
+from milecastle.stores.postgres.store import Located, PostgresStore, prepare
+
+__all__ = ["PlacedStore"]
+
+_ISOLATION = "read committed"
+
+
+@checks_keys
+class PlacedStore(PostgresStore):
+    """The database ``name`` of a map. ``member`` and ``shards`` are what it says of itself."""
+
+    _is_placed = True
+    member: Membership
+    shards: frozenset[int]
+
+    def __init__(self, url: str, name: str) -> None:
+        self.name = name
+        super().__init__(url)
+
+    def _prepare(self, connection: Connection) -> None:
+        address = self._address
+        if address.rls:
+            raise InvalidRequest(
+                f"database '{self.name}' has rls=on in its URL: a map cannot be opened with "
+                "row-level security yet"
+            )
+        if version_of(connection, address.schema) == 0:
+            self._refuse_empty()
+        prepare(connection, address)
+        member = membership_of(connection, address.schema)
+        if member is None:
+            self._refuse_empty()
+        self.member = member
+        self.shards = shards_here(connection, address.schema)
+
+    def _refuse_empty(self) -> NoReturn:
+        raise StoreError(
+            f"database '{self.name}' belongs to no map: if the map is new, run milecastle shards "
+            "init; otherwise its URL names another database than before"
+        )
+
+    def _elsewhere(self, key: ThreadKey) -> StoreError | None:
+        asked = rows.key_parameters(key)
+        ((isolation, state, destination, version),) = self._retry(
+            self._sql.placement, asked, key.tenant
+        )
+        if isolation != _ISOLATION:
+            return StoreError(
+                f"transactions of database '{self.name}' are '{isolation}', which would lose "
+                "writes while a shard is moved: ALTER ROLE or ALTER DATABASE ... SET "
+                f"default_transaction_isolation = '{_ISOLATION}'"
+            )
+        if state == "here":
+            return None
+        return ShardMoved(
+            thread=key.thread,
+            tenant=key.tenant,
+            shard=key.shard,
+            database=self.name,
+            version=version or 0,
+            destination=destination,
+        )
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        """Make a thread due again after ``delay`` seconds."""
+        given = super().give_back(worker, key, delay=delay)
+        if not given:
+            self._check_here(key)
+        return given
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+        """Let an input wait until its thread is free; the id of the run that it starts."""
+        try:
+            return super().enqueue(record, mark, payload)
+        except InvalidRequest:
+            self._check_here(record.key)
+            raise
+
+    def _check_here(self, key: ThreadKey) -> None:
+        found = self._elsewhere(key)
+        if found is not None:
+            raise found
+
+    def recent_lines(
+        self, tenant: str, status: RunStatus | None, limit: int | None, after: str | None
+    ) -> list[Located[ThreadInfo]]:
+        """``recent_threads`` with the place of each."""
+        return self._recent_lines(tenant, status, limit, after)
+
+    def waking_lines(
+        self, tenant: str, until: int | None, limit: int | None, after: str | None
+    ) -> list[Located[ThreadInfo]]:
+        """``waking_threads`` with the place of each."""
+        return self._waking_lines(tenant, until, limit, after)
+
+    def recent_records(
+        self, tenant: str, status: RunStatus | None, limit: int | None, after: str | None
+    ) -> list[Located[RunRecord]]:
+        """``recent_runs`` with the place of each."""
+        return self._recent_records(tenant, status, limit, after)
+
+    def look(self, behind: Mapping[str, str], limit: int) -> list[Row]:
+        """What is due in lanes, each from behind a tenant on."""
+        return self._claims.look(behind, limit)
+
+    def first_due(self, groups: Sequence[Group]) -> list[list[int]]:
+        """When the first threads of each group were due, as many as its size."""
+        return self._claims.first_due(groups)
+
+    def take(self, worker: str, groups: Sequence[Group]) -> list[ThreadInfo]:
+        """Give so many threads of each group to a worker."""
+        return self._claims.take(worker, groups)
+
+    def running(self) -> Mapping[tuple[str, str], int]:
+        """How many threads have a worker, by lane and tenant."""
+        return self._claims.running()
+
+    def within_limits(
+        self, lanes: Sequence[str], work: Callable[[Sequence[Meter]], Iterable[ThreadInfo]]
+    ) -> None:
+        """Lock the limits of lanes while ``work`` claims; charge what it did."""
+        self._claims.within_limits(lanes, work)

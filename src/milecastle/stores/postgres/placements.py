@@ -1,0 +1,89 @@
+"""Which shards a database has, if it is one of several behind one map.
+
+Rules:
+
+- A database belongs to one map or to none, and knows its own name there. Only ``milecastle shards
+  init`` writes that, never a store that is opened: no empty database joins by a changed URL.
+- Each shard is 'here' in one database of the map at most. Every statement that writes compares the
+  row of its shard, and holds it until it has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from psycopg import sql
+
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.model.printable import quoted
+from milecastle.stores.postgres.migrating import Connection
+from milecastle.stores.postgres.statements import compose, file_text
+
+__all__ = ["Membership", "complete", "join", "membership_of", "shards_here"]
+
+_BATCH = 1000
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """The map that a database belongs to: its id and version, and the database's name in it.
+
+    ``is_complete``: every database of the map was initialised.
+    """
+
+    id: str
+    name: str
+    version: int
+    is_complete: bool
+
+
+def membership_of(connection: Connection, schema: str) -> Membership | None:
+    """The map of a database whose tables are up to date; ``None`` if it belongs to none."""
+    row = connection.execute(compose(file_text("membership"), schema=schema)).fetchone()
+    return None if row is None else Membership(*row)
+
+
+def shards_here(connection: Connection, schema: str) -> frozenset[int]:
+    """The shards that a database has."""
+    found = connection.execute(compose(file_text("shards_here"), schema=schema)).fetchall()
+    return frozenset(shard for (shard,) in found)
+
+
+def _number_shards(connection: Connection, schema: str) -> Mapping[int, str]:
+    """Note the shard of each thread; for each shard that has one, the name of a thread."""
+    listed = compose(file_text("unnumbered"), schema=schema)
+    note = compose(file_text("number"), schema=schema)
+    while found := connection.execute(listed, {"limit": _BATCH}).fetchall():
+        tenants, threads = zip(*found, strict=True)
+        shards = [ThreadKey(*key).shard for key in found]
+        connection.execute(
+            note, {"tenants": list(tenants), "threads": list(threads), "shards": shards}
+        )
+    rows = connection.execute(compose(file_text("numbered"), schema=schema)).fetchall()
+    return dict(rows)
+
+
+def join(connection: Connection, schema: str, member: Membership, shards: Sequence[int]) -> None:
+    """Let a database that belongs to no map be one of a map, with these shards."""
+    with connection.transaction():
+        connection.execute(compose(file_text("join"), schema=schema))
+        found = _number_shards(connection, schema)
+        for shard in sorted(found.keys() - set(shards)):
+            raise InvalidRequest(
+                f"database '{member.name}' has threads of shard {shard}, which the map gives to "
+                f"another database (one is {quoted(found[shard])}): give it all shards, and move "
+                "them then"
+            )
+        connection.execute(compose(file_text("require_shards"), schema=schema))
+        connection.execute(
+            compose(file_text("place"), schema=schema),
+            {**msgspec.structs.asdict(member), "shards": list(shards)},
+        )
+
+
+def complete(connection: Connection, schema: str) -> None:
+    """Note that every database of the map was initialised."""
+    connection.execute(
+        sql.SQL("UPDATE {} SET is_complete = true").format(sql.Identifier(schema, "membership"))
+    )

@@ -1,0 +1,1 @@
+allowed AS (SELECT place FROM locked)

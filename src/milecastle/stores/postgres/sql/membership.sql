@@ -1,0 +1,1 @@
+SELECT id, name, version, is_complete FROM {schema}.membership

@@ -1,0 +1,1 @@
+SELECT shard, min(thread) FROM {schema}.threads GROUP BY shard

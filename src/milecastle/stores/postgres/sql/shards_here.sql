@@ -1,0 +1,1 @@
+SELECT shard FROM {schema}.placements WHERE state = 'here'

@@ -1,0 +1,7 @@
+"""Many PostgreSQL databases behind one face: a map gives each shard to one of them."""
+
+from milecastle.stores.sharded.joining import MapServers, initialise
+from milecastle.stores.sharded.map import ShardMap, read_map
+from milecastle.stores.sharded.store import ShardedStore
+
+__all__ = ["MapServers", "ShardMap", "ShardedStore", "initialise", "read_map"]

@@ -1,0 +1,277 @@
+"""The databases of a map: each is opened when it can be, and named in its errors.
+
+Rules:
+
+- A database that cannot be reached is tried again by the next call that needs it, a second later.
+  Every other reason not to open it, such as another map, is an error of the whole store.
+- Calls that concern all databases and need not have all of them (heartbeats, claims) ask each on
+  its own thread, and do not wait for long. One that has not answered is left out until it has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import Generic, TypeVar
+
+from milecastle.errors import MilecastleError, ShardMoved, StoreError, Unavailable
+from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.translating import Unreachable
+from milecastle.stores.sharded.map import ShardMap
+
+__all__ = ["Database", "Databases"]
+
+_log = logging.getLogger("milecastle")
+
+_PATIENCE = 2.0
+"""How many seconds a call that concerns all databases waits for them."""
+
+_PATIENCE_AT_FIRST = 15.0
+"""How many seconds to wait for the databases when the store is opened."""
+
+_AGAIN = 1.0
+"""For how many seconds a database that could not be reached is not asked again."""
+
+T = TypeVar("T")
+Unwanted = Callable[[PlacedStore, T], object]
+"""Gets an answer that came too late."""
+
+
+class Database:
+    """One database of a map. ``check`` compares what it says of itself with the map."""
+
+    def __init__(self, name: str, url: str, check: Callable[[PlacedStore], None]) -> None:
+        self.name = name
+        self.url = url
+        self.late: Thread | None = None
+        self._check = check
+        self._store: PlacedStore | None = None
+        self._lock = Lock()
+        self._closed = False
+        self._unreachable: tuple[float, Unavailable] | None = None
+        self._is_down = False
+
+    @property
+    def opened(self) -> PlacedStore | None:
+        """Its store, if it was opened."""
+        return self._store
+
+    def _open(self) -> PlacedStore:
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the store was closed")
+            if self._store is not None:
+                return self._store
+            self._check_reachable()
+            try:
+                store = PlacedStore(self.url, self.name)
+            except Unavailable as error:
+                self._unreachable = monotonic(), error
+                raise
+            try:
+                self._check(store)
+            except BaseException:
+                store.close()
+                raise
+            self._store = store
+            return store
+
+    def call(self, work: Callable[[PlacedStore], T]) -> T:
+        """What a call of its store returns; ``Unavailable`` names the database."""
+        try:
+            if self._unreachable is not None:
+                self._check_reachable()
+            return work(self._store or self._open())
+        except ShardMoved:
+            raise
+        except Unavailable as error:
+            if isinstance(error, Unreachable):
+                self._unreachable = monotonic(), error
+            raise self.named(error) from error
+
+    def _check_reachable(self) -> None:
+        """Of many that wait for a database in turn, only the first waits for long."""
+        known = self._unreachable
+        if known is not None and monotonic() - known[0] < _AGAIN:
+            raise Unavailable(known[1].message)
+        self._unreachable = None
+
+    def named(self, error: Unavailable) -> Unavailable:
+        """The error of its store, with its name."""
+        return Unavailable(f"database '{self.name}' of the map: {error.message}")
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it was asked too long ago, and has not answered yet; never after a fork."""
+        return self.late is not None and self.late.is_alive()
+
+    def note(self, error: StoreError | None) -> None:
+        """Report that it fails, or that it is back; once each."""
+        if error is not None and not self._is_down:
+            _log.warning("%s; the others are served", error)
+        elif error is None and self._is_down:
+            _log.warning("database '%s' of the map is back", self.name)
+        self._is_down = error is not None
+
+    def close(self) -> None:
+        """Close its store, if it was opened."""
+        with self._lock:
+            self._closed = True
+            if self._store is not None:
+                self._store.close()
+
+
+class _Question(Generic[T]):
+    """A call of one database on its own thread. ``unwanted`` gets an answer after ``leave``."""
+
+    def __init__(
+        self, database: Database, work: Callable[[PlacedStore], T], unwanted: Unwanted[T] | None
+    ) -> None:
+        self.database = database
+        self.answers: list[T] = []
+        self.error: BaseException | None = None
+        self.is_over = Event()
+        self._is_left = False
+        self._lock = Lock()
+        self._work = work
+        self._unwanted = unwanted
+        self.thread = Thread(target=self._ask, name="milecastle-shards", daemon=True)
+        self.thread.start()
+
+    def _ask(self) -> None:
+        try:
+            self.answers.append(self.database.call(self._work))
+        except BaseException as error:
+            self.error = error
+        with self._lock:
+            self.is_over.set()
+            if not self._is_left or self._unwanted is None:
+                return
+        for answer in self.answers:
+            with suppress(MilecastleError):  # it is found as what an interrupted call left behind
+                self._unwanted(self.database.opened or self.database.call(_itself), answer)
+
+    def leave(self) -> bool:
+        """Do not wait for it any more; ``False`` if it is over."""
+        with self._lock:
+            self._is_left = not self.is_over.is_set()
+            return self._is_left
+
+
+def _itself(store: PlacedStore) -> PlacedStore:
+    return store
+
+
+class Databases:
+    """All databases of a map, by name. The first one has the limits of claims."""
+
+    def __init__(self, shards: ShardMap) -> None:
+        self.map = shards
+        self._id: str | None = None
+        self._lock = Lock()
+        self.all = tuple(
+            Database(name, url, self._check) for name, url in sorted(shards.urls.items())
+        )
+        named = {database.name: database for database in self.all}
+        self._owners = tuple(named[name] for name in shards.owners)
+
+    def __iter__(self) -> Iterator[Database]:
+        return iter(self.all)
+
+    def of(self, shard: int) -> Database:
+        """The database that has a shard."""
+        return self._owners[shard]
+
+    def each(self, work: Callable[[PlacedStore], T]) -> list[T]:
+        """What each database answers, in their order; the error of the first that does not."""
+        return [database.call(work) for database in self.all]
+
+    def ask(
+        self,
+        work: Callable[[PlacedStore], T],
+        *,
+        of: Sequence[Database] | None = None,
+        unwanted: Unwanted[T] | None = None,
+    ) -> dict[Database, T]:
+        """What the databases answer in time; the error of one of them if none does."""
+        asked = self.all if of is None else of
+        return self.ask_each(dict.fromkeys(asked, work), unwanted=unwanted)
+
+    def ask_each(
+        self,
+        works: Mapping[Database, Callable[[PlacedStore], T]],
+        *,
+        unwanted: Unwanted[T] | None = None,
+        tolerated: type[StoreError] = StoreError,
+        patience: float = _PATIENCE,
+    ) -> dict[Database, T]:
+        """As ``ask``, with a question for each database. What is not tolerated is raised."""
+        if len(self.all) == 1:
+            return {database: database.call(work) for database, work in works.items()}
+        errors: dict[Database, StoreError] = {}
+        questions: list[_Question[T]] = []
+        for database, work in works.items():
+            if database.is_late:
+                errors[database] = _too_late(database)
+            else:
+                questions.append(_Question(database, work, unwanted))
+        until = monotonic() + patience
+        answers: dict[Database, T] = {}
+        for question in questions:
+            database = question.database
+            if not question.is_over.wait(max(0.0, until - monotonic())) and question.leave():
+                database.late = question.thread
+                errors[database] = _too_late(database)
+            elif isinstance(question.error, tolerated):
+                errors[database] = question.error
+            elif question.error is not None:
+                raise question.error
+            else:
+                answers[database] = question.answers[0]
+                database.note(None)
+        for database, error in errors.items():
+            database.note(error)
+        if errors and not answers:
+            raise next(iter(errors.values()))
+        return answers
+
+    def open(self) -> None:
+        """Open what can be reached; ``Unavailable`` if nothing can."""
+        each = dict.fromkeys(self.all, _itself)
+        self.ask_each(each, tolerated=Unavailable, patience=_PATIENCE_AT_FIRST)
+
+    def _check(self, store: PlacedStore) -> None:
+        """Refuse a database that does not say of itself what the map says of it."""
+        member, shards = store.member, self.map
+        if member.name != store.name:
+            raise self._other(store, f"it says that it is '{member.name}'")
+        if not member.is_complete:
+            raise self._other(store, "shards init was not completed: run it again")
+        if member.version != shards.version:
+            raise self._other(store, f"it knows version {member.version} of the map")
+        if store.shards != shards.shards_of(store.name):
+            raise self._other(store, "it has other shards than the map says")
+        with self._lock:
+            if self._id not in (None, member.id):
+                raise self._other(store, "it belongs to another map than the other databases")
+            self._id = member.id
+
+    def _other(self, store: PlacedStore, why: str) -> StoreError:
+        return StoreError(
+            f"database '{store.name}' does not fit {self.map.file}, version {self.map.version}: "
+            f"{why}; check its URL, and that this is the newest file"
+        )
+
+    def close(self) -> None:
+        """Close every database."""
+        for database in self.all:
+            database.close()
+
+
+def _too_late(database: Database) -> Unavailable:
+    return Unavailable(
+        f"database '{database.name}' of the map has not answered within {_PATIENCE:g} seconds"
+    )

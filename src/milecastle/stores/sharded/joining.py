@@ -1,0 +1,123 @@
+"""The databases of a map, without opening the store: migrating, checking and initialising them.
+
+``initialise`` writes into each database which map it belongs to and which shards it has. Nothing
+else does, and a store that is opened compares it: a database at a changed URL does not join by
+itself. It may be run again: if it was interrupted, it does what is missing; in a map that is in use
+it adds databases that have no shards yet, and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import msgspec.structs
+
+from milecastle.errors import StoreError
+from milecastle.ports.maintenance import Check, Pending
+from milecastle.stores.postgres.address import parse
+from milecastle.stores.postgres.migrating import (
+    LATEST,
+    PostgresServer,
+    check_server,
+    connect,
+    update,
+)
+from milecastle.stores.postgres.placements import (
+    Membership,
+    complete,
+    join,
+    membership_of,
+    shards_here,
+)
+from milecastle.stores.sharded.map import ShardMap
+
+__all__ = ["MapServers", "initialise"]
+
+
+class MapServers:
+    """The servers of all databases of a map: a store that need not be open."""
+
+    def __init__(self, shards: ShardMap) -> None:
+        self.map = shards
+        self._servers = {name: PostgresServer(url) for name, url in sorted(shards.urls.items())}
+
+    def pending_migrations(self) -> Pending:
+        """The lowest version of a schema, and the SQL that is missing in each database."""
+        found = {name: server.pending_migrations() for name, server in self._servers.items()}
+        sql = [f"-- database {name}\n{one.sql}" for name, one in found.items() if one.sql]
+        lowest = min(one.version for one in found.values())
+        return Pending(version=lowest, latest=LATEST, sql="".join(sql))
+
+    def migrate(self) -> str:
+        """Apply the missing migrations in each database; return their SQL."""
+        done = {name: server.migrate() for name, server in self._servers.items()}
+        return "".join(f"-- database {name}\n{sql}" for name, sql in done.items() if sql)
+
+    def examine(self) -> tuple[Check, ...]:
+        """What each server says of itself."""
+        return tuple(
+            msgspec.structs.replace(check, found=f"{name}: {check.found}")
+            for name, server in self._servers.items()
+            for check in server.examine()
+        )
+
+
+def initialise(shards: ShardMap) -> Sequence[str]:
+    """Write the placements of a map into its databases; the names of those that were written."""
+    found = {name: _prepared(shards, name) for name in shards.urls}
+    known = {name: member for name, member in found.items() if member is not None}
+    ids = {member.id for member in known.values()} or {str(uuid4())}
+    if len(ids) > 1:
+        raise StoreError(
+            f"the databases of {shards.file} belong to {len(ids)} different maps: check their URLs"
+        )
+    in_use = any(member.is_complete for member in known.values())
+    missing = [name for name in shards.urls if name not in known]
+    for name in missing:
+        if in_use and shards.shards_of(name):
+            raise StoreError(
+                f"database '{name}' belongs to no map, but the map is in use and gives it shards: "
+                "its URL names another database than before. A database that is added has no "
+                "shards at first"
+            )
+    (id,) = ids
+    for name in missing:
+        _join(shards, name, Membership(id, name, shards.version, False))
+    for name in shards.urls:
+        _complete(shards, name)
+    return missing
+
+
+def _prepared(shards: ShardMap, name: str) -> Membership | None:
+    """The membership of a database, which is migrated; refused if it does not fit the map."""
+    address = parse(shards.urls[name])
+    with connect(address) as connection:
+        check_server(connection, address)
+        update(connection, address.schema)
+        member = membership_of(connection, address.schema)
+        if member is None:
+            return None
+        if member.name != name or member.version != shards.version:
+            raise StoreError(
+                f"database '{name}' is '{member.name}' of version {member.version} of a map, and "
+                f"{shards.file} is version {shards.version}: check its URL"
+            )
+        if shards_here(connection, address.schema) != shards.shards_of(name):
+            raise StoreError(
+                f"database '{name}' has other shards than {shards.file} says: take the file that "
+                "it was initialised with"
+            )
+        return member
+
+
+def _join(shards: ShardMap, name: str, member: Membership) -> None:
+    address = parse(shards.urls[name])
+    with connect(address) as connection:
+        join(connection, address.schema, member, sorted(shards.shards_of(name)))
+
+
+def _complete(shards: ShardMap, name: str) -> None:
+    address = parse(shards.urls[name])
+    with connect(address) as connection:
+        complete(connection, address.schema)
