@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.cli.commands import Desk
+from tests.unit.cli.test_running_verbs import BUILD
 
 GIVEN = ("--input", '{"topic": "walls"}')
 
@@ -44,7 +45,11 @@ def test_tags_are_changed_and_listed(desk: Desk) -> None:
 
 def test_file_runs_have_no_tags(desk: Desk) -> None:
     """Fails if a list by tag has threads of a workspace among its own."""
+    desk.write("a.txt", "a")
+    desk.write("build.py", BUILD)
+    desk.call("build", "build:app", "--workspace", ".work")
     desk.start("a")
     desk.call("tag", "a", "--add", "eu")
-    found = desk.document("ls", "--tag", "eu", "--workspace", ".").threads
+    assert len(desk.document("ls", "--workspace", ".work").threads) == 2
+    found = desk.document("ls", "--tag", "eu", "--workspace", ".work").threads
     assert [line.thread for line in found] == ["a"]
