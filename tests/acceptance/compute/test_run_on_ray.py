@@ -89,10 +89,7 @@ def test_large_values_travel(site: Any) -> None:
 
 
 def test_killed_actor_repeats_only_what_was_in_flight(site: Any, tmp_path: Path) -> None:
-    """Number 3 kills its actor. An outcome of an earlier one may be on its way then, and is lost.
-
-    Fails if what was queued behind number 3 is lost with it, or if a call is repeated by Ray.
-    """
+    """Number 3 kills its actor. An outcome of an earlier one may be on its way then, and is lost."""
     values: Any = {"numbers": [*range(30)], "folder": str(tmp_path)}
     state = app_on(site, graphs.unlucky_three).invoke(values, "t").state
     assert [part.number for part in state.get("parts", [])] == [n * n for n in range(30)]
