@@ -92,7 +92,6 @@ def test_actors_of_a_node_that_ends_are_started_again() -> None:
 
 
 def test_actor_that_cannot_start_fails_nothing_while_others_run() -> None:
-    """Fails if what waits is failed with it."""
     with actors() as (site, ray):
         app = app_on(site, graphs.squares)
         app.invoke({"numbers": [1]}, "t")
