@@ -319,6 +319,7 @@ class ProcessPool:
         child.recalled.difference_update(tickets)
         for remote in back:
             child.tasks.remove(remote)
+            remote.renew()  # what is left of it there must not be taken for it
         self._waiting.extendleft(remote for remote in reversed(back) if not remote.over)
 
     def _how(self, process: Process) -> str:

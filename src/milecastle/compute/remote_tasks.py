@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 import msgspec.msgpack
+import msgspec.structs
 
 from milecastle.compute.finding import Reference
 from milecastle.compute.messages import (
@@ -59,6 +60,10 @@ class RemoteTask(msgspec.Struct, eq=False):
     began: float | None = None
     beat: float = 0.0
     over: bool = False
+
+    def renew(self) -> None:
+        """Give it another ticket: it is sent once more."""
+        self.work = msgspec.structs.replace(self.work, ticket=next(_numbers))
 
 
 class Site(Protocol):

@@ -45,7 +45,8 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     run_on: RunOn | None = None
 
     def __post_init__(self) -> None:
-        if not (self.run_on in (None, "process", "ray") or isinstance(self.run_on, Ray)):
+        place = cast("object", self.run_on)
+        if not (place in (None, "process", "ray") or isinstance(place, Ray)):
             raise TypeError(f"run_on= takes 'process', 'ray' or Ray(), not {_said(self.run_on)}")
         if self.run_on is not None and self.inline:
             raise TypeError("inline=True runs a node on the event loop: remove it or run_on=")

@@ -111,7 +111,8 @@ def pool_of(
 
 def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
     """An app whose remote nodes all run on this site."""
-    app = graph.compile(**{"store": "memory://", **options})
+    given: dict[str, Any] = {"store": "memory://", **options}
+    app = graph.compile(**given)
     runner = app.__runner__
     local = LocalExecutors((app.graph,), runner.settings.observers)
     placed = PlacedExecutors(local, app.graph, lambda run_on: site)
@@ -121,7 +122,8 @@ def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
 
 def app_here(graph: StateGraph[Any], **options: Any) -> App[Any]:
     """The same app with every node in this process."""
-    app = graph.compile(**{"store": "memory://", **options})
+    given: dict[str, Any] = {"store": "memory://", **options}
+    app = graph.compile(**given)
     runner = app.__runner__
     local = LocalExecutors((app.graph,))
     runner.launcher = msgspec.structs.replace(runner.launcher, executors=local)

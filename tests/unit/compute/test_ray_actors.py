@@ -92,12 +92,11 @@ def test_actors_of_a_node_that_ends_are_started_again() -> None:
 
 
 def test_actor_that_cannot_start_fails_nothing_while_others_run() -> None:
-    """Fails if what waits is failed with it: a node of the cluster may have ended meanwhile."""
     with actors() as (site, ray):
         app = app_on(site, graphs.squares)
         app.invoke({"numbers": [1]}, "t")
         assert len(ray.actors) == 1
-        ray.stillborn = ActorDiedError
+        ray.stillborn = RuntimeEnvSetupError
         assert app.invoke({"numbers": [*range(20)]}, "u").status == "completed"
         assert wait_until(lambda: len(ray.actors) >= 2)
         assert app.invoke({"numbers": [*range(20)]}, "v").status == "completed"
@@ -138,7 +137,7 @@ def test_ray_that_was_shut_down_is_not_started_by_what_is_left() -> None:
 
 
 def test_actor_that_ray_does_not_know_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails if only errors of Ray's own class are expected: the thread that writes ends."""
+    """Ray raises errors that have no class of their own."""
 
     def unknown(*arguments: Any) -> None:
         raise Exception("Can't find actor")
