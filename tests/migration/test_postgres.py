@@ -107,10 +107,20 @@ def test_a_failed_migration_leaves_nothing(
     assert found == (None,)
 
 
-TO_VERSION_4 = """
+TO_VERSION_5 = """
+DROP TABLE {schema}.membership, {schema}.placements;
+ALTER TABLE {schema}.threads DROP COLUMN shard;
+DELETE FROM {schema}.migrations WHERE version = 6;
+"""
+"""Back to the tables of version 5, which belonged to no map."""
+
+TO_VERSION_4 = (
+    TO_VERSION_5
+    + """
 DROP TABLE {schema}.tags;
 DELETE FROM {schema}.migrations WHERE version = 5;
 """
+)
 """Back to the tables of version 4, in which threads have no tags."""
 
 TO_VERSION_3 = (

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import psycopg
 import pytest
 
-from milecastle import InvalidRequest
+from milecastle import InvalidRequest, Unavailable
 from milecastle.app.opening import find_store, find_unopened, init_shards
 from milecastle.cli.session import masked
 from milecastle.model.keys import ThreadKey
@@ -58,9 +59,9 @@ def test_pages_of_all_databases_are_one_list(
     asked: list[object] = []
     recent = PlacedStore.recent_lines
 
-    def counted(self: PlacedStore, *given: object) -> object:
+    def counted(self: PlacedStore, *given: Any) -> object:
         asked.append(given[2])
-        return recent(self, *given)  # type: ignore[arg-type]
+        return recent(self, *given)
 
     monkeypatch.setattr(PlacedStore, "recent_lines", counted)
     for call, expected in (
@@ -169,8 +170,9 @@ def test_the_databases_of_a_map_are_migrated_together(tmp_path: Path) -> None:
     assert servers.migrate() == pending.sql
     assert servers.migrate() == ""
     assert servers.pending_migrations().sql == ""
-    found = [check.found.partition(":")[0] for check in servers.examine()]
-    assert sorted(set(found)) == ["a", "b"]
+    checks = {check.name: check.found for check in servers.examine()}
+    assert len(checks) == len(servers.examine())
+    assert all(found.startswith("a: ") and "; b: " in found for found in checks.values())
 
 
 def test_a_map_of_one_database_asks_without_a_thread(tmp_path: Path) -> None:
@@ -183,3 +185,30 @@ def test_a_map_of_one_database_asks_without_a_thread(tmp_path: Path) -> None:
         with psycopg.connect(**parse(url).connect) as connection:
             found = connection.execute(b"SELECT count(*) FROM milecastle.placements").fetchone()
             assert found == (1024,)
+
+
+def test_groups_of_commits_are_formed_for_each_database(store: ShardedStore, path: Path) -> None:
+    """Fails if parts are made again each time, or one writes what is another's."""
+    shards = read_map(path)
+    writers = [Writer(ThreadKey("tenant", f"{number}"), number).begin(store) for number in range(9)]
+    parts = {shards.owners[writer.key.shard]: store.part_of(writer.key) for writer in writers}
+    assert len(parts) == 3
+    for writer in writers:
+        part = store.part_of(writer.key)
+        assert part is parts[shards.owners[writer.key.shard]]
+        assert part.writers == 4
+        assert list(part.commit_many([writer.batch(writer.plan())])) == [None]
+        head = part.head(writer.key)
+        assert head is not None
+        assert head.seq == 2
+
+
+def test_a_history_that_cannot_be_read_on_names_its_database(
+    store: ShardedStore, path: Path
+) -> None:
+    """Fails if what is read later raises the error of the database alone."""
+    writer = Writer(ThreadKey("tenant", "t")).begin(store)
+    listed = store.history(writer.key)
+    store.close()
+    with pytest.raises(Unavailable, match="of the map"):
+        list(listed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from time import monotonic
@@ -14,6 +14,7 @@ from milecastle import InvalidRequest, StoreError, Unavailable
 from milecastle.model.keys import SHARDS, ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.limits import Limit
+from milecastle.ports.sharing import Group
 from milecastle.stores.postgres.placed import PlacedStore
 from milecastle.stores.sharded import ShardedStore, databases, initialise, read_map
 from milecastle.testing.contract_claims import LANE, a_worker, names, queued
@@ -88,18 +89,19 @@ def test_a_database_that_is_down_takes_no_other_with_it(
         writers["b"].append(store)
     with pytest.raises(Unavailable, match="database 'b' of the map"):
         list(store.history(writers["b"].key))
-    for listing in (
-        store.threads,
-        store.recent_threads,
-        store.recent_runs,
-        store.waking_threads,
-        lambda tenant: list(store.verify(tenant)),
-        lambda tenant: store.claimed("one"),
-        lambda tenant: store.depths(),
-        lambda tenant: store.set_limit(Limit(graph="x", concurrency=1)),
-    ):
+    listings: list[Callable[[], object]] = [
+        lambda: store.threads("tenant"),
+        lambda: store.recent_threads("tenant"),
+        lambda: store.recent_runs("tenant"),
+        lambda: store.waking_threads("tenant"),
+        lambda: list(store.verify("tenant")),
+        lambda: store.claimed("one"),
+        store.depths,
+        lambda: store.set_limit(Limit(graph="x", concurrency=1)),
+    ]
+    for listing in listings:
         with pytest.raises(Unavailable, match="database 'b' of the map"):
-            listing("tenant")
+            listing()
     outcomes = store.commit_many([each.batch(each.plan()) for each in writers.values()])
     assert [type(one) for one in outcomes] == [type(None), Unavailable, type(None)]
     began = monotonic()
@@ -204,11 +206,11 @@ def test_what_a_database_claims_too_late_is_given_back(
         queued(store, thread_in(path, name), number, due_at=number)
     slow, take, asked = threading.Event(), PlacedStore.take, list[str]()
 
-    def late(self: PlacedStore, worker: str, groups: list[object]) -> list[ThreadInfo]:
+    def late(self: PlacedStore, worker: str, groups: Sequence[Group]) -> list[ThreadInfo]:
         asked.append(self.name)
         if self.name == "b":
             slow.wait(30)
-        return take(self, worker, groups)  # type: ignore[arg-type]
+        return take(self, worker, groups)
 
     monkeypatch.setattr(PlacedStore, "take", late)
     defaults = databases.Databases.ask_each.__kwdefaults__

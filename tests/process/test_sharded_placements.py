@@ -167,6 +167,11 @@ _SWITCH = b"UPDATE milecastle.placements SET state = 'moved' WHERE shard = %s"
 _WAITING = b"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
+def _is_awaited() -> bool:
+    """Whether somebody waits for a lock."""
+    return the_cluster().execute(_WAITING) != [(0,)]
+
+
 class Unfenced(PlacedStore):
     """Writes as if no shard ever moved."""
 
@@ -193,7 +198,7 @@ def test_a_commit_that_meets_the_switch_of_a_move_is_refused(
         with psycopg.connect(**parse(url).connect) as mover, ThreadPoolExecutor(1) as pool:
             mover.execute(_LOCK, [key.shard])
             commit = pool.submit(store.commit, batch)
-            wait_until(lambda: commit.done() or the_cluster().execute(_WAITING) > [(0,)])
+            wait_until(lambda: commit.done() or _is_awaited())
             mover.execute(_SWITCH, [key.shard])
             mover.commit()
             error = commit.exception()
@@ -211,7 +216,7 @@ def test_a_move_that_was_taken_back_lets_the_writer_through(path: Path) -> None:
         with psycopg.connect(**parse(url).connect) as mover:
             mover.execute(_LOCK, [key.shard])
             commit = pool.submit(store.commit, writer.batch(writer.plan()))
-            wait_until(lambda: the_cluster().execute(_WAITING) > [(0,)])
+            wait_until(lambda: _is_awaited())
             mover.execute(_SWITCH, [key.shard])
             mover.rollback()
         commit.result(30)

@@ -17,10 +17,11 @@ __all__ = ["command"]
 @click.argument("action", metavar="init", type=click.Choice(["init"]))
 @verb
 def command(session: Session, action: str) -> None:
-    """Initialise the databases of a map, shards.toml: its tables, and which shards each has.
+    """Initialise the databases of a map.
 
-    Stop everything that writes to these databases before. It may be run again: it does what is
-    missing, and in a map that is in use adds databases that have no shards yet.
+    It creates the tables, and writes into each database which shards it has. Stop everything that
+    writes to these databases before. It may be run again: it does what is missing, and in a map
+    that is in use adds databases that have no shards yet.
     """
     found = session.url()
     if found is None:

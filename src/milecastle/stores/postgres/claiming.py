@@ -137,7 +137,7 @@ class Claims:
 
     def first_due(self, groups: Sequence[Group]) -> list[list[int]]:
         """When the first threads of each group were due, as many as its size."""
-        times = [list[int]() for _ in groups]
+        times: list[list[int]] = [list[int]() for _ in groups]
         for number, due_at in self._outside(self._sql.first_due, _columns(groups)):
             times[number - 1].append(due_at)
         return times

@@ -65,8 +65,6 @@ class Statements:
         self.clock = load("clock")
         self.depths = load("depths")
         self.overdue = load("overdue")
-        self.enqueue = load("enqueue")
-        self.inputs = load("inputs")
         self._load_chains(schema)
         self._load_claims(schema, load)
 
@@ -110,6 +108,8 @@ class Statements:
             locked = _composed(schema, name, **self._parts)
             return _load(schema, "claim", locked=locked, **self._parts)
 
+        self.enqueue = load("enqueue")
+        self.inputs = load("inputs")
         self.look = load("look")
         self.take = claim("take")
         self.take_all = claim("take_all")

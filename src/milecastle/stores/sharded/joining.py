@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec.structs
 
 from milecastle.errors import StoreError
-from milecastle.ports.maintenance import Check, Pending
+from milecastle.ports.maintenance import Check, CheckVerdict, Pending
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.migrating import (
     LATEST,
@@ -33,6 +33,8 @@ from milecastle.stores.postgres.placements import (
 from milecastle.stores.sharded.map import ShardMap
 
 __all__ = ["MapServers", "initialise"]
+
+_VERDICTS: Sequence[CheckVerdict] = ("ok", "warning", "failed")
 
 
 class MapServers:
@@ -55,12 +57,19 @@ class MapServers:
         return "".join(f"-- database {name}\n{sql}" for name, sql in done.items() if sql)
 
     def examine(self) -> tuple[Check, ...]:
-        """What each server says of itself."""
-        return tuple(
-            msgspec.structs.replace(check, found=f"{name}: {check.found}")
-            for name, server in self._servers.items()
-            for check in server.examine()
-        )
+        """What the servers say of themselves: of each check the worst verdict."""
+        checks: dict[str, list[tuple[str, Check]]] = {}
+        for name, server in self._servers.items():
+            for check in server.examine():
+                checks.setdefault(check.name, []).append((name, check))
+        return tuple(_together(each) for each in checks.values())
+
+
+def _together(each: Sequence[tuple[str, Check]]) -> Check:
+    """The same check of several databases as one."""
+    worst = max((check for _, check in each), key=lambda check: _VERDICTS.index(check.verdict))
+    found = "; ".join(f"{name}: {check.found}" for name, check in each)
+    return msgspec.structs.replace(worst, found=found)
 
 
 def initialise(shards: ShardMap) -> Sequence[str]:
