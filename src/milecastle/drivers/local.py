@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from milecastle.drivers.calling import Calls, perform
@@ -47,12 +48,16 @@ class LocalExecutors:
 
 
 class _Threads:
-    """An ``Executor``; the workers are made when they are first needed."""
+    """An ``Executor``; the workers are made when they are first needed.
+
+    That may be on two threads at once: the driver waits while something elsewhere wakes it.
+    """
 
     def __init__(self, calls: Calls, most: int) -> None:
         self._calls = calls
         self._most = most
         self._workers: Workers | None = None
+        self._making = Lock()
         self.call = calls.call
 
     def start(self, tasks: Sequence[RunTask]) -> None:
@@ -83,5 +88,6 @@ class _Threads:
         if self._workers is None:
             from milecastle.drivers.workers import Workers
 
-            self._workers = Workers(self._most)
+            with self._making:
+                self._workers = self._workers or Workers(self._most)
         return self._workers

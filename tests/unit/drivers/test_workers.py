@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from contextvars import ContextVar
-from time import sleep
+from time import monotonic, sleep
 from typing import Annotated, Any, TypedDict, cast
 
+import pytest
+
 from milecastle import END, START, App, ExecutionConfig, StateGraph, append
+from milecastle.drivers.local import LocalExecutors
 from milecastle.drivers.workers import Workers
 from milecastle.engine.context import RunningTask, RunResources
 from milecastle.model.task import RunFacts, RunTask
@@ -167,3 +170,25 @@ def test_what_waits_when_the_run_ends_is_not_begun() -> None:
     go.set()
     assert all_end(before)
     assert len(ran) <= 1
+
+
+def test_a_driver_that_is_woken_while_it_begins_to_wait_has_one_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fails if two threads may make the workers of a call: the driver then waits at one queue for
+    ever, and is woken at the other."""
+    made: list[Workers] = []
+
+    class Slow(Workers):
+        def __init__(self, most: int) -> None:
+            sleep(0.05)
+            super().__init__(most)
+            made.append(self)
+
+    monkeypatch.setattr("milecastle.drivers.workers.Workers", Slow)
+    executor = LocalExecutors(()).on_thread({}, 1)
+    waking = threading.Thread(target=executor.wake)
+    waking.start()
+    assert executor.wait(monotonic() + 10) == []
+    waking.join()
+    assert len(made) == 1
