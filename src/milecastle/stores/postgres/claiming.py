@@ -139,7 +139,7 @@ class Claims:
         """When the first threads of each group were due, as many as its size."""
         times: list[list[int]] = [list[int]() for _ in groups]
         for number, due_at in self._outside(self._sql.first_due, _columns(groups)):
-            times[number - 1].append(due_at)
+            times[int(number) - 1].append(due_at)
         return times
 
     def take(self, worker: str, groups: Sequence[Group]) -> list[ThreadInfo]:
