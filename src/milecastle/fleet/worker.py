@@ -339,6 +339,8 @@ class Worker:
         try:
             lanes = [*self.lanes, *await self._adopted()]
             claimed, known = await asyncio.to_thread(self._take, lanes, limit)
+            for line in claimed:  # a debt whose payment was not acknowledged, and yet was made
+                self._owed.pop(line.key, None)
             for first in range(0, len(claimed), _TOGETHER):
                 some = claimed[first : first + _TOGETHER]
                 for segment in await asyncio.to_thread(self._begin_all, some, known):
@@ -565,11 +567,14 @@ class Worker:
         self._wake.set()
 
     async def _pay(self) -> None:
-        """Give back what is owed: between claims, or what was claimed since would be given back."""
+        """Give back what is owed: between claims, or what was claimed since would be given back.
+
+        What cannot be given back now is owed until it is claimed again; claims do not wait for it.
+        """
         for key, delay in list(self._owed.items()):
             try:
                 given = await asyncio.to_thread(self.store.give_back, self.id, key, delay=delay)
-            except StoreError as error:  # others come first next time, and claims go on meanwhile
+            except StoreError as error:  # others come first next time
                 _log.warning("worker %s cannot give a thread back: %s", self.id, error)
                 self._owed[key] = self._owed.pop(key)
                 return
