@@ -151,7 +151,8 @@ def emptied(url: str) -> None:
         sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, table))
         for table in (*TABLES, "workers", "limits")
     ]
-    with psycopg.connect(**parse(url).connect, autocommit=True) as connection:
+    owner = {**parse(url).connect, "user": "postgres"}
+    with psycopg.connect(**owner, autocommit=True) as connection:
         connection.execute(sql.SQL("; ").join(each))
 
 

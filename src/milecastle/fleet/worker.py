@@ -342,6 +342,8 @@ class Worker:
             while some := await asyncio.to_thread(next, begun, ()):
                 claimed += len(some)
                 for segment in some:
+                    # of a debt whose payment was not acknowledged, and yet was made
+                    self._owed.pop(segment.key, None)
                     self._start(segment)
         finally:
             self._claims += 1
@@ -564,11 +566,14 @@ class Worker:
         self._wake.set()
 
     async def _pay(self) -> None:
-        """Give back what is owed: between claims, or what was claimed since would be given back."""
+        """Give back what is owed: between claims, or what was claimed since would be given back.
+
+        What cannot be given back now is owed until it is claimed again; claims do not wait for it.
+        """
         for key, delay in list(self._owed.items()):
             try:
                 given = await asyncio.to_thread(self.store.give_back, self.id, key, delay=delay)
-            except StoreError as error:  # others come first next time, and claims go on meanwhile
+            except StoreError as error:  # others come first next time
                 _log.warning("worker %s cannot give a thread back: %s", self.id, error)
                 self._owed[key] = self._owed.pop(key)
                 return

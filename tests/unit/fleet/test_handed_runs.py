@@ -70,31 +70,35 @@ def test_a_retried_run_has_all_its_attempts_again() -> None:
 
 
 class Forgetful(MemoryStore):
-    """Cannot take threads back at first."""
+    """Takes a thread back and does not say so, the first time."""
 
     failures = 1
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        given = super().give_back(worker, key, delay=delay)
         if self.failures:
             self.failures -= 1
             raise Unavailable("out for lunch")
-        return super().give_back(worker, key, delay=delay)
+        return given
 
 
 def test_a_thread_is_not_given_back_after_it_was_claimed_again() -> None:
-    """What is owed from an earlier claim is paid before the next one, or not at all.
+    """A debt from an earlier claim ends when the thread is claimed again.
 
-    Fails if debts are paid while a claim is under way, or by the heartbeat.
+    Fails if debts are paid while a claim is under way, by the heartbeat, or after the next claim.
     """
     store = Forgetful()
     app = line(store, ("a", note("a")))
     worker = Worker([app], QUICK)
+    app.submit(start(), "t")
+    (claimed,) = store.claim(worker.id, [app.__runner__.lane], limit=1)
     calls: list[str] = []
     claim, give_back = store.claim, store.give_back
 
     def claims(*given: Any, **named: Any) -> Any:
-        calls.append("claim")
-        return claim(*given, **named)
+        found = claim(*given, **named)
+        calls.extend(["claim"] * len(found))
+        return found
 
     def gives(*given: Any, **named: Any) -> Any:
         calls.append("give back")
@@ -103,15 +107,44 @@ def test_a_thread_is_not_given_back_after_it_was_claimed_again() -> None:
     setattr(store, "claim", claims)  # noqa: B010 - watched
     setattr(store, "give_back", gives)  # noqa: B010 - watched
 
-    async def has_claimed() -> bool:
-        return "claim" in calls
+    async def is_over() -> bool:
+        return app.state("t").status == "completed"
 
     async def serve() -> None:
-        vars(worker)["_owed"][ThreadKey("default", "t")] = 0.0
+        vars(worker)["_owed"][claimed.key] = 0.0
         running = asyncio.create_task(worker.run())
-        await until(has_claimed)
+        await until(is_over)
         worker.stop()
         await running
 
     asyncio.run(serve())
-    assert calls[:3] == ["give back", "give back", "claim"]
+    assert calls == ["give back", "claim"]
+
+
+class Closed(MemoryStore):
+    """Takes no thread back."""
+
+    def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
+        raise Unavailable("closed on Mondays")
+
+
+def test_claims_go_on_while_a_thread_cannot_be_given_back() -> None:
+    """Fails if a worker that owes a thread claims nothing: its database may be down for long."""
+    store = Closed()
+    app = line(store, ("a", note("a")))
+    worker = Worker([app], QUICK)
+
+    async def is_over() -> bool:
+        return app.state("t").status == "completed"
+
+    async def serve() -> None:
+        owed = vars(worker)["_owed"]
+        owed.update({ThreadKey("default", "x"): 0.0, ThreadKey("default", "y"): 0.0})
+        app.submit(start(), "t")
+        running = asyncio.create_task(worker.run())
+        await until(is_over)
+        assert {key.thread for key in owed} == {"x", "y"}
+        worker.stop()
+        await running
+
+    asyncio.run(serve())

@@ -12,8 +12,10 @@ from typing import NoReturn
 from milecastle.errors import InvalidRequest, ShardMoved, StoreError
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.claims import WaitingInput
 from milecastle.ports.limits import Meter
 from milecastle.ports.sharing import Group
+from milecastle.ports.store import Opened
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.migrating import Connection, version_of
 from milecastle.stores.postgres.placements import Membership, membership_of, shards_here
@@ -80,6 +82,35 @@ class PlacedStore(PostgresStore):
             version=version or 0,
             destination=destination,
         )
+
+    def _read(self, query: bytes, key: ThreadKey, **parameters: object) -> list[Row]:
+        """What is found of a thread; if that is nothing, its shard must be here."""
+        found = super()._read(query, key, **parameters)
+        if not found:
+            self._check_here(key)
+        return found
+
+    def count_results(self, key: ThreadKey, task: str) -> int:
+        """How many results that go with the head are of a task or its items."""
+        count = super().count_results(key, task)
+        if not count:
+            self._check_here(key)
+        return count
+
+    def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
+        """The chains of several threads, each with the record of the run that wrote its head."""
+        found = super().read_many(keys)
+        for key in keys:
+            if key not in found:
+                self._check_here(key)
+        return found
+
+    def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
+        """The inputs that wait, in their order."""
+        found = super().inputs(key, limit=limit)
+        if not found:
+            self._check_here(key)
+        return found
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
         """Make a thread due again after ``delay`` seconds."""

@@ -35,7 +35,6 @@ class Statements:
         self.history = load("history")
         self.runs = load("runs")
         self.run = load("run")
-        self.run_many = load("run_many")
         self.failure = load("failure")
         self.manifest = load("manifest")
         self.thread = load("thread")
@@ -65,7 +64,7 @@ class Statements:
         self.clock = load("clock")
         self.depths = load("depths")
         self.overdue = load("overdue")
-        self._load_chains(schema)
+        self._load_chains(schema, placed=placed)
         self._load_claims(schema, load)
 
     def _load_writes(self, schema: str, *, placed: bool) -> None:
@@ -90,16 +89,19 @@ class Statements:
         self.commit = direct("commit", writing.COMMIT, each)
         self.commit_tagged = direct("commit", writing.COMMIT_TAGGED, each, file_text("tags"))
 
-    def _load_chains(self, schema: str) -> None:
+    def _load_chains(self, schema: str, *, placed: bool) -> None:
         """One text finds the chain of one thread, and those of many."""
         one = {name: sql.Placeholder(name) for name in (*_KEY, "seq")}
         each = {name: sql.Identifier("asked", name) for name in _KEY}
         yes, no = sql.SQL("true"), sql.SQL("false")
-        chain = _composed(schema, "read", **each, seq=sql.NULL, results=yes)
-        self.read = _load(schema, "read", **one, results=yes)
-        self.read_state = _load(schema, "read", **one, results=no)
+        readable = self._parts["readable"]
+        own = _readable_each(schema) if placed else readable
+        chain = _composed(schema, "read", **each, seq=sql.NULL, results=yes, readable=own)
+        self.read = _load(schema, "read", **one, results=yes, readable=readable)
+        self.read_state = _load(schema, "read", **one, results=no, readable=readable)
         self.read_many = _load(schema, "read_many", chain=chain)
-        self.count_results = _load(schema, "count_results")
+        self.run_many = _load(schema, "run_many", readable=own)
+        self.count_results = _load(schema, "count_results", readable=readable)
 
     def _load_claims(self, schema: str, load: Callable[[str], bytes]) -> None:
         """What a claim looks at, three ways to take, and its limits."""
@@ -139,18 +141,25 @@ _TRUE = sql.SQL("true")
 def _plain_parts() -> dict[str, sql.Composable]:
     """Of a database that has every shard: nothing is compared."""
     allowed = _format(file_text("allowed_all"))
-    return {"placed": _TRUE, "here": _TRUE, "allowed": allowed}
+    return {"placed": _TRUE, "readable": _TRUE, "here": _TRUE, "allowed": allowed}
 
 
 def _placed_parts(schema: str) -> dict[str, sql.Composable]:
     """Of a database that has some shards: only these are written, claimed and listed."""
     known = sql.Identifier(schema.replace("%", "%%"))
     here, allowed = (_format(file_text(name), schema=known) for name in ("here", "allowed"))
-    return {"placed": _fence(known, sql.Placeholder("shard")), "here": here, "allowed": allowed}
+    shard = sql.Placeholder("shard")
+    placed, readable = _fence(known, shard), _fence(known, shard, "readable")
+    return {"placed": placed, "readable": readable, "here": here, "allowed": allowed}
 
 
-def _fence(schema: sql.Identifier, shard: sql.Composable) -> sql.Composed:
-    return _format(file_text("placed"), schema=schema, shard=shard)
+def _readable_each(schema: str) -> sql.Composed:
+    known = sql.Identifier(schema.replace("%", "%%"))
+    return _fence(known, sql.Identifier("asked", "shard"), "readable")
+
+
+def _fence(schema: sql.Identifier, shard: sql.Composable, name: str = "placed") -> sql.Composed:
+    return _format(file_text(name), schema=schema, shard=shard)
 
 
 def compose(text: str, **identifiers: str) -> bytes:

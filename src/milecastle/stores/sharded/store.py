@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 import msgspec.structs
 
-from milecastle.errors import InvalidRequest, StoreError, Unavailable
+from milecastle.errors import InvalidRequest, ShardMoved, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
@@ -472,6 +472,8 @@ def _naming(database: Database, found: Iterator[T]) -> Iterator[T]:
     """What an iterator of a database yields; its error names the database."""
     try:
         yield from found
+    except ShardMoved:
+        raise
     except Unavailable as error:
         raise database.named(error) from error
 

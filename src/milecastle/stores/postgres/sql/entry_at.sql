@@ -9,4 +9,4 @@ WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %
         ORDER BY seq DESC
         LIMIT 1
     )
-    AND entry.id = %(id)s
+    AND entry.id = %(id)s AND {readable}

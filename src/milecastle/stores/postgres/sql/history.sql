@@ -7,6 +7,7 @@ WITH head AS MATERIALIZED (
     SELECT coalesce(%(life)s::bigint, seq - (seq & 4294967295)) AS life
     FROM {schema}.entries
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+        AND {readable}
     ORDER BY seq DESC
     LIMIT 1
 ), page AS MATERIALIZED (

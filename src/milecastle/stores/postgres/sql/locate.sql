@@ -6,6 +6,7 @@ WITH RECURSIVE head AS (
     SELECT seq, seq - (seq & 4294967295) AS life
     FROM {schema}.entries
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+        AND {readable}
     ORDER BY seq DESC
     LIMIT 1
 ), halves AS (

@@ -9,6 +9,6 @@ WHERE entry.shard = %(shard)s AND entry.tenant = %(tenant)s AND entry.thread = %
         ORDER BY seq DESC
         LIMIT 1
     )
-    AND entry.id = %(id)s
+    AND entry.id = %(id)s AND {readable}
 ORDER BY entry.seq
 LIMIT 1

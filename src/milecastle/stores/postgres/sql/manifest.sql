@@ -1,2 +1,2 @@
 SELECT manifest FROM {schema}.manifests
-WHERE tenant = %(tenant)s AND fingerprint = %(fingerprint)s
+WHERE tenant = %(tenant)s AND fingerprint = %(fingerprint)s AND {readable}

@@ -9,7 +9,7 @@
 WITH RECURSIVE head AS (
     SELECT seq, held, seq - (seq & 4294967295) AS life
     FROM {schema}.entries
-    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
+    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread} AND {readable}
     ORDER BY seq DESC
     LIMIT 1
 ), target AS (

@@ -4,6 +4,7 @@ FROM (
     SELECT seq, held
     FROM {schema}.entries
     WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+        AND {readable}
     ORDER BY seq DESC
     LIMIT 1
 ) AS head, {schema}.results AS result

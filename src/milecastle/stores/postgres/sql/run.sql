@@ -3,4 +3,4 @@ SELECT
     input_digest, metadata, wake_at, owner
 FROM {schema}.runs
 WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s AND run_id = %(run_id)s
-    AND status IS NOT NULL
+    AND status IS NOT NULL AND {readable}

@@ -8,4 +8,4 @@ FROM unnest(
 JOIN {schema}.runs AS known
     ON known.shard = asked.shard AND known.tenant = asked.tenant
         AND known.thread = asked.thread AND known.run_id = asked.run
-WHERE known.status IS NOT NULL
+WHERE known.status IS NOT NULL AND {readable}

@@ -3,6 +3,6 @@ SELECT
     input_digest, metadata, wake_at, owner
 FROM {schema}.runs
 WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
-    AND status IS NOT NULL
+    AND status IS NOT NULL AND {readable}
 ORDER BY number DESC
 LIMIT %(limit)s::bigint

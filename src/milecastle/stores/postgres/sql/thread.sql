@@ -3,3 +3,4 @@ SELECT
     rank
 FROM {schema}.threads
 WHERE tenant = %(tenant)s AND thread = %(thread)s AND run_id IS NOT NULL
+    AND {readable}
