@@ -74,6 +74,7 @@ EXPORTED: dict[str, list[str]] = {
         "Problem",
         "ProcessLost",
         "REMOVE_ALL",
+        "Ray",
         "RecoveryError",
         "Remove",
         "Result",

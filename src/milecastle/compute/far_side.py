@@ -28,17 +28,17 @@ from milecastle.compute.messages import (
     Began,
     Cancel,
     Done,
+    EndProcess,
     Enter,
     Forget,
     FromTasks,
     GraphValues,
-    Leave,
     Raised,
     Ready,
-    Recall,
-    Returned,
+    ReturnTasks,
     SharedValues,
     TaskSent,
+    TasksReturned,
     decode_to_tasks,
     encode,
     facts_of,
@@ -322,7 +322,7 @@ class Server:
     def _return(self, tickets: Sequence[int]) -> None:
         """Return those that were not started, before anything is said of those behind them."""
         with self._sending:
-            self._write(Returned(tuple(filter(self._remove, tickets))))
+            self._write(TasksReturned(tuple(filter(self._remove, tickets))))
 
     def _send(self, message: FromTasks) -> None:
         with self._sending:
@@ -342,7 +342,7 @@ class Server:
         with suppress(EOFError, OSError):
             while True:
                 for message in decode_to_tasks(self._pipe.recv_bytes()):
-                    if isinstance(message, Leave):
+                    if isinstance(message, EndProcess):
                         raise EOFError
                     self._receive(message)
         self._todo.put(None)
@@ -353,13 +353,13 @@ class Server:
         end()
 
     def _receive(
-        self, message: Enter | SharedValues | Forget | TaskSent | AskReply | Cancel | Recall
+        self, message: Enter | SharedValues | Forget | TaskSent | AskReply | Cancel | ReturnTasks
     ) -> None:
         if isinstance(message, AskReply):
             self._asked.pop(message.number).put(message)
         elif isinstance(message, Cancel):
             self._tasks.cancel(message.ticket)
-        elif isinstance(message, Recall):
+        elif isinstance(message, ReturnTasks):
             self._return(message.tickets)
         else:
             if isinstance(message, TaskSent):

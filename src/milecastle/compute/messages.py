@@ -72,7 +72,7 @@ class Cancel(TaskMessage, frozen=True):
     ticket: int
 
 
-class Recall(TaskMessage, frozen=True):
+class ReturnTasks(TaskMessage, frozen=True):
     """Another process is free: these tasks are returned, unless they were started."""
 
     tickets: tuple[int, ...]
@@ -84,7 +84,7 @@ class Forget(TaskMessage, frozen=True):
     run: int
 
 
-class Leave(TaskMessage, frozen=True):
+class EndProcess(TaskMessage, frozen=True):
     """No more tasks will follow: the far side ends."""
 
 
@@ -119,7 +119,7 @@ class Began(TaskMessage, frozen=True):
     ticket: int
 
 
-class Returned(TaskMessage, frozen=True):
+class TasksReturned(TaskMessage, frozen=True):
     """These tasks were recalled, and are not run here."""
 
     tickets: tuple[int, ...]
@@ -147,8 +147,8 @@ class Ask(TaskMessage, frozen=True):
     arguments: bytes
 
 
-ToTasks = Enter | SharedValues | TaskSent | Cancel | Recall | Forget | AskReply | Leave
-FromTasks = Ready | Began | Done | Returned | Ask
+ToTasks = Enter | SharedValues | TaskSent | Cancel | ReturnTasks | Forget | AskReply | EndProcess
+FromTasks = Ready | Began | Done | TasksReturned | Ask
 
 
 @prepared

@@ -34,12 +34,12 @@ from milecastle.compute.messages import (
     Began,
     Cancel,
     Done,
+    EndProcess,
     Forget,
     FromTasks,
-    Leave,
     Ready,
-    Recall,
-    Returned,
+    ReturnTasks,
+    TasksReturned,
     ToTasks,
     decode_from_tasks,
     encode,
@@ -140,7 +140,7 @@ class _Child:
         ]
         if asked:
             self.recalled.update(asked)
-            self.send([Recall(tuple(asked))])
+            self.send([ReturnTasks(tuple(asked))])
 
     def give(self, tasks: Sequence[RemoteTask]) -> None:
         """Send tasks, with what they share if it does not have that yet."""
@@ -215,7 +215,7 @@ class ProcessPool:
             self._closed = True
             children, self._children = self._children, []
         for child in children:
-            child.send([Leave()])
+            child.send([EndProcess()])
         end = monotonic() + _PATIENCE
         for child in children:
             child.process.join(max(0.0, end - monotonic()))
@@ -302,7 +302,7 @@ class ProcessPool:
                 if not remote.over:
                     remote.call.finished(remote, message)
                     wake.append(remote.call)
-            elif isinstance(message, Returned):
+            elif isinstance(message, TasksReturned):
                 self._take_back(child, message.tickets)
             elif isinstance(message, Began):
                 child.tasks[0].began = monotonic()

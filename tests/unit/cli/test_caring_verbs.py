@@ -401,7 +401,7 @@ def test_threads_are_completed(desk: Desk) -> None:
     desk.start("demo-a")
     desk.start("other")
     assert complete("milecastle show de", 2) == ["plain,demo-a"]
-    assert complete("milecastle sh", 1) == ["plain,show"]
+    assert complete("milecastle sho", 1) == ["plain,show"]
     assert complete("milecastle ls --st", 2) == ["plain,--store", "plain,--status"]
 
 

@@ -35,14 +35,14 @@ from milecastle.compute.messages import (
     AskReply,
     Cancel,
     Done,
+    EndProcess,
     Enter,
     GraphValues,
-    Leave,
     Ready,
-    Recall,
-    Returned,
+    ReturnTasks,
     SharedValues,
     TaskSent,
+    TasksReturned,
     decode_from_tasks,
     encode,
     pack_raised,
@@ -488,8 +488,8 @@ def test_task_is_returned_unless_it_was_started() -> None:
     near = Near(graphs.asking, "asking")
     near.send(near.work(1))
     (ask,) = near.receive()  # it has started, and waits for the answer
-    near.send(near.work(2), near.work(3), Recall((1, 2, 9)))
-    assert near.receive() == [Returned((2,))]
+    near.send(near.work(2), near.work(3), ReturnTasks((1, 2, 9)))
+    assert near.receive() == [TasksReturned((2,))]
     near.send(AskReply(ask.number, None, pack_raised(InvalidRequest("no"))))
     (first,) = near.receive()
     (second,) = near.receive()
@@ -510,7 +510,7 @@ def test_return_is_said_before_what_comes_after_it() -> None:
             self.returning = threading.Event()
 
         def send_bytes(self, data: bytes, /) -> None:
-            if isinstance(decode_from_tasks(data)[0], Returned):
+            if isinstance(decode_from_tasks(data)[0], TasksReturned):
                 self.returning.set()
                 time.sleep(0.3)
             super().send_bytes(data)
@@ -523,12 +523,12 @@ def test_return_is_said_before_what_comes_after_it() -> None:
     heard = [*decode_from_tasks(pipe.outbox.get()), *decode_from_tasks(pipe.outbox.get())]
     assert isinstance(heard[1], Ask)
     answer = AskReply(heard[1].number, None, pack_raised(InvalidRequest("no")))
-    pipe.inbox.put(encode([Recall((2,))]))
+    pipe.inbox.put(encode([ReturnTasks((2,))]))
     assert pipe.returning.wait(30)
     vars(Server)["_receive"](server, answer)  # its reader is busy
     kinds = [type(decode_from_tasks(pipe.outbox.get(timeout=30))[0]) for _ in range(3)]
-    assert kinds == [Returned, Done, Ask]
-    pipe.inbox.put(encode([Leave()]))
+    assert kinds == [TasksReturned, Done, Ask]
+    pipe.inbox.put(encode([EndProcess()]))
     near.pipe.close()
 
 

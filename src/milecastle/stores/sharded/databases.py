@@ -120,6 +120,7 @@ class Database:
         """Close its store, if it was opened."""
         with self._lock:
             self._closed = True
+            self._unreachable = None  # every call says from now on that it is closed
             if self._store is not None:
                 self._store.close()
 
