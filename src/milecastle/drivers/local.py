@@ -85,9 +85,11 @@ class _Threads:
             self._workers.close()
 
     def _get(self) -> Workers:
-        if self._workers is None:
-            from milecastle.drivers.workers import Workers
+        if self._workers is not None:
+            return self._workers
+        from milecastle.drivers.workers import Workers
 
-            with self._making:
-                self._workers = self._workers or Workers(self._most)
-        return self._workers
+        with self._making:
+            if self._workers is None:
+                self._workers = Workers(self._most)
+            return self._workers
