@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -151,7 +152,7 @@ def emptied(url: str) -> None:
         sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, table))
         for table in (*TABLES, "workers", "limits")
     ]
-    owner = {**parse(url).connect, "user": "postgres"}
+    owner: dict[str, Any] = {**parse(url).connect, "user": "postgres"}
     with psycopg.connect(**owner, autocommit=True) as connection:
         connection.execute(sql.SQL("; ").join(each))
 
