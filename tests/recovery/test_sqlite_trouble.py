@@ -73,7 +73,6 @@ def test_lock_that_is_released_in_time_is_waited_for(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("kind", [DELTA, SNAPSHOT])
 def test_fork_waits_for_a_reader_and_lets_calls_begin_again(store: SqliteStore) -> None:
     """Fails if the count of lent connections is wrong, their return is not heard, or a lock stays.
 
@@ -104,6 +103,7 @@ def test_fork_waits_for_a_reader_and_lets_calls_begin_again(store: SqliteStore) 
     assert len(list(store.history(writer.key))) == 2
 
 
+@pytest.mark.parametrize("kind", [DELTA, SNAPSHOT])
 def test_after_a_failed_write_nothing_is_written_until_reopened(
     store: SqliteStore, kind: Kind
 ) -> None:

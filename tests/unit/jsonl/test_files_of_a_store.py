@@ -202,7 +202,7 @@ def test_list_is_read_from_the_end_of_a_log(store: JsonlStore) -> None:
     store.commit(writer.batch(thread=ThreadInfo.of(writer.run)))
     writer.append(store)
     path = store.path_of(writer.key)
-    path.write_bytes(path.read_bytes().replace(b'"fingerprint":', b'"fingerprinT":'))
+    path.write_bytes(path.read_bytes().replace(b'{"fingerprint":{}}', b'{"fingerprinT":{}}'))
     again = JsonlStore(store.root)
     with pytest.raises(Corrupted):
         again.verify_thread(writer.key)
