@@ -86,6 +86,13 @@ def test_a_snapshot_is_written_when_reading_costs_more_than_twice_the_state() ->
     assert sum(len(entry.payload) for entry in chain.entries) < 4_000
 
 
+def test_a_snapshot_is_looked_for_at_twice_the_last_one() -> None:
+    """Fails if the chain grows to three times the state before anybody looks."""
+    writer = Writer(MemoryStore())
+    kinds = [writer.set("x" * 9_000).entries[0].kind for _ in range(8)]
+    assert kinds == [SNAPSHOT, DELTA] * 4
+
+
 def test_a_growing_state_is_not_written_again_and_again() -> None:
     writer = Writer(MemoryStore())
     total = sum(len(writer.add("x" * 100).entries[0].payload) for _ in range(1_000))

@@ -35,8 +35,14 @@ def test_answers_and_past_times_are_not_waited_for() -> None:
 
 
 def test_open_questions_are_in_the_order_of_their_tasks() -> None:
-    """Fails if items of one node are not told apart, or the one asked first comes first."""
-    hidden = {ASKED: {"work#1/x": question("work#1"), "first/y": question("first")}}
+    """Fails if a task that ran keeps what it does not ask any more, or the order is another."""
+    hidden = {
+        ASKED: {
+            "work#1/x": question("work#1"),
+            "first/y": question("first"),
+            "work#0/answered": question("work#0"),
+        }
+    }
     asked = {"work#0/z": question("work#0")}
     order = ["first", "work#0", "work#1"]
     found = still_asked(hidden, {"work#0"}, asked, order)
