@@ -165,7 +165,8 @@ def finish(site: Path, names: Mapping[str, str], version: str) -> None:
     """Link names in signatures, and names in the text of every page, to the API reference.
 
     For people who use no mouse, wide tables and drawings can be scrolled: the first cell takes the
-    focus, and the paragraph of a drawing. For screen readers, the label of the button that shows the version contains the version.
+    focus, and so does the paragraph of a drawing. For screen readers, the label of the button that
+    shows the version contains the version.
     """
     for page in sorted(site.rglob("*.html")):
         here = PurePosixPath(page.relative_to(site).as_posix())

@@ -213,12 +213,11 @@ def test_list_that_is_refused_a_log_leaves_it_closed(tmp_path: Path) -> None:
     """Fails if a file stays open that another writer held for too long."""
     store = JsonlStore(tmp_path, lock_timeout=0.05)
     writer = Writer().begin(store)
-    with closing(JsonlStore(tmp_path)) as other:
-        with vars(other)["_pool"].writing(writer.key):
-            before = files_open()
-            with pytest.raises(Unavailable, match="locked"):
-                store.threads("tenant")
-            assert files_open() == before
+    with closing(JsonlStore(tmp_path)) as other, vars(other)["_pool"].writing(writer.key):
+        before = files_open()
+        with pytest.raises(Unavailable, match="locked"):
+            store.threads("tenant")
+        assert files_open() == before
     assert len(store.threads("tenant")) == 1
 
 
