@@ -124,8 +124,7 @@ def test_a_refusal_never_shows_the_value() -> None:
 def test_a_schema_may_be_made_of_parts() -> None:
     """Fails if the parts of ``allOf`` are not looked at, or a constant is not compared."""
     schema: dict[str, Any] = {"allOf": [{"type": "integer"}, {"minimum": 3}]}
-    for answer in (4, 5):
-        check_answer(answer, schema)
+    check_answer(4, schema)
     for answer in ("a", 2):
         with pytest.raises(InvalidAnswer):
             check_answer(answer, schema)
