@@ -168,7 +168,7 @@ def test_file_that_is_not_a_database_is_refused_and_unchanged(path: Path) -> Non
 
 
 def test_what_a_migration_lacks_is_not_asked_of_another_file(path: Path) -> None:
-    """Fails if the error of the driver is not translated."""
+    """The error of the driver is one of ours."""
     path.write_text("no database" * 100, encoding="utf-8")
     for place in (path, path.with_name("missing.db")):
         with pytest.raises(Unavailable, match="cannot be read as an SQLite file"):
@@ -177,7 +177,7 @@ def test_what_a_migration_lacks_is_not_asked_of_another_file(path: Path) -> None
 
 @pytest.mark.parametrize("order", ["PRAGMA user_version = 0", "PRAGMA user_version = -1"])
 def test_version_that_the_tables_contradict_is_damage(path: Path, order: str) -> None:
-    """Fails if the migrations are applied to tables that are there."""
+    """No migration is applied to tables that are there."""
     SqliteStore(path).close()
     change(path, order)
     with pytest.raises(Corrupted, match="does not match"):

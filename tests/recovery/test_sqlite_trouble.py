@@ -74,7 +74,7 @@ def test_lock_that_is_released_in_time_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_fork_waits_for_a_reader_and_lets_calls_begin_again(store: SqliteStore) -> None:
-    """Fails if the count of lent connections is wrong, their return is not heard, or a lock stays.
+    """The count of lent connections is right, their return is heard, and no lock stays.
 
     Children: `tests/process/test_sqlite_processes.py`.
     """
