@@ -35,7 +35,7 @@ from milecastle.ports.store import (
     TransactionStore,
 )
 from milecastle.stores.offloading.objects import SharedObjects
-from milecastle.stores.offloading.store import OffloadingStore
+from milecastle.stores.offloading.store import OffloadingStore, relies_on_files
 
 __all__ = ["offload"]
 
@@ -67,7 +67,11 @@ class _Grouping(_Around[GroupStore]):
         try:
             self.check_patience(began)
         except StoreError as error:  # the first has waited for the others
-            late = [at for at, batch in ready.items() if batch is not batches[at]]
+            late = [
+                at
+                for at, batch in ready.items()
+                if batch is not batches[at] or relies_on_files(batch)
+            ]
             outcomes = [error if at in late else outcome for at, outcome in enumerate(outcomes)]
             ready = {at: batch for at, batch in ready.items() if at not in late}
         written = self.inner.commit_many(list(ready.values())) if ready else ()
