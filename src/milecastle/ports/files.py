@@ -11,7 +11,7 @@ from milecastle.model.file import File, FilePlace
 from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
-    Path = str | PathLike[str]
+    AnyPath = str | PathLike[str]
 
 __all__ = ["FileReader", "FileStore", "Files"]
 
@@ -53,11 +53,11 @@ class Files(Protocol):
         """Where they are, as data for another process."""
         ...
 
-    def store(self, path: Path, /) -> File:
+    def store(self, path: AnyPath, /) -> File:
         """Store a file of this machine. When it returns the content is durable."""
         ...
 
-    async def astore(self, path: Path, /) -> File:
+    async def astore(self, path: AnyPath, /) -> File:
         """``store`` without blocking the event loop."""
         ...
 

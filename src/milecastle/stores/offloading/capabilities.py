@@ -34,6 +34,7 @@ from milecastle.ports.store import (
     TagStore,
     TransactionStore,
 )
+from milecastle.stores.offloading.belonging import Belonging
 from milecastle.stores.offloading.objects import SharedObjects
 from milecastle.stores.offloading.store import OffloadingStore, relies_on_files
 
@@ -85,7 +86,9 @@ class _Parted(_Around[PartedStore]):
         """The part of a thread, with large values in object storage too."""
         part = self.inner.part_of(key)
         parts: dict[GroupStore, GroupStore] = vars(self).setdefault("_parts", {})
-        return parts.get(part) or parts.setdefault(part, _grouping(part, self.objects))
+        return parts.get(part) or parts.setdefault(
+            part, _grouping(part, self.objects, self.belonging)
+        )
 
 
 class _ReadingMany(_Around[ManyReader]):
@@ -246,8 +249,8 @@ def offload(store: Store, objects: SharedObjects) -> OffloadingStore:
     return _class_with(ports)(store, objects)
 
 
-def _grouping(part: GroupStore, objects: SharedObjects) -> GroupStore:
-    return _Grouping(part, objects)
+def _grouping(part: GroupStore, objects: SharedObjects, belonging: Belonging) -> GroupStore:
+    return _Grouping(part, objects, belonging)
 
 
 @cache

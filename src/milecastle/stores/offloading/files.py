@@ -21,12 +21,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from hashlib import blake2b
 from io import RawIOBase
-from pathlib import PurePath
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from milecastle.codec.encryption import FileCipher
-    from milecastle.ports.files import Path
+    from milecastle.ports.files import AnyPath
 
 __all__ = ["CHUNK", "StoredFile", "TenantFiles", "ensure", "files_at", "put_file", "unit_of"]
 
@@ -255,28 +254,18 @@ class TenantFiles:
         objects = self._objects
         return FilePlace(objects.url, objects.patience, self._tenant, self._sealed)
 
-    def store(self, path: Path) -> File:
+    def store(self, path: AnyPath) -> File:
         """Store a file of this machine. When it returns the content is durable.
 
         Raises:
             InvalidRequest: it is not a regular file, or it changed meanwhile.
             OSError: it cannot be read.
         """
-        if _is_on_loop():
-            raise InvalidRequest("storing a file would block the event loop: use await afile(path)")
-        return self._store(path)
-
-    async def astore(self, path: Path) -> File:
-        """``store`` without blocking the event loop."""
-        from asyncio import to_thread
-
-        return await to_thread(self._store, path)
-
-    def _store(self, path: Path) -> File:
-        name = PurePath(os.fspath(path)).name
+        path = Path(path)
+        name = path.name
         secret = os.urandom(32) if self._sealed else None
         cipher = _cipher(secret)
-        with open(path, "rb") as source:
+        with path.open("rb") as source:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 raise InvalidRequest(f"'{name}' is not a regular file: it cannot be stored")
 
@@ -288,6 +277,12 @@ class TenantFiles:
             index = _index_of(source, chunk)
             digest = put_file(self._objects, self._tenant, index, chunk, f"the file '{name}'")
         return File(digest, name, index.size, secret)
+
+    async def astore(self, path: AnyPath) -> File:
+        """``store`` without blocking the event loop."""
+        from asyncio import to_thread
+
+        return await to_thread(self.store, path)
 
     def open(self, file: File) -> FileReader:
         """Open a stored file; ``Corrupted`` if it is missing or damaged."""
@@ -308,11 +303,6 @@ def _cipher(secret: bytes | None) -> FileCipher | None:
     from milecastle.codec.encryption import FileCipher
 
     return FileCipher(secret)
-
-
-def _is_on_loop() -> bool:
-    asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 @cache

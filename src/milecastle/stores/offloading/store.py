@@ -7,6 +7,7 @@ Rules:
 
 - An object is durable before the entry that names it is committed.
 - What is read is verified: a missing or changed object is ``Corrupted``, with its place.
+- The objects of a tenant belong to one store: another one neither writes nor sweeps them.
 - If the object storage cannot be reached, a batch with large values is refused with
   ``Unavailable`` and nothing of it is written; everything else works.
 """
@@ -27,6 +28,7 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput
 from milecastle.ports.files import FileStore
 from milecastle.ports.store import Batch, Chain, Store
+from milecastle.stores.offloading.belonging import Belonging
 from milecastle.stores.offloading.files import StoredFile, TenantFiles, ensure, put_file
 from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
 from milecastle.stores.offloading.payloads import (
@@ -51,10 +53,13 @@ _PAGE = 256
 class OffloadingStore(ForwardingStore):
     """A store whose large values are in object storage. ``inner`` is the store with the log."""
 
-    def __init__(self, store: Store, objects: SharedObjects) -> None:
+    def __init__(
+        self, store: Store, objects: SharedObjects, belonging: Belonging | None = None
+    ) -> None:
         super().__init__(store)
         self.inner = store
         self.objects = objects
+        self.belonging = belonging or Belonging(store, objects.folder)
 
     @property
     def blocking(self) -> bool:
@@ -138,32 +143,43 @@ class OffloadingStore(ForwardingStore):
         began = monotonic()
         entries = self._offloaded_rows(batch.key, batch.entries)
         results = self._offloaded_rows(batch.key, batch.results)
-        self.check_patience(began)
-        if entries is batch.entries and results is batch.results:
+        is_same = entries is batch.entries and results is batch.results
+        if is_same and not relies_on_files(batch):
             return batch
-        return msgspec.structs.replace(batch, entries=tuple(entries), results=tuple(results))
+        self.check_patience(began)
+        return (
+            batch
+            if is_same
+            else msgspec.structs.replace(batch, entries=tuple(entries), results=tuple(results))
+        )
 
     def offloaded_input(self, key: ThreadKey, payload: bytes) -> bytes:
         """An input with references in place of what is large, which is stored by then."""
         began = monotonic()
         small = self._offloaded_payload(key, payload)
-        self.check_patience(began)
+        if small is not payload or without_files(payload)[0]:
+            self.check_patience(began)
         return small
 
     def _offloaded_payload(self, key: ThreadKey, payload: bytes) -> bytes:
         """A payload with references in place of what is large; the same one if nothing is."""
         named, inside = without_files(payload)
         if named:
-            self.objects.pin(key)
+            self._begin(key)
         for digest in named:
             ensure(self.objects, key.tenant, digest, f"thread '{key.thread}', a new checkpoint")
         parts = take_apart(inside, self.objects.threshold)
         if parts is None:
             return payload
-        self.objects.pin(key)
+        self._begin(key)
         put = self.objects.put_unshared if parts.form == SEALED else self.objects.put
         small = put_together(parts, lambda value: put(key.tenant, value))
         return frame_files(named, small) if named else small
+
+    def _begin(self, key: ThreadKey) -> None:
+        """What comes before the first object of a thread."""
+        self.belonging.check(key.tenant)
+        self.objects.pin(key)
 
     def _offloaded_rows(self, key: ThreadKey, rows: Sequence[PayloadRow]) -> Sequence[PayloadRow]:
         payloads = [self._offloaded_payload(key, row.payload) for row in rows]

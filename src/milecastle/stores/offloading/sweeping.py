@@ -59,6 +59,7 @@ def sweep(
 
     Raises:
         InvalidRequest: the grace period is shorter than writers need.
+        StoreError: the objects belong to another store.
         Corrupted: an entry, or the pin of a thread, cannot be read: then nothing is removed.
     """
     shortest = GRACE * store.objects.patience
@@ -67,6 +68,7 @@ def sweep(
             f"the grace period of a sweep must be at least {shortest:g} seconds: writers may rely "
             "on an object for that long before they commit the entry that names it"
         )
+    store.belonging.check(tenant, take=not dry_run)
     return _Sweep(store.inner, store.objects, tenant, grace, dry_run).run()
 
 
