@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -420,9 +420,13 @@ def test_files_in_containers_and_queues_are_named(place: str, report: Path) -> N
     app = reporting(report, store="memory://", objects=place)
     store = app.store
     assert isinstance(store, OffloadingStore)
-    for number, held in enumerate(
-        (lambda f: [f], lambda f: {"a": {1: f}}, lambda f: ({f},), lambda f: {(f,): f})
-    ):
+    holders: list[Callable[[File], Any]] = [
+        lambda file: [file],
+        lambda file: {"a": {1: file}},
+        lambda file: ({file},),
+        lambda file: {(file,): file},
+    ]
+    for number, held in enumerate(holders):
         report.write_bytes(os.urandom(50))
         stored = app.file(report)
         key = ThreadKey("default", f"c{number}")

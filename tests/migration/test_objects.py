@@ -122,9 +122,7 @@ def test_objects_and_files_of_version_4_are_read(golden: OffloadingStore) -> Non
 
 
 def test_golden_files_have_each_version(golden: OffloadingStore) -> None:
-    versions = {
-        entry.payload[0] for key in (PLAIN, SEALED) for entry in golden.inner.entries(key)
-    }
+    versions = {entry.payload[0] for key in (PLAIN, SEALED) for entry in golden.inner.entries(key)}
     assert versions == {1, 2, OBJECTS_VERSION, FILES_VERSION}
 
 

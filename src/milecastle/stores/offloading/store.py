@@ -264,7 +264,8 @@ def entries_of(store: Store, key: ThreadKey) -> Iterable[Entry]:
 
 def relies_on_files(batch: Batch) -> bool:
     """Whether something in a batch names files."""
-    return any(without_files(row.payload)[0] for row in (*batch.entries, *batch.results))
+    rows: list[Entry | TaskResult] = [*batch.entries, *batch.results]
+    return any(without_files(row.payload)[0] for row in rows)
 
 
 def _is_apart(row: Entry | TaskResult) -> bool:
