@@ -61,6 +61,7 @@ from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath, PortableFiles
+    from milecastle.builds.shared_cache import SharedCache
     from milecastle.builds.workspace import Workspace
 
 __all__ = ["AppSettings", "Runner", "Thread"]
@@ -97,6 +98,7 @@ class AppSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_dir: FilePath | None = None
     signing_key: bytes | str | None = None
     workspace: Workspace | None = None
+    shared_cache: SharedCache | None = None
     retry_runs: Retry | None = None
     migrations: dict[str, Migration] = msgspec.field(default_factory=dict[str, Migration])
 
@@ -128,6 +130,11 @@ class Runner(Generic[S]):
     def __runner__(self) -> Runner[S]:
         """Itself, so that a runner can be built as an app can."""
         return self
+
+    @property
+    def shared_cache(self) -> SharedCache | None:
+        """The cache that the workspaces of builds share, if any."""
+        return self.settings.shared_cache
 
     def rebuilt(self, graph: CompiledGraph | None = None, **changed: Any) -> Runner[S]:
         """The same settings, with those that are named changed, around this graph or another."""

@@ -62,12 +62,14 @@ class ObjectStorage(msgspec.Struct, frozen=True, kw_only=True):
 
     ``threshold`` is the size in bytes above which a value becomes an object. ``patience`` is for
     how many seconds a writer relies on what it has seen there: it must be the same for all writers,
-    and no sweep has a grace period of less than four times as much.
+    and no sweep has a grace period of less than four times as much. With ``builds`` it is also a
+    cache that builds share: what a node made in one workspace is not made again in another.
     """
 
     url: str
     threshold: int = THRESHOLD
     patience: float = PATIENCE
+    builds: bool = False
 
 
 class SharedObjects:
@@ -146,6 +148,12 @@ class SharedObjects:
         path = object_path(tenant, name)
         if self.folder.find(path) is None:
             self.folder.create(path, frame(*compress(value)))
+
+    def forget(self, tenant: str, digest: str) -> None:
+        """Let the next writer of a digest begin a new generation. For caches: nothing names it."""
+        self.folder.remove(_pointer(tenant, digest))
+        with self._lock:
+            self._known.pop((tenant, digest), None)
 
     def fetch(self, tenant: str, reference: ObjectReference, place: str) -> bytes:
         """The value of a reference, verified; ``place`` says which entry names it.
