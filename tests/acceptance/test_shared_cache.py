@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
@@ -66,7 +66,7 @@ class Machine:
             return graph.compile(workspace=".milecastle", objects=storage, **options)
 
     @contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self) -> Generator[None]:
         before = Path.cwd()
         os.chdir(self.folder)
         try:
@@ -162,13 +162,17 @@ def test_encrypted_builds_share_nothing(tmp_path: Path, storage: ObjectStorage) 
     assert objects(tmp_path, "*") == []
 
 
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", [flip, Path.unlink, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("damage", [flip, Path.unlink, empty])
 @pytest.mark.parametrize("pattern", ["tasks/*", "00000001", "index", "current/*"])
 def test_damage_is_a_miss_and_is_published_again(
     tmp_path: Path, storage: ObjectStorage, damage: Callable[[Path], object], pattern: str

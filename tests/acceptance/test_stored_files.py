@@ -41,6 +41,7 @@ from milecastle.views.values import as_json
 
 CHUNK = 1000
 CONTENT = os.urandom(10 * CHUNK + 17)
+NO_FILE = File("", "", 0)
 
 
 class State(TypedDict, total=False):
@@ -83,7 +84,7 @@ def reporting(path: Path, **options: Any) -> App[State]:
 
     @graph.node
     def measure(state: State, ctx: Context) -> State:
-        with ctx.open_file(state["report"]) as opened:
+        with ctx.open_file(state.get("report", NO_FILE)) as opened:
             return {"length": sum(map(len, opened.chunks(700)))}
 
     graph.add_edges(START, "store", "measure", END)
@@ -291,7 +292,7 @@ def test_async_nodes_store_and_read(place: str, report: Path) -> None:
 
     @graph.node
     async def measure(state: State, ctx: Context) -> State:
-        with ctx.open_file(state["report"]) as opened:
+        with ctx.open_file(state.get("report", NO_FILE)) as opened:
             first = await opened.aread(10)
             return {"length": len(first) + sum([len(one) async for one in opened.achunks()])}
 
@@ -454,7 +455,7 @@ MEMORY = """
 
     @graph.node
     def measure(state: State, ctx: Context) -> State:
-        with ctx.open_file(state["report"]) as opened:
+        with ctx.open_file(state.get("report", NO_FILE)) as opened:
             return {"length": sum(map(len, opened.chunks()))}
 
     graph.add_edges(START, "store", "measure", END)

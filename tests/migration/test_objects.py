@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -71,7 +71,7 @@ def states(folder: Path, key: ThreadKey, store: OffloadingStore) -> list[dict[st
 
 def write(folder: Path) -> None:
     """Write the golden folder."""
-    files.CHUNK = CHUNK  # type: ignore[misc]  # pyright: ignore[reportConstantRedefinition]
+    files.CHUNK = CHUNK  # type: ignore[misc]
     folder.mkdir()
     with closing(opened(folder)) as store:
         for key in (PLAIN, SEALED):
@@ -103,7 +103,7 @@ def _states(store: OffloadingStore, key: ThreadKey) -> Iterator[dict[str, Any]]:
 
 def _text(store: OffloadingStore, key: ThreadKey, value: Any) -> Any:
     if isinstance(value, list):
-        return [_text(store, key, one) for one in value]
+        return [_text(store, key, one) for one in cast("list[Any]", value)]
     if isinstance(value, File):
         with store.files(key.tenant, sealed=False).open(value) as content:
             return [value.name, value.size, content.read().decode()]

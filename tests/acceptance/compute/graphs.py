@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, Required, TypedDict
 
 from milecastle import (
     END,
@@ -47,8 +47,8 @@ class Work(TypedDict, total=False):
 class Storing(TypedDict, total=False):
     """The state of a node that stores a file and reads another one."""
 
-    folder: str
-    given: File
+    folder: Required[str]
+    given: Required[File]
     made: File
     said: Annotated[list[str], append]
 
@@ -97,7 +97,7 @@ def single(node: Any, **options: Any) -> StateGraph[Work]:
 # -- nodes ------------------------------------------------------------------------------------
 
 
-def stores_a_file(state: Storing, ctx: Context) -> Storing:
+def stores_a_file(state: Storing, ctx: Context) -> dict[str, Any]:
     """Reads a file that the driver stored, and stores one of its own."""
     with ctx.open_file(state["given"]) as opened:
         content = opened.read()

@@ -217,7 +217,7 @@ def test_unknown_place_and_impossible_options_are_refused() -> None:
 
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_node_in_another_process_stores_and_reads_files(tmp_path: Path, encrypted: bool) -> None:
-    """Fails if the content passes through the driver, or is not encrypted there as here."""
+    """Fails if what is stored there is not encrypted as it is here."""
     keyring = Keyring({"k": bytes(32)}, store="memory://") if encrypted else None
     app = graphs.storing.compile(
         store="memory://", objects=f"file://{tmp_path}/objects", encryption=keyring

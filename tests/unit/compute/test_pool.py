@@ -222,7 +222,6 @@ def test_observers_see_remote_nodes(invoke: Invoke) -> None:
 
 
 def test_files_are_stored_where_the_node_runs(tmp_path: Path) -> None:
-    """Fails if the far side asks the near side for more than the place of the files."""
     with pool_of() as (pool, _):
         app = app_on(pool, graphs.storing, objects=f"file://{tmp_path}/objects")
         (tmp_path / "given.txt").write_text("written here")

@@ -203,8 +203,8 @@ class _Content(RawIOBase):
     def __init__(self, stored: StoredFile, cipher: FileCipher | None) -> None:
         self._stored = stored
         self._cipher = cipher
-        self._at = 0
-        self._number = -1
+        self._at: int = 0
+        self._number: int = -1
         self._held = b""
 
     def readable(self) -> bool:
