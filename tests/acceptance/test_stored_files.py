@@ -33,6 +33,7 @@ from milecastle import (
     open_store,
 )
 from milecastle.app.upkeep.verifying import verify_thread
+from milecastle.codec.envelope import names_files
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.offloading import SharedObjects, files, offload
@@ -41,6 +42,7 @@ from milecastle.views.values import as_json
 
 CHUNK = 1000
 CONTENT = os.urandom(10 * CHUNK + 17)
+KEY = ThreadKey("default", "t")
 NO_FILE = File("", "", 0)
 
 
@@ -212,9 +214,13 @@ def test_flipped_bit_is_corrupted_with_its_place(tmp_path: Path, place: str, rep
     with app.open_file(stored) as opened, pytest.raises(Corrupted, match="not in the object"):
         opened.read()
     index = path.with_name("index")
-    index.write_bytes(next((tmp_path / "objects").rglob("00000001")).read_bytes())
-    with pytest.raises(Corrupted, match="index"):
-        app.open_file(stored)
+    report.write_bytes(b"another")
+    app.file(report)
+    (other,) = [one for one in (tmp_path / "objects").rglob("index") if one != index]
+    for wrong in (other.read_bytes(), chunks_of(tmp_path)[1].read_bytes()):
+        index.write_bytes(wrong)
+        with pytest.raises(Corrupted, match="index"):
+            app.open_file(stored)
 
 
 def test_verify_reads_the_files(tmp_path: Path, place: str, report: Path) -> None:
@@ -408,6 +414,9 @@ def test_file_beside_a_large_value(place: str, report: Path, tmp_path: Path) -> 
     assert found["asked"] == large
     with app.open_file(found["report"]) as opened:
         assert opened.read() == CONTENT
+    inside = app.store
+    assert isinstance(inside, OffloadingStore)
+    assert all(map(names_files, [entry.payload for entry in inside.inner.entries(KEY)[-1:]]))
     app.close()
     assert (tmp_path / "runs.db").stat().st_size < 1_000_000
     store = open_store(f"sqlite:///{tmp_path}/runs.db", objects=place)

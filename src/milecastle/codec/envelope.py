@@ -226,10 +226,9 @@ def unframe_files(payload: bytes) -> tuple[list[str], bytes]:
     version, flags, checksum = _HEADER.unpack_from(payload)
     body = payload[_HEADER.size :]
     end = 4 + _DIGEST * int.from_bytes(body[:4])
-    inside = body[end:]
-    if _checksum(version, flags, body) != checksum or len(body) < end or names_files(inside):
+    if _checksum(version, flags, body) != checksum or len(body) < end:
         raise CodecError("the stored bytes are damaged: they do not name files")
-    return [body[at : at + _DIGEST].hex() for at in range(4, end, _DIGEST)], inside
+    return [body[at : at + _DIGEST].hex() for at in range(4, end, _DIGEST)], body[end:]
 
 
 def names_files(payload: bytes) -> bool:

@@ -9,7 +9,16 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
-from milecastle.codec.envelope import frame_files, names_files, seal, unframe_files, unseal
+from milecastle.codec.envelope import (
+    FILES,
+    FILES_VERSION,
+    frame,
+    frame_files,
+    names_files,
+    seal,
+    unframe_files,
+    unseal,
+)
 from milecastle.errors import CodecError, Corrupted, InvalidRequest, Unavailable
 from milecastle.model.file import File, FilePlace
 from milecastle.ports.store import Batch, GroupStore
@@ -239,14 +248,16 @@ def test_payload_that_looks_like_one_with_files_is_restored(store: OffloadingSto
 
 
 def test_names_of_files_are_strict() -> None:
-    """Fails if a payload may be around itself, be cut, or hide that it is encrypted."""
+    """Fails if a payload may have fewer names than it says, or hide that it is encrypted."""
     payload = seal(b"\x90")
     named = frame_files(["ab" * 32, "cd" * 32], payload)
     assert unframe_files(named) == (["ab" * 32, "cd" * 32], payload)
     assert unseal(named) == b"\x90"
-    for wrong in (frame_files(["ab" * 32], named), frame_files(["ab" * 32], b"xx")[:-30]):
+    with pytest.raises(CodecError):
+        unseal(frame_files(["ab" * 32], named))
+    for body in (b"\0\0\0\2" + bytes(40), b"\0\0"):
         with pytest.raises(CodecError):
-            unseal(wrong)
+            unframe_files(frame(FILES, body, FILES_VERSION))
     assert frame_files([], b"\x02\x02")[1] & 2
 
 
