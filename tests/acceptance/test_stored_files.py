@@ -464,7 +464,7 @@ MEMORY = """
 
     @graph.node
     def measure(state: State, ctx: Context) -> State:
-        with ctx.open_file(state.get("report", NO_FILE)) as opened:
+        with ctx.open_file(state["report"]) as opened:
             return {"length": sum(map(len, opened.chunks()))}
 
     graph.add_edges(START, "store", "measure", END)
