@@ -105,7 +105,7 @@ def test_node_stores_a_file_and_another_reads_it(tmp_path: Path, place: str, rep
     found = app.state(thread="t")["report"]
     assert (found.name, found.size) == ("report.bin", len(CONTENT))
     report.unlink()
-    with app.open_file(found) as opened:
+    with app.files.open(found) as opened:
         assert opened.read() == CONTENT
     assert len(chunks_of(tmp_path)) == 11
     app.close()
@@ -115,7 +115,7 @@ def test_reader_is_a_binary_file(tmp_path: Path, place: str, report: Path) -> No
     """Fails if seek, tell, lines or ranges differ from those of a file on disk."""
     report.write_bytes(b"one\ntwo\n" * 1000)
     app = reporting(report, store="memory://", objects=place)
-    with app.open_file(app.file(report)) as opened, report.open("rb") as real:
+    with app.files.open(app.files.store(report)) as opened, report.open("rb") as real:
         for offset, whence, size in ((10, 0, 5), (990, 0, 30), (-7, 2, 100), (5, 1, 3), (9, 0, -1)):
             assert opened.seek(offset, whence) == real.seek(offset, whence)
             assert opened.read(size) == real.read(size)
@@ -131,7 +131,10 @@ def test_libraries_read_it_as_a_file(tmp_path: Path, place: str) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("inside.txt", "text " * 1000)
     app = reporting(tmp_path / "a.zip", store="memory://", objects=place)
-    with app.open_file(app.file(tmp_path / "a.zip")) as opened, zipfile.ZipFile(opened) as archive:
+    with (
+        app.files.open(app.files.store(tmp_path / "a.zip")) as opened,
+        zipfile.ZipFile(opened) as archive,
+    ):
         assert archive.read("inside.txt") == b"text " * 1000
 
 
@@ -147,7 +150,7 @@ def test_range_is_read_without_the_rest(
 ) -> None:
     """Fails if opening, or reading a range, reads other chunks."""
     app = reporting(report, store="memory://", objects=place)
-    stored = app.file(report)
+    stored = app.files.store(report)
     read: list[int] = []
     chunk = files.StoredFile.chunk
 
@@ -156,7 +159,7 @@ def test_range_is_read_without_the_rest(
         return chunk(self, number)
 
     monkeypatch.setattr(files.StoredFile, "chunk", noted)
-    with app.open_file(stored) as opened:
+    with app.files.open(stored) as opened:
         opened.seek(4 * CHUNK + 990)
         assert opened.read(20) == CONTENT[4990:5010]
     assert set(read) <= {4, 5, 6}  # what is read ahead is less than a chunk of the usual size
@@ -169,8 +172,8 @@ def test_content_is_stored_once_for_each_tenant(tmp_path: Path, place: str, repo
     other.write_bytes(CONTENT)
     for number in range(3):
         app.invoke({}, thread=f"t{number}")
-    assert app.file(other).digest == app.file(report).digest
-    assert app.file(other) != app.file(report)
+    assert app.files.store(other).digest == app.files.store(report).digest
+    assert app.files.store(other) != app.files.store(report)
     assert len(chunks_of(tmp_path)) == 11
     tenant = reporting(report, store="memory://", objects=place, tenant="other")
     tenant.invoke({}, thread="t")
@@ -180,10 +183,10 @@ def test_content_is_stored_once_for_each_tenant(tmp_path: Path, place: str, repo
 def test_file_of_another_tenant_is_not_found(place: str, report: Path) -> None:
     """Fails if a file is found by its digest alone."""
     app = reporting(report, store="memory://", objects=place)
-    stored = app.file(report)
+    stored = app.files.store(report)
     other = reporting(report, store="memory://", objects=place, tenant="other")
     with pytest.raises(Corrupted, match="not in the object storage"):
-        other.open_file(stored)
+        other.files.open(stored)
     with pytest.raises(Corrupted, match="not in the object storage"):
         other.invoke({"report": stored}, thread="t")
 
@@ -191,7 +194,7 @@ def test_file_of_another_tenant_is_not_found(place: str, report: Path) -> None:
 def test_flipped_bit_is_corrupted_with_its_place(tmp_path: Path, place: str, report: Path) -> None:
     """Fails if a chunk is not verified before it is returned. Others can still be read."""
     app = reporting(report, store="memory://", objects=place)
-    stored = app.file(report)
+    stored = app.files.store(report)
     path = chunks_of(tmp_path)[3]
     good = path.read_bytes()
     for at in (0, 1, 6, len(good) // 2, len(good) - 1):
@@ -199,7 +202,7 @@ def test_flipped_bit_is_corrupted_with_its_place(tmp_path: Path, place: str, rep
             damaged = bytearray(good)
             damaged[at] ^= 1 << bit
             path.write_bytes(damaged)
-            with app.open_file(stored) as opened:
+            with app.files.open(stored) as opened:
                 opened.seek(3 * CHUNK + 5)
                 with pytest.raises(Corrupted) as caught:
                     opened.read(1)
@@ -208,19 +211,19 @@ def test_flipped_bit_is_corrupted_with_its_place(tmp_path: Path, place: str, rep
                 opened.seek(8 * CHUNK)
                 assert opened.read(CHUNK) == CONTENT[8 * CHUNK : 9 * CHUNK]
     path.write_bytes(chunks_of(tmp_path)[4].read_bytes())
-    with app.open_file(stored) as opened, pytest.raises(Corrupted, match="the content"):
+    with app.files.open(stored) as opened, pytest.raises(Corrupted, match="the content"):
         opened.read()
     path.unlink()
-    with app.open_file(stored) as opened, pytest.raises(Corrupted, match="not in the object"):
+    with app.files.open(stored) as opened, pytest.raises(Corrupted, match="not in the object"):
         opened.read()
     index = path.with_name("index")
     report.write_bytes(b"another")
-    app.file(report)
+    app.files.store(report)
     (other,) = [one for one in (tmp_path / "objects").rglob("index") if one != index]
     for wrong in (other.read_bytes(), chunks_of(tmp_path)[1].read_bytes()):
         index.write_bytes(wrong)
         with pytest.raises(Corrupted, match="index"):
-            app.open_file(stored)
+            app.files.open(stored)
 
 
 def test_verify_reads_the_files(tmp_path: Path, place: str, report: Path) -> None:
@@ -252,19 +255,19 @@ def test_file_that_changes_while_it_is_stored_is_refused(
 
     monkeypatch.setattr(files, "put_file", changed)
     with pytest.raises(InvalidRequest, match=r"'report.bin' changed"):
-        app.file(report)
+        app.files.store(report)
 
 
 def test_what_is_not_a_file_is_refused(tmp_path: Path, place: str) -> None:
     app = reporting(tmp_path, store="memory://", objects=place)
     with pytest.raises(FileNotFoundError):
-        app.file(tmp_path / "nothing")
+        app.files.store(tmp_path / "nothing")
     with pytest.raises(IsADirectoryError):
-        app.file(tmp_path)
+        app.files.store(tmp_path)
     with pytest.raises(InvalidRequest, match="regular file"):
-        app.file("/dev/null")
+        app.files.store("/dev/null")
     with pytest.raises(Corrupted, match="digest"):
-        app.open_file(File("../../secret", "x", 1))
+        app.files.open(File("../../secret", "x", 1))
     with pytest.raises(UnserializableState, match="to_plain"):
         app.invoke({"report": File("../../secret", "x", 1)}, thread="t")
 
@@ -278,7 +281,7 @@ def test_files_need_object_storage(tmp_path: Path, place: str, report: Path) -> 
     with pytest.raises(ExecutionError, match="objects="):
         bare.invoke({}, thread="t")
     with pytest.raises(InvalidRequest, match="objects="):
-        bare.file(report)
+        bare.files.store(report)
     app = reporting(report, store=url, objects=place)
     app.invoke({}, thread="u")
     found = bare.state(thread="u")["report"]
@@ -306,7 +309,7 @@ def test_async_nodes_store_and_read(place: str, report: Path) -> None:
     app = graph.compile(store="memory://", objects=place)
     assert asyncio.run(app.ainvoke({}, thread="t"))["length"] == len(CONTENT)
     assert app.invoke({}, thread="u")["length"] == len(CONTENT)
-    assert asyncio.run(app.afile(report)).digest == app.state(thread="t")["report"].digest
+    assert asyncio.run(app.files.astore(report)).digest == app.state(thread="t")["report"].digest
 
 
 def test_recorded_file_is_stored_once(place: str, report: Path) -> None:
@@ -321,10 +324,10 @@ def test_recorded_file_is_stored_once(place: str, report: Path) -> None:
     graph.add_edges(START, "store", END)
     app = graph.compile(store="memory://", objects=place)
     (asked,) = app.invoke({}, thread="t").interrupts
-    assert asked.show == app.file(report).shown()
+    assert asked.show == app.files.store(report).shown()
     report.write_bytes(b"another")
     app.resume("t", answer=True)
-    with app.open_file(app.state(thread="t")["report"]) as opened:
+    with app.files.open(app.state(thread="t")["report"]) as opened:
         assert opened.read() == CONTENT
 
 
@@ -339,7 +342,7 @@ def test_encrypted_file(tmp_path: Path, place: str, report: Path, keyring: Keyri
         assert app.invoke({}, thread=thread)["length"] == len(text)
     first, second = (app.state(thread=thread)["report"] for thread in ("t", "u"))
     assert first.digest != second.digest
-    with app.open_file(first) as opened:
+    with app.files.open(first) as opened:
         opened.seek(5 * CHUNK + 3)
         assert opened.read(100) == text[5 * CHUNK + 3 :][:100]
     secret = first.secret
@@ -358,9 +361,9 @@ def test_encrypted_chunks_cannot_be_exchanged(
 ) -> None:
     """Fails if a chunk is not bound to its number, or another key opens it."""
     app = reporting(report, store="memory://", objects=place, encryption=keyring)
-    stored = app.file(report)
+    stored = app.files.store(report)
     wrong = File(stored.digest, stored.name, stored.size, os.urandom(32))
-    with app.open_file(wrong) as opened, pytest.raises(EncryptionError):
+    with app.files.open(wrong) as opened, pytest.raises(EncryptionError):
         opened.read(1)
     from milecastle.codec.encryption import FileCipher
 
@@ -378,7 +381,7 @@ def test_fork_of_an_encrypted_thread_reads_its_files(
     app.invoke({}, thread="t")
     app.fork("t", None, as_thread="fork")
     app.delete("t")
-    with app.open_file(app.state(thread="fork")["report"]) as opened:
+    with app.files.open(app.state(thread="fork")["report"]) as opened:
         assert opened.read() == CONTENT
 
 
@@ -396,7 +399,7 @@ def test_copies_have_their_own_files(tmp_path: Path, place: str, report: Path) -
         if path.is_file():
             path.unlink()
     copied = reporting(report, store=target)
-    with copied.open_file(copied.state(thread="t")["report"]) as opened:
+    with copied.files.open(copied.state(thread="t")["report"]) as opened:
         assert opened.read() == CONTENT
     with pytest.raises(NoObjects, match="both"):
         copy_threads(target, MemoryStore(), "default")
@@ -409,10 +412,10 @@ def test_file_beside_a_large_value(place: str, report: Path, tmp_path: Path) -> 
     app = reporting(report, store=f"sqlite:///{tmp_path}/runs.db", objects=place)
     large = os.urandom(2_000_000)
     app.invoke({}, thread="t")
-    app.update_state("t", {"report": app.file(report), "asked": large})
+    app.update_state("t", {"report": app.files.store(report), "asked": large})
     found = app.state(thread="t")
     assert found["asked"] == large
-    with app.open_file(found["report"]) as opened:
+    with app.files.open(found["report"]) as opened:
         assert opened.read() == CONTENT
     inside = app.store
     assert isinstance(inside, OffloadingStore)
@@ -438,7 +441,7 @@ def test_files_in_containers_and_queues_are_named(place: str, report: Path) -> N
     ]
     for number, held in enumerate(holders):
         report.write_bytes(os.urandom(50))
-        stored = app.file(report)
+        stored = app.files.store(report)
         key = ThreadKey("default", f"c{number}")
         app.invoke({"asked": held(stored)}, thread=key)
         entry = store.inner.entries(key)[0]

@@ -47,6 +47,8 @@ EXPORTED: dict[str, list[str]] = {
         "ExecutionError",
         "ExecutionOptions",
         "Failure",
+        "File",
+        "FileReader",
         "FileRefused",
         "Fit",
         "FormatTooNew",

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -29,6 +29,7 @@ from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.offloading import OffloadingStore, SharedObjects, files, offload, sweep
 from milecastle.testing.entries import an_entry
+from milecastle.views.values import anything
 
 GOLDEN = Path(__file__).parent / "golden" / "objects-v4"
 PLAIN, SEALED = ThreadKey("default", "plain"), ThreadKey("default", "sealed")
@@ -103,7 +104,7 @@ def _states(store: OffloadingStore, key: ThreadKey) -> Iterator[dict[str, Any]]:
 
 def _text(store: OffloadingStore, key: ThreadKey, value: Any) -> Any:
     if isinstance(value, list):
-        return [_text(store, key, one) for one in cast("list[Any]", value)]
+        return [_text(store, key, one) for one in anything(value)]
     if isinstance(value, File):
         with store.files(key.tenant, sealed=False).open(value) as content:
             return [value.name, value.size, content.read().decode()]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from milecastle.app.encryption.keyring import Keyring
@@ -33,20 +32,19 @@ from milecastle.errors import InvalidRequest
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Event
-from milecastle.model.file import File
 from milecastle.model.habits import explains_keywords, refuse_attribute
 from milecastle.model.keys import refuse_reserved
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
 from milecastle.model.tags import TagChange, read_tags
 from milecastle.ports.clock import Clock
-from milecastle.ports.files import FileReader, Files, FileStore
 from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath
     from milecastle.builds.plan import Plan
     from milecastle.builds.workspace import Workspace
+    from milecastle.ports.files import StoredFiles
 
 __all__ = ["App", "with_store"]
 
@@ -109,6 +107,11 @@ class App(Generic[S]):
     def workspace(self) -> Workspace | None:
         """The folder of file runs and caches, or ``None``."""
         return self._runner.settings.workspace
+
+    @property
+    def files(self) -> StoredFiles:
+        """Files of the app's tenant in object storage: ``store(path)`` and ``open(file)``."""
+        return self._runner.stored_files()
 
     @explains_keywords
     def invoke(
@@ -683,33 +686,6 @@ class App(Generic[S]):
         """``delete`` on an event loop."""
         return await self._runner.off_loop(partial(self.delete, thread, take_over=take_over))
 
-    def file(self, path: str | PathLike[str]) -> File:
-        """Store a file of this machine in object storage, for an input: ``ctx.file`` outside nodes.
-
-        It must be named by a checkpoint within a day, or the sweep may remove it.
-        """
-        return self._files().store(path)
-
-    async def afile(self, path: str | PathLike[str]) -> File:
-        """``file`` on an event loop."""
-        return await self._files().astore(path)
-
-    def open_file(self, file: File) -> FileReader:
-        """Open a stored file of this app's tenant for reading, without loading it.
-
-        A binary file as ``open(path, "rb")`` returns it. On an event loop, read with
-        ``await reader.aread(n)`` or ``async for`` over ``achunks()``.
-        """
-        return self._files().open(file)
-
-    def _files(self) -> Files:
-        settings = self._runner.settings
-        if not isinstance(settings.store, FileStore):
-            raise InvalidRequest(
-                "files need an object storage: compile(store=..., objects='s3://bucket/prefix')"
-            )
-        return settings.store.files(settings.tenant, sealed=settings.encryption is not None)
-
     def close(self) -> None:
         """Close the store, and that of the keys. Closing again does nothing.
 
@@ -778,16 +754,13 @@ class App(Generic[S]):
     def __repr__(self) -> str:
         graph, store = self.graph, self._runner.settings.store
         kept = "no store" if store is None else type(store).__name__
-        return (
-            f"{type(self).__name__}({graph.name!r}, nodes={len(graph.nodes)}, {kept}, "
-            f"fingerprint {graph.fingerprint[:8]})"
-        )
+        shown = f"nodes={len(graph.nodes)}, {kept}, fingerprint {graph.fingerprint[:8]}"
+        return f"{type(self).__name__}({graph.name!r}, {shown})"
 
     def _repr_svg_(self) -> str:
         return self.draw("svg")
 
-    def _repr_html_(self) -> str:
-        return self.draw("svg")
+    _repr_html_ = _repr_svg_
 
     if not TYPE_CHECKING:
 

@@ -56,6 +56,7 @@ from milecastle.model.policies import ExecutionOptions, Retry
 from milecastle.model.run import RunStatus
 from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
+from milecastle.ports.files import FileStore, StoredFiles
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
 
@@ -130,6 +131,15 @@ class Runner(Generic[S]):
     def __runner__(self) -> Runner[S]:
         """Itself, so that a runner can be built as an app can."""
         return self
+
+    def stored_files(self) -> StoredFiles:
+        """The files of the tenant; ``InvalidRequest`` without an object storage."""
+        settings = self.settings
+        if not isinstance(settings.store, FileStore):
+            raise InvalidRequest(
+                "files need an object storage: compile(store=..., objects='s3://bucket/prefix')"
+            )
+        return settings.store.files(settings.tenant, sealed=settings.encryption is not None)
 
     @property
     def shared_cache(self) -> SharedCache | None:

@@ -187,8 +187,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         for large values (``"s3://bucket/prefix"``). ``workspace`` is the folder of ``cache=`` and
         of file runs; a graph with declared files then needs fixed edges and no interrupts.
         ``checkpoint_dir`` gets a portable file before each interrupt event; with ``signing_key``
-        such files are signed, and unsigned files are refused. ``retry_runs``: which failed runs
-        workers retry, and how often; nodes have their own ``retry``.
+        such files are signed, and others refused. ``retry_runs``: which failed runs workers retry.
         """
         graph = compile_graph(
             self._declared,

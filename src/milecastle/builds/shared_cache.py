@@ -30,6 +30,7 @@ from milecastle.builds.records import CacheEntry, Item
 from milecastle.codec.envelope import COMPRESSED, compress, decompress, frame, unframe
 from milecastle.errors import CodecError, Corrupted, MilecastleError, Unavailable
 from milecastle.model.file import File
+from milecastle.model.prepared import prepared
 from milecastle.stores.offloading import SharedObjects
 from milecastle.stores.offloading.files import TenantFiles
 from milecastle.stores.offloading.objects import root_of
@@ -37,6 +38,7 @@ from milecastle.stores.offloading.objects import root_of
 __all__ = ["SharedCache"]
 
 
+@prepared
 class _Published(msgspec.Struct, frozen=True, array_like=True):
     """A result, and the digest of each of its files by their SHA-256."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from milecastle.model.prepared import prepared
+
 __all__ = ["File", "FilePlace"]
 
 
@@ -40,6 +42,7 @@ class File:
         return f"File(name={self.name!r}, size={self.size}, digest={self.digest!r})"
 
 
+@prepared
 class FilePlace(msgspec.Struct, frozen=True, array_like=True):
     """Where the files of a tenant are: what another process needs to store and to read them."""
 

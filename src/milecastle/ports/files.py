@@ -13,7 +13,7 @@ from milecastle.ports.store import Store
 if TYPE_CHECKING:
     AnyPath = str | PathLike[str]
 
-__all__ = ["FileReader", "FileStore", "Files"]
+__all__ = ["FileReader", "FileStore", "StoredFiles"]
 
 _CHUNK = 1 << 20
 
@@ -45,7 +45,7 @@ class FileReader(BufferedReader):
             yield data
 
 
-class Files(Protocol):
+class StoredFiles(Protocol):
     """The files of one tenant."""
 
     @property
@@ -74,7 +74,7 @@ class FileStore(Store, Protocol):
     result or a waiting input names.
     """
 
-    def files(self, tenant: str, *, sealed: bool) -> Files:
+    def files(self, tenant: str, *, sealed: bool) -> StoredFiles:
         """The files of a tenant; ``sealed`` means that those it stores are encrypted."""
         ...
 

@@ -223,19 +223,19 @@ def test_node_in_another_process_stores_and_reads_files(tmp_path: Path, encrypte
         store="memory://", objects=f"file://{tmp_path}/objects", encryption=keyring
     )
     (tmp_path / "given.txt").write_text("written here")
-    given = app.file(tmp_path / "given.txt")
+    given = app.files.store(tmp_path / "given.txt")
     state = app.invoke({"folder": str(tmp_path), "given": given}, thread="t").state
     assert int(state.get("said", ["0"])[0]) != os.getpid()
     made = app.state(thread="t")["made"]
     assert (made.name, made.secret is not None) == ("made.txt", encrypted)
-    with app.open_file(made) as opened:
+    with app.files.open(made) as opened:
         assert opened.read() == b"WRITTEN HERE"
 
 
 def test_files_in_memory_cannot_be_shared_with_another_process(tmp_path: Path) -> None:
     app = graphs.storing.compile(store="memory://", objects="memory:///")
     (tmp_path / "given.txt").write_text("written here")
-    given = app.file(tmp_path / "given.txt")
+    given = app.files.store(tmp_path / "given.txt")
     with pytest.raises(ExecutionError, match="memory of the process"):
         app.invoke({"folder": str(tmp_path), "given": given}, thread="t")
 

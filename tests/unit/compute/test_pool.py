@@ -225,9 +225,9 @@ def test_files_are_stored_where_the_node_runs(tmp_path: Path) -> None:
     with pool_of() as (pool, _):
         app = app_on(pool, graphs.storing, objects=f"file://{tmp_path}/objects")
         (tmp_path / "given.txt").write_text("written here")
-        given = app.file(tmp_path / "given.txt")
+        given = app.files.store(tmp_path / "given.txt")
         app.invoke({"folder": str(tmp_path), "given": given}, thread="t")
-        with app.open_file(app.state(thread="t")["made"]) as opened:
+        with app.files.open(app.state(thread="t")["made"]) as opened:
             assert opened.read() == b"WRITTEN HERE"
 
 

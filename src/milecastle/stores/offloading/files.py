@@ -35,6 +35,7 @@ import msgspec.msgpack
 from milecastle.codec.envelope import COMPRESSED, compress, decompress, frame, unframe
 from milecastle.errors import CodecError, Corrupted, InvalidRequest
 from milecastle.model.file import File, FilePlace
+from milecastle.model.prepared import prepared
 from milecastle.ports.files import FileReader
 from milecastle.stores.offloading.objects import SharedObjects, root_of
 
@@ -54,7 +55,8 @@ _DIGEST_BYTES: Final = 32
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
-class Index(msgspec.Struct, frozen=True, array_like=True):
+@prepared
+class FileIndex(msgspec.Struct, frozen=True, array_like=True):
     """The chunks of a file: ``digests`` has 32 bytes for each."""
 
     size: int
@@ -108,12 +110,12 @@ class StoredFile:
         self._base = ""
         self.index = self._read_index()
 
-    def _read_index(self) -> Index:
+    def _read_index(self) -> FileIndex:
         data, where = self._read(_INDEX)
         try:
-            index = msgspec.msgpack.decode(data, type=Index)
+            index = msgspec.msgpack.decode(data, type=FileIndex)
         except msgspec.DecodeError:
-            index = Index(0, 0, b"")
+            index = FileIndex(0, 0, b"")
         if _name_of(data) != self._digest or index.chunk < 1:
             raise Corrupted("the index of a file does not match its name", place=where)
         return index
@@ -159,7 +161,7 @@ class StoredFile:
 
 
 def put_file(
-    objects: SharedObjects, tenant: str, index: Index, chunk: Callable[[int], bytes], name: str
+    objects: SharedObjects, tenant: str, index: FileIndex, chunk: Callable[[int], bytes], name: str
 ) -> str:
     """Store a file unless it is there, and return its digest.
 
@@ -290,11 +292,11 @@ class TenantFiles:
         return FileReader(_Content(stored, _cipher(file.secret)))
 
 
-def _index_of(source: BinaryIO, chunk: Callable[[int], bytes]) -> Index:
+def _index_of(source: BinaryIO, chunk: Callable[[int], bytes]) -> FileIndex:
     """Read a file once, for its digests."""
     size = os.fstat(source.fileno()).st_size
     count = -(-size // CHUNK)
-    return Index(size, CHUNK, b"".join(_digest_of(chunk(number)) for number in range(count)))
+    return FileIndex(size, CHUNK, b"".join(_digest_of(chunk(number)) for number in range(count)))
 
 
 def _cipher(secret: bytes | None) -> FileCipher | None:
