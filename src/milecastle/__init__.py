@@ -81,7 +81,7 @@ from milecastle.model.policies import (
 from milecastle.model.run import Failure, Owner, RunRecord, Segment, ThreadInfo
 from milecastle.model.task import Origin
 from milecastle.observers.registry import register_observer
-from milecastle.ports.files import FileReader
+from milecastle.ports.files import FileReader, StoredFiles
 from milecastle.ports.observer import Observer, TaskObserver, TracingObserver
 from milecastle.ports.store import Store
 from milecastle.version import __version__
@@ -166,6 +166,7 @@ __all__ = [
     "StateGraph",
     "Store",
     "StoreError",
+    "StoredFiles",
     "TaskObserver",
     "ThreadInfo",
     "ThreadKey",

@@ -101,6 +101,7 @@ EXPORTED: dict[str, list[str]] = {
         "StateGraph",
         "Store",
         "StoreError",
+        "StoredFiles",
         "TaskObserver",
         "ThreadInfo",
         "ThreadKey",

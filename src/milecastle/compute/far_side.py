@@ -52,7 +52,7 @@ from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.file import FilePlace
 from milecastle.model.task import RunFacts, RunTask, TaskFacts
-from milecastle.ports.files import StoredFiles
+from milecastle.ports.files import PlacedFiles
 from milecastle.ports.task import MISSING
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class FarPort:
             "drives the run: remove run_on= from the node, or use ctx.once()"
         )
 
-    def files(self, task: RunTask) -> StoredFiles:
+    def files(self, task: RunTask) -> PlacedFiles:
         """The files of the tenant, which this process reaches without the one that asked."""
         from milecastle.stores.offloading.files import files_at
 

@@ -25,7 +25,7 @@ from milecastle.model.policies import CancelEvent
 from milecastle.model.run import Segment
 from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
-from milecastle.ports.files import FileStore, StoredFiles
+from milecastle.ports.files import FileStore, PlacedFiles
 from milecastle.ports.observer import Observer
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch, Store, TransactionStore
@@ -191,7 +191,7 @@ class HostServices:
         with self.host.observers.around_commit(key):
             self.host.store.transact(key, work)
 
-    def files(self, tenant: str, *, sealed: bool) -> StoredFiles:
+    def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         """The files of a tenant, of a store that has an object storage."""
         if not isinstance(self.host.store, FileStore):
             raise InvalidRequest(

@@ -18,7 +18,7 @@ from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
-from milecastle.ports.files import StoredFiles
+from milecastle.ports.files import PlacedFiles
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch
 
@@ -144,7 +144,7 @@ class Desk:
         self._records.keep(task, name, made[0])
         return made[0]
 
-    def files(self, task: RunTask) -> StoredFiles:
+    def files(self, task: RunTask) -> PlacedFiles:
         """The files of the tenant."""
         self._refuse_if_stopped(task)
         journal, services = self._journal, self._services

@@ -13,7 +13,7 @@ from milecastle.ports.store import Store
 if TYPE_CHECKING:
     AnyPath = str | PathLike[str]
 
-__all__ = ["FileReader", "FileStore", "StoredFiles"]
+__all__ = ["FileReader", "FileStore", "PlacedFiles", "StoredFiles"]
 
 _CHUNK = 1 << 20
 
@@ -46,12 +46,7 @@ class FileReader(BufferedReader):
 
 
 class StoredFiles(Protocol):
-    """The files of one tenant."""
-
-    @property
-    def place(self) -> FilePlace:
-        """Where they are, as data for another process."""
-        ...
+    """The files of one tenant in object storage."""
 
     def store(self, path: AnyPath, /) -> File:
         """Store a file of this machine. When it returns the content is durable."""
@@ -66,6 +61,15 @@ class StoredFiles(Protocol):
         ...
 
 
+class PlacedFiles(StoredFiles, Protocol):
+    """Files that another process can reach, too."""
+
+    @property
+    def place(self) -> FilePlace:
+        """Where they are, as data."""
+        ...
+
+
 @runtime_checkable
 class FileStore(Store, Protocol):
     """A store that has an object storage for files.
@@ -74,7 +78,7 @@ class FileStore(Store, Protocol):
     result or a waiting input names.
     """
 
-    def files(self, tenant: str, *, sealed: bool) -> StoredFiles:
+    def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         """The files of a tenant; ``sealed`` means that those it stores are encrypted."""
         ...
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from milecastle.model.task import RunTask, TaskFacts
-from milecastle.ports.files import StoredFiles
+from milecastle.ports.files import PlacedFiles
 
 MISSING: Final = object()
 """What is not on record."""
@@ -47,7 +47,7 @@ class TaskPort(Protocol):
         """Record what ``function`` returns in the transaction that it writes in."""
         ...
 
-    def files(self, task: RunTask, /) -> StoredFiles:
+    def files(self, task: RunTask, /) -> PlacedFiles:
         """The files of the tenant; ``InvalidRequest`` if the run has none."""
         ...
 
