@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -346,14 +347,14 @@ def test_a_database_that_is_added_takes_shards_and_limits(path: Path) -> None:
     """Fails if limits do not hold in it, or the file of before cannot be opened any more."""
     with closing(ShardedStore(path)) as store:
         store.set_limit(Limit(graph="graph", concurrency=1))
-        for number, key in enumerate(same_shard(3, "a", path), 1):
+        keys = same_shard(3, "a", path)
+        for number, key in enumerate(keys, 1):
             queued(store, key.thread, number, due_at=number)
-        shard = key.shard
     text = path.read_text("utf-8")
     added = f'[databases]\nnew = "{new_databases(1)["a"]}"'
     path.write_text(text.replace("[databases]", added), "utf-8")
     initialise(read_map(path))
-    move_shard(read_map(path), shard, "new")
+    move_shard(read_map(path), keys[0].shard, "new")
     with closing(ShardedStore(path)) as store:
         assert len(store.claim("one", [LANE], limit=9)) == 1
         assert store.claim("two", [LANE], limit=9) == []
@@ -544,3 +545,61 @@ def test_a_database_that_cannot_be_reached_is_named(path: Path) -> None:
     path.write_text(added, "utf-8")
     with pytest.raises(StoreError, match="database 'new' belongs to no map"):
         plan_moves(read_map(path))
+
+
+def test_a_list_has_each_thread_once_while_shards_move(
+    store: ShardedStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a shard passes the reader. Fails if a list is not read again then."""
+    keys = same_shard(2, "a", path)
+    for number, key in enumerate(keys, 1):
+        queued(store, key.thread, number, worker="one")
+    calls: list[tuple[str, str, Callable[[], Iterable[ThreadKey]]]] = [
+        ("b", "a", lambda: [line.key for line in store.threads("tenant")]),
+        ("a", "a", lambda: store.claimed("one")),
+        ("c", "a", lambda: [line.key for line in store.recent_threads("tenant").items]),
+        ("a", "b", lambda: [one.key for one in store.recent_runs("tenant").items]),
+    ]
+    for to, when, call in calls:
+        moved: list[str] = []
+        for name in ("threads", "claimed", "recent_lines", "recent_records"):
+            listing = getattr(PlacedStore, name)
+
+            def then_moves(
+                self: PlacedStore,
+                *given: Any,
+                listing: Any = listing,
+                to: str = to,
+                when: str = when,
+                moved: list[str] = moved,
+                **named: Any,
+            ) -> Any:
+                found = listing(self, *given, **named)
+                if self.name == when and not moved:
+                    moved.append(to)
+                    move_shard(read_map(path), keys[0].shard, to)
+                return found
+
+            monkeypatch.setattr(PlacedStore, name, then_moves)
+        assert sorted(call()) == sorted(keys), to
+        assert moved == [to]
+        monkeypatch.undo()
+
+
+def test_a_mover_that_hangs_is_ended_by_the_server(store: ShardedStore, path: Path) -> None:
+    """Fails if writers wait for it for as long as it hangs."""
+    (key,) = same_shard(1, "a", path)
+    writer = Writer(key).begin(store)
+    waited: list[float] = []
+
+    def hang(name: str) -> None:
+        if name == "locked":
+            began = monotonic()
+            writer.append(store)
+            waited.append(monotonic() - began)
+
+    with pytest.raises(Unavailable):
+        move_shard(read_map(path), key.shard, "b", hang)
+    assert 1 < waited[0] < 10
+    assert states(path, key.shard)["a"] == "here"
+    assert move_shard(read_map(path), key.shard, "b")

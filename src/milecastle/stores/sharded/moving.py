@@ -254,6 +254,11 @@ class _Move:
                     return
             except (errors.LockNotAvailable, errors.QueryCanceled):
                 pass
+            except errors.IdleInTransactionSessionTimeout:
+                raise Unavailable(
+                    f"shard {self._shard} was not moved: this process stood still while writers "
+                    "waited for it; try again"
+                ) from None
             self._copy(source)
         raise Unavailable(
             f"shard {self._shard} could not be moved: its threads change faster than they can be "
