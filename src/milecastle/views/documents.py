@@ -452,11 +452,24 @@ class MigrateDocument(Document, frozen=True):
     sql: str
 
 
+class MoveLine(Document, frozen=True):
+    """A shard that was moved, or that a plan moves; ``entries`` is its size in a plan."""
+
+    shard: int
+    to: str
+    entries: int = 0
+
+
 class ShardsDocument(Document, frozen=True):
-    """``shards init``. ``initialised`` are the databases that were not initialised before."""
+    """``shards``. ``initialised`` are the databases that were not initialised before.
+
+    ``moved`` were moved; ``planned`` would make the databases about equally large.
+    """
 
     store: str
-    initialised: tuple[str, ...]
+    initialised: tuple[str, ...] = ()
+    moved: tuple[MoveLine, ...] = ()
+    planned: tuple[MoveLine, ...] = ()
 
 
 class DoctorCheck(Document, frozen=True):

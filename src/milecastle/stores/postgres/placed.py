@@ -15,10 +15,14 @@ from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import WaitingInput
 from milecastle.ports.limits import Meter
 from milecastle.ports.sharing import Group
-from milecastle.ports.store import Opened
-from milecastle.stores.postgres import rows
+from milecastle.ports.store import Batch, Opened
 from milecastle.stores.postgres.migrating import Connection, version_of
-from milecastle.stores.postgres.placements import Membership, membership_of, shards_here
+from milecastle.stores.postgres.placements import (
+    Membership,
+    Placement,
+    membership_of,
+    placements_of,
+)
 from milecastle.stores.postgres.rows import Row
 from milecastle.stores.postgres.store import Located, PostgresStore, prepare
 
@@ -29,11 +33,11 @@ _ISOLATION = "read committed"
 
 @checks_keys
 class PlacedStore(PostgresStore):
-    """The database ``name`` of a map. ``member`` and ``shards`` are what it says of itself."""
+    """The database ``name`` of a map. ``member`` and ``placements`` are what it said at first."""
 
     _is_placed = True
     member: Membership
-    shards: frozenset[int]
+    placements: Mapping[int, Placement]
 
     def __init__(self, url: str, name: str) -> None:
         self.name = name
@@ -53,7 +57,7 @@ class PlacedStore(PostgresStore):
         if member is None:
             self._refuse_empty()
         self.member = member
-        self.shards = shards_here(connection, address.schema)
+        self.placements = placements_of(connection, address.schema)
 
     def _refuse_empty(self) -> NoReturn:
         raise StoreError(
@@ -62,10 +66,8 @@ class PlacedStore(PostgresStore):
         )
 
     def _elsewhere(self, key: ThreadKey) -> StoreError | None:
-        asked = rows.key_parameters(key)
-        ((isolation, state, destination, version),) = self._retry(
-            self._sql.placement, asked, key.tenant
-        )
+        asked = {"shard": key.shard}
+        ((isolation, version, state, _, destination),) = self._retry(self._sql.placement, asked, "")
         if isolation != _ISOLATION:
             return StoreError(
                 f"transactions of database '{self.name}' are '{isolation}', which would lose "
@@ -82,6 +84,35 @@ class PlacedStore(PostgresStore):
             version=version or 0,
             destination=destination,
         )
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """The shards that it had when it was opened."""
+        return frozenset(s for s, placement in self.placements.items() if placement.state == "here")
+
+    def placement(self, shard: int) -> Placement | None:
+        """What it says of a shard now; ``None`` if it never had it."""
+        (row,) = self._retry(self._sql.placement, {"shard": shard}, "")
+        return None if row[2] is None else Placement(shard, *row[2:])
+
+    def reload(self) -> Mapping[int, Placement]:
+        """What it says of all its shards now."""
+        found = self._retry(self._sql.placements, {}, "")
+        self.placements = {row[0]: Placement(*row) for row in found}
+        return self.placements
+
+    def mark(self) -> tuple[int, int]:
+        """What changes whenever a shard leaves or comes, and how many shards it has."""
+        ((version, count),) = self._retry(self._sql.mark, {}, "")
+        return version, count
+
+    def promote(self, shard: int, move: int) -> bool:
+        """Serve a shard that arrived by a move, which its source says is made."""
+        return bool(self._retry(self._sql.promote, {"shard": shard, "move": move}, ""))
+
+    def is_written(self, batch: Batch) -> bool:
+        """Whether a batch was written here, or came with its shard."""
+        return self._is_there(batch)
 
     def _read(self, query: bytes, key: ThreadKey, **parameters: object) -> list[Row]:
         """What is found of a thread; if that is nothing, its shard must be here."""

@@ -124,6 +124,9 @@ class Statements:
         self.running = load("running")
         self.first_due = load("first_due")
         self.placement = load("placement")
+        self.mark = load("mark")
+        self.placements = load("placements")
+        self.promote = load("promote")
 
 
 def _load(schema: str, name: str, **parts: sql.Composable) -> bytes:

@@ -4,6 +4,8 @@ Rules:
 
 - A database that cannot be reached is tried again by the next call that needs it, a second later.
   Every other reason not to open it, such as another map, is an error of the whole store.
+- The databases say which of them has a shard. What this process knows of it may be old: then it is
+  refused, and asks all of them.
 - Calls that concern all databases and need not have all of them (heartbeats, claims) ask each on
   its own thread, and do not wait for long. One that has not answered is left out until it has.
 """
@@ -13,11 +15,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import methodcaller
 from threading import Event, Lock, Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import Generic, TypeVar
 
 from milecastle.errors import MilecastleError, ShardMoved, StoreError, Unavailable
+from milecastle.model.keys import SHARDS
 from milecastle.stores.postgres.placed import PlacedStore
 from milecastle.stores.postgres.translating import Unreachable
 from milecastle.stores.sharded.map import ShardMap
@@ -28,6 +32,9 @@ _log = logging.getLogger("milecastle")
 
 _PATIENCE = 2.0
 """How many seconds a call that concerns all databases waits for them."""
+
+_PAUSES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""How many seconds to wait between looks for a shard that is being moved."""
 
 _PATIENCE_AT_FIRST = 15.0
 """How many seconds to wait for the databases when the store is opened."""
@@ -61,11 +68,9 @@ class Database:
 
     def _open(self) -> PlacedStore:
         with self._lock:
-            if self._closed:
-                raise Unavailable("the store was closed")
+            self._check_reachable()
             if self._store is not None:
                 return self._store
-            self._check_reachable()
             try:
                 store = PlacedStore(self.url, self.name)
             except Unavailable as error:
@@ -94,6 +99,8 @@ class Database:
 
     def _check_reachable(self) -> None:
         """Of many that wait for a database in turn, only the first waits for long."""
+        if self._closed:
+            raise Unavailable("the store was closed")
         known = self._unreachable
         if known is not None and monotonic() - known[0] < _AGAIN:
             raise Unavailable(known[1].message)
@@ -176,8 +183,9 @@ class Databases:
         self.all = tuple(
             Database(name, url, self._check) for name, url in sorted(shards.urls.items())
         )
-        named = {database.name: database for database in self.all}
-        self._owners = tuple(named[name] for name in shards.owners)
+        self._named = {database.name: database for database in self.all}
+        self._owners = [self._named[name] for name in shards.owners]
+        self._marks: list[tuple[int, int]] | None = None
 
     def __iter__(self) -> Iterator[Database]:
         return iter(self.all)
@@ -186,9 +194,60 @@ class Databases:
         """The database that has a shard."""
         return self._owners[shard]
 
+    def routed(self, shard: int, work: Callable[[Database], T]) -> T:
+        """What the database of a shard answers; if the shard was moved, the one that has it now."""
+        for pause in _PAUSES:
+            try:
+                return work(self._owners[shard])
+            except ShardMoved:
+                sleep(pause)
+                self._locate(shard)
+        return work(self._owners[shard])
+
+    def _locate(self, shard: int) -> None:
+        """Ask all databases for a shard; a move that was made and not noted is completed."""
+        found = self.ask(lambda store: store.placement(shard))
+        for database, placement in found.items():
+            if placement is None:
+                continue
+            if placement.state == "here":
+                self._owners[shard] = database
+                return
+            if placement.state != "moved":
+                continue
+            target = self._named.get(placement.destination or "")
+            arrived = None if target is None else found.get(target)
+            if target is None or arrived is None or placement.move is None:
+                continue
+            if (arrived.state, arrived.move) == ("arriving", placement.move):
+                target.call(methodcaller("promote", shard, placement.move))
+                self._owners[shard] = target
+                return
+
     def each(self, work: Callable[[PlacedStore], T]) -> list[T]:
-        """What each database answers, in their order; the error of the first that does not."""
-        return [database.call(work) for database in self.all]
+        """What each database answers, in their order; the error of the first that does not.
+
+        No shard came or left meanwhile, so that each thread is in one answer.
+        """
+        if len(self.all) == 1:
+            return [self.all[0].call(work)]
+        for pause in (*_PAUSES, 0.0):
+            answers = [database.call(work) for database in self.all]
+            marks = [database.call(PlacedStore.mark) for database in self.all]
+            before, self._marks = self._marks, marks
+            if sum(count for _, count in marks) != SHARDS:
+                self._locate_all()
+            elif before == marks:
+                return answers
+            sleep(pause)
+        raise Unavailable("shards of the map are being moved all the time: try again")
+
+    def _locate_all(self) -> None:
+        """Complete moves that were made and not noted."""
+        for database in self.all:
+            for shard, placement in database.call(PlacedStore.reload).items():
+                if placement.state == "moved":
+                    self._locate(shard)
 
     def ask(
         self,
@@ -251,14 +310,22 @@ class Databases:
             raise self._other(store, f"it says that it is '{member.name}'")
         if not member.is_complete:
             raise self._other(store, "shards init was not completed: run it again")
-        if member.version != shards.version:
-            raise self._other(store, f"it knows version {member.version} of the map")
-        if store.shards != shards.shards_of(store.name):
+        if member.version <= shards.version and store.shards != shards.shards_of(store.name):
             raise self._other(store, "it has other shards than the map says")
         with self._lock:
             if self._id not in (None, member.id):
                 raise self._other(store, "it belongs to another map than the other databases")
             self._id = member.id
+        self._learn(store)
+
+    def _learn(self, store: PlacedStore) -> None:
+        """Take note of the shards that were moved since the file was written."""
+        own = self._named[store.name]
+        for shard, placement in store.placements.items():
+            if placement.state == "here":
+                self._owners[shard] = own
+            elif placement.state == "moved" and self._owners[shard] is own:
+                self._owners[shard] = self._named.get(placement.destination or "", own)
 
     def _other(self, store: PlacedStore, why: str) -> StoreError:
         return StoreError(

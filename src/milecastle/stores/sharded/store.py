@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 import msgspec.structs
 
-from milecastle.errors import InvalidRequest, ShardMoved, StoreError, Unavailable
+from milecastle.errors import Conflict, InvalidRequest, ShardMoved, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
@@ -85,7 +85,7 @@ class ShardedStore(MapServers):
         return self._databases.of(key.shard)
 
     def _call(self, key: ThreadKey, work: Callable[[PlacedStore], T]) -> T:
-        return self._databases.of(key.shard).call(work)
+        return self._databases.routed(key.shard, lambda database: database.call(work))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -100,7 +100,22 @@ class ShardedStore(MapServers):
     def commit(self, batch: Batch) -> None:
         """Append the batch, or raise ``Conflict`` and change nothing."""
         require_key(batch.key)
-        self._call(batch.key, lambda store: store.commit(batch))
+        try:
+            self._database(batch.key).call(lambda store: store.commit(batch))
+        except ShardMoved:
+            self._commit_again(batch)
+
+    def _commit_again(self, batch: Batch) -> None:
+        """Commit to where the shard is now. Without an answer it may have moved with its shard."""
+
+        def write(store: PlacedStore) -> None:
+            try:
+                store.commit(batch)
+            except Conflict:
+                if not store.is_written(batch):
+                    raise
+
+        self._call(batch.key, write)
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Append the batches, those of each database in one transaction; the outcome of each."""
@@ -122,7 +137,7 @@ class ShardedStore(MapServers):
                 raised.append(error)
                 return
             for place, outcome in zip(places, found, strict=True):
-                outcomes[place] = outcome
+                outcomes[place] = self.settled(batches[place], outcome)
 
         threads = [Thread(target=write, args=part, daemon=True) for part in parts.items()]
         for thread in threads:
@@ -132,6 +147,16 @@ class ShardedStore(MapServers):
         if raised:
             raise raised[0]
         return outcomes
+
+    def settled(self, batch: Batch, found: StoreError | None) -> StoreError | None:
+        """The outcome of a batch that was refused because its shard has moved, or another."""
+        if not isinstance(found, ShardMoved):
+            return found
+        try:
+            self._commit_again(batch)
+        except StoreError as error:
+            return error
+        return None
 
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
         """Let ``work`` write in the transaction that commits the results that it returns."""
@@ -194,9 +219,24 @@ class ShardedStore(MapServers):
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
     ) -> Iterator[Entry]:
         """Entries newest first, without payloads. Nothing is held between two pages."""
-        database = self._database(key)
-        found = database.call(lambda store: store.history(key, limit=limit, before=before))
-        return _naming(database, found)
+        self._check_open()
+        return self._history(key, limit, before)
+
+    def _history(self, key: ThreadKey, limit: int | None, before: int | None) -> Iterator[Entry]:
+        """Read on where the shard is, if it was moved."""
+        while True:
+            database = self._database(key)
+            read: Callable[[PlacedStore], Iterator[Entry]]
+            read = methodcaller("history", key, limit=limit, before=before)
+            try:
+                for entry in _naming(database, database.call(read)):
+                    yield entry
+                    before = entry.seq
+                    limit = None if limit is None else limit - 1
+            except ShardMoved:
+                self.head(key)  # which finds it
+            else:
+                return
 
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
@@ -327,11 +367,14 @@ class ShardedStore(MapServers):
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
         """Make a thread due again after ``delay`` seconds. This does not wait for long."""
         require_key(key)
-        asked = [self._database(key)]
-        given = self._databases.ask(
-            lambda store: store.give_back(worker, key, delay=delay), of=asked
-        )
-        return given[asked[0]]
+
+        def give(database: Database) -> bool:
+            (given,) = self._databases.ask(
+                lambda store: store.give_back(worker, key, delay=delay), of=[database]
+            ).values()
+            return given
+
+        return self._databases.routed(key.shard, give)
 
     def reclaim(self, timeout: float) -> int:
         """Take the threads of all workers that were silent for longer, or that nobody knows."""
@@ -410,6 +453,7 @@ class _Part(ForwardingStore):
 
     def __init__(self, store: ShardedStore, database: Database) -> None:
         super().__init__(store)
+        self._whole = store
         self._database = database
 
     @property
@@ -419,7 +463,8 @@ class _Part(ForwardingStore):
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Append the batches in one transaction; return the outcome of each."""
-        return self._database.call(lambda store: store.commit_many(batches))
+        found = self._database.call(lambda store: store.commit_many(batches))
+        return [self._whole.settled(*each) for each in zip(batches, found, strict=True)]
 
 
 class _ShardedFeed:

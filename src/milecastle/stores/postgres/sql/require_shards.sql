@@ -10,3 +10,4 @@ ALTER TABLE {schema}.threads
 ALTER TABLE {schema}.runs
     ALTER COLUMN place DROP IDENTITY IF EXISTS,
     ALTER COLUMN place SET DEFAULT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+CREATE INDEX IF NOT EXISTS threads_by_shard ON {schema}.threads (shard, tenant, thread);
