@@ -480,6 +480,21 @@ def test_what_changes_while_it_is_copied_is_copied_again(store: ShardedStore, pa
         assert found == expected, number
 
 
+def test_a_tag_that_takes_the_place_of_another_moves(store: ShardedStore, path: Path) -> None:
+    """Fails if only lines, entries, runs and results say that a thread has changed: there are as
+    many tags as before, and a change of tags leaves the line as it was."""
+    (key,) = same_shard(1, "a", path)
+    (writer,) = full(store, [key])
+
+    def swap(name: str) -> None:
+        if name == "lock":
+            change = TagChange(add=("green",), remove=("blue",))
+            store.commit(writer.batch(tags=change))
+
+    move_shard(read_map(path), key.shard, "b", swap)
+    assert store.tags_of("tenant", [key.thread]) == {key.thread: ("green",)}
+
+
 def test_a_shard_that_changes_too_fast_is_not_moved(store: ShardedStore, path: Path) -> None:
     """Fails if a mover holds up writers for as long as it takes to copy many threads."""
     keys = same_shard(25, "a", path)
