@@ -28,8 +28,6 @@ from milecastle.stores.postgres.store import Located, PostgresStore, prepare
 
 __all__ = ["PlacedStore"]
 
-_ISOLATION = "read committed"
-
 
 @checks_keys
 class PlacedStore(PostgresStore):
@@ -67,13 +65,7 @@ class PlacedStore(PostgresStore):
 
     def _elsewhere(self, key: ThreadKey) -> StoreError | None:
         asked = {"shard": key.shard}
-        ((isolation, version, state, _, destination),) = self._retry(self._sql.placement, asked, "")
-        if isolation != _ISOLATION:
-            return StoreError(
-                f"transactions of database '{self.name}' are '{isolation}', which would lose "
-                "writes while a shard is moved: ALTER ROLE or ALTER DATABASE ... SET "
-                f"default_transaction_isolation = '{_ISOLATION}'"
-            )
+        ((version, state, _, destination),) = self._retry(self._sql.placement, asked, "")
         if state == "here":
             return None
         return ShardMoved(
@@ -93,7 +85,7 @@ class PlacedStore(PostgresStore):
     def placement(self, shard: int) -> Placement | None:
         """What it says of a shard now; ``None`` if it never had it."""
         (row,) = self._retry(self._sql.placement, {"shard": shard}, "")
-        return None if row[2] is None else Placement(shard, *row[2:])
+        return None if row[1] is None else Placement(shard, *row[1:])
 
     def reload(self) -> Mapping[int, Placement]:
         """What it says of all its shards now."""

@@ -1,5 +1,4 @@
 SELECT
-    current_setting('transaction_isolation'),
     (SELECT version FROM {schema}.membership),
     placed.state, placed.move, placed.destination
 FROM (SELECT %(shard)s::smallint AS shard) AS asked
