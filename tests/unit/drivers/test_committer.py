@@ -371,7 +371,7 @@ def test_run_cancelled_while_its_outcome_is_on_the_way_is_released() -> None:
 
 
 def test_run_cancelled_twice_still_waits_until_the_outcome_is_known() -> None:
-    store = SlowStore(0.1)
+    store = SlowStore(1.0)
     batch = first_batch("cancelled")
 
     async def cancel_twice() -> bool:
