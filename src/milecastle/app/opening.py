@@ -130,12 +130,12 @@ def move_shards(url: str, numbers: Iterable[int], to: str) -> Iterator[tuple[int
     return ((number, move_shard(shards, number, to)) for number in numbers)
 
 
-def plan_shards(url: str) -> Sequence[PlannedMove]:
-    """Moves that would make the databases of a map about equally large."""
+def plan_shards(url: str, seconds: float) -> Sequence[PlannedMove]:
+    """Moves that would make the databases of a map about equally large and busy."""
     shards = _map_of(url)
     from milecastle.stores.sharded import plan_moves
 
-    return plan_moves(shards)
+    return plan_moves(shards, seconds=seconds)
 
 
 def _map_of(url: str) -> ShardMap:

@@ -30,8 +30,18 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
 @click.argument("action", metavar="init|plan|move", type=click.Choice(["init", "plan", "move"]))
 @click.argument("shards", metavar="[SHARDS]", required=False, callback=_numbers)
 @click.option("--to", metavar="NAME", help="Move them to the database of this name.")
+@click.option(
+    "--sample",
+    metavar="SECONDS",
+    type=click.FloatRange(0.0, 3600.0),
+    default=10.0,
+    show_default=True,
+    help="Measure for so long what is written to each shard; 0: plan by sizes alone.",
+)
 @verb
-def command(session: Session, action: str, shards: range | None, to: str | None) -> None:
+def command(
+    session: Session, action: str, shards: range | None, to: str | None, sample: float
+) -> None:
     """Initialise the databases of a map, and move shards between them.
 
     init creates the tables, and writes into each database which shards it has. Stop everything
@@ -39,7 +49,7 @@ def command(session: Session, action: str, shards: range | None, to: str | None)
     map that is in use adds databases that have no shards yet.
 
     move SHARDS --to NAME moves a shard (17) or several (0-99) while their threads run. If it is
-    interrupted, run it again. plan proposes moves that make databases about equally large.
+    interrupted, run it again. plan proposes moves that make databases about equally large and busy.
     """
     found = session.url()
     if found is None:
@@ -50,7 +60,7 @@ def command(session: Session, action: str, shards: range | None, to: str | None)
     if action == "init":
         _init(session, found.value, document)
     elif action == "plan":
-        _plan(session, found.value, document)
+        _plan(session, found.value, document, sample)
     elif shards is not None and to is not None:
         _move(session, found.value, document, shards, to)
 
@@ -63,14 +73,17 @@ def _init(session: Session, url: str, document: ShardsDocument) -> None:
     print_lines([f"initialised {name}" for name in written] or ["every database is initialised"])
 
 
-def _plan(session: Session, url: str, document: ShardsDocument) -> None:
-    moves = plan_shards(url)
+def _plan(session: Session, url: str, document: ShardsDocument, sample: float) -> None:
+    moves = plan_shards(url, sample)
     if session.as_json:
-        planned = tuple(MoveLine(shard=one.shard, to=one.to, entries=one.entries) for one in moves)
+        planned = tuple(
+            MoveLine(shard=one.shard, to=one.to, entries=one.entries, rate=one.rate)
+            for one in moves
+        )
         print_document(ShardsDocument(store=document.store, planned=planned))
         return
     lines = [f"milecastle shards move {one.shard} --to {one.to}" for one in moves]
-    print_lines(lines or ["the databases are about equally large"])
+    print_lines(lines or ["the databases are about equally large and busy"])
 
 
 def _move(session: Session, url: str, document: ShardsDocument, shards: range, to: str) -> None:

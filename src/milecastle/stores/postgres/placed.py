@@ -23,7 +23,7 @@ from milecastle.stores.postgres.placements import (
     membership_of,
     placements_of,
 )
-from milecastle.stores.postgres.rows import Row
+from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.store import Located, PostgresStore, prepare
 
 __all__ = ["PlacedStore"]
@@ -106,6 +106,26 @@ class PlacedStore(PostgresStore):
         """Whether a batch was written here, or came with its shard."""
         return self._is_there(batch)
 
+    def has_results(self, batch: Batch) -> bool:
+        """Whether the results of a batch were written here, or came with their shard."""
+        return self._has_results(batch)
+
+    def bury(self, key: ThreadKey, head: int | None, head_id: str | None) -> bool:
+        """End the thread's life; return whether there was anything."""
+        return self._end(key, head, head_id)
+
+    def sweep(self, key: ThreadKey) -> None:
+        """Delete what lives that ended have left, if the shard is here until that is done."""
+        self._sweep(key)
+        self._check_here(key)
+
+    def _prune_on(self, key: ThreadKey, life: int, dropped: int, page: Parameters) -> int:
+        """Go on dropping; if the shard was moved, the rest is to be dropped where it is."""
+        count = super()._prune_on(key, life, dropped, page)
+        if dropped == page["limit"]:
+            self._check_here(key)
+        return count
+
     def _read(self, query: bytes, key: ThreadKey, **parameters: object) -> list[Row]:
         """What is found of a thread; if that is nothing, its shard must be here."""
         found = super()._read(query, key, **parameters)
@@ -123,10 +143,22 @@ class PlacedStore(PostgresStore):
     def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
         """The chains of several threads, each with the record of the run that wrote its head."""
         found = super().read_many(keys)
-        for key in keys:
-            if key not in found:
-                self._check_here(key)
+        self._check_all_here(key for key in keys if key not in found)
         return found
+
+    def tags_of_keys(self, keys: Sequence[ThreadKey]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of threads of one tenant."""
+        found = self.tags_of(keys[0].tenant, [key.thread for key in keys])
+        self._check_all_here(key for key in keys if key.thread not in found)
+        return found
+
+    def _check_all_here(self, keys: Iterable[ThreadKey]) -> None:
+        """The shards of threads of which nothing was found must be here."""
+        by_shard = {key.shard: key for key in keys}
+        placements = self.reload() if by_shard else {}
+        for shard, key in by_shard.items():
+            if shard not in placements or placements[shard].state != "here":
+                self._check_here(key)
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
         """The inputs that wait, in their order."""

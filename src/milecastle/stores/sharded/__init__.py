@@ -2,7 +2,8 @@
 
 from milecastle.stores.sharded.joining import MapServers, initialise
 from milecastle.stores.sharded.map import ShardMap, read_map
-from milecastle.stores.sharded.moving import PlannedMove, move_shard, plan_moves
+from milecastle.stores.sharded.moving import move_shard
+from milecastle.stores.sharded.planning import PlannedMove, plan_moves
 from milecastle.stores.sharded.store import ShardedStore
 
 __all__ = [

@@ -5,7 +5,7 @@ Rules:
 - A database that cannot be reached is tried again by the next call that needs it, a second later.
   Every other reason not to open it, such as another map, is an error of the whole store.
 - The databases say which of them has a shard. What this process knows of it may be old: then it is
-  refused, and asks all of them.
+  refused, and asks all of them. If the database is down, it asks the others.
 - Calls that concern all databases and need not have all of them (heartbeats, claims) ask each on
   its own thread, and do not wait for long. One that has not answered is left out until it has.
 """
@@ -23,6 +23,7 @@ from typing import Generic, TypeVar
 from milecastle.errors import MilecastleError, ShardMoved, StoreError, Unavailable
 from milecastle.model.keys import SHARDS
 from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.placements import Placement
 from milecastle.stores.postgres.translating import Unreachable
 from milecastle.stores.sharded.map import ShardMap
 
@@ -195,33 +196,48 @@ class Databases:
         return self._owners[shard]
 
     def routed(self, shard: int, work: Callable[[Database], T]) -> T:
-        """What the database of a shard answers; if the shard was moved, the one that has it now."""
+        """What the database of a shard answers; if the shard was moved, the one that has it now.
+
+        ``work`` may be done twice: an answer that is lost in a database that is down may have moved
+        with the shard.
+        """
         for pause in _PAUSES:
             try:
                 return work(self._owners[shard])
             except ShardMoved:
                 sleep(pause)
                 self._locate(shard)
+            except Unavailable:
+                if not self.is_elsewhere(shard):
+                    raise
         return work(self._owners[shard])
 
-    def _locate(self, shard: int) -> None:
-        """Ask all databases for a shard; a move that was made and not noted is completed."""
-        found = self.ask(lambda store: store.placement(shard))
+    def is_elsewhere(self, shard: int) -> bool:
+        """Whether a shard has left its database, which is down, without our knowing."""
+        owner = self._owners[shard]
+        with suppress(StoreError):
+            self._locate(shard, [other for other in self.all if other is not owner])
+        return self._owners[shard] is not owner
+
+    def _locate(self, shard: int, among: Sequence[Database] | None = None) -> None:
+        """Ask databases for a shard; a move that was made and not noted is completed."""
+        found = self.ask(lambda store: store.placement(shard), of=among)
+        self._settle({name: place for name, place in found.items() if place is not None})
+
+    def _settle(self, found: Mapping[Database, Placement]) -> None:
+        """Take note of where databases say that a shard is."""
         for database, placement in found.items():
-            if placement is None:
-                continue
             if placement.state == "here":
-                self._owners[shard] = database
+                self._owners[placement.shard] = database
                 return
-            if placement.state != "moved":
-                continue
+        for placement in found.values():
             target = self._named.get(placement.destination or "")
-            arrived = None if target is None else found.get(target)
-            if target is None or arrived is None or placement.move is None:
+            if placement.state != "moved" or target is None or placement.move is None:
                 continue
-            if (arrived.state, arrived.move) == ("arriving", placement.move):
-                target.call(methodcaller("promote", shard, placement.move))
-                self._owners[shard] = target
+            arrived = found.get(target)
+            if arrived and (arrived.state, arrived.move) == ("arriving", placement.move):
+                target.call(methodcaller("promote", placement.shard, placement.move))
+                self._owners[placement.shard] = target
                 return
 
     def each(self, work: Callable[[PlacedStore], T]) -> list[T]:
@@ -231,23 +247,23 @@ class Databases:
         """
         if len(self.all) == 1:
             return [self.all[0].call(work)]
+        before = self._marks
         for pause in (*_PAUSES, 0.0):
             answers = [database.call(work) for database in self.all]
             marks = [database.call(PlacedStore.mark) for database in self.all]
-            before, self._marks = self._marks, marks
             if sum(count for _, count in marks) != SHARDS:
-                self._locate_all()
+                self._settle_all()
             elif before == marks:
                 return answers
+            before = self._marks = marks
             sleep(pause)
         raise Unavailable("shards of the map are being moved all the time: try again")
 
-    def _locate_all(self) -> None:
+    def _settle_all(self) -> None:
         """Complete moves that were made and not noted."""
-        for database in self.all:
-            for shard, placement in database.call(PlacedStore.reload).items():
-                if placement.state == "moved":
-                    self._locate(shard)
+        said = {database: database.call(PlacedStore.reload) for database in self.all}
+        for shard in range(SHARDS):
+            self._settle({name: places[shard] for name, places in said.items() if shard in places})
 
     def ask(
         self,
@@ -293,7 +309,8 @@ class Databases:
                 answers[database] = question.answers[0]
                 database.note(None)
         for database, error in errors.items():
-            database.note(error)
+            if not isinstance(error, ShardMoved):
+                database.note(error)
         if errors and not answers:
             raise next(iter(errors.values()))
         return answers

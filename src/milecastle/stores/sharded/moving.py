@@ -13,6 +13,9 @@ There is one commit point, at the source. Rules:
   server ends the transaction and the source serves on.
 - Whoever has seen 'moved' with a number may turn 'arriving' with that number into 'here'.
 - Deleting at the source comes last, in transactions that find 'moved' with the number of the move.
+- While writers wait, no statement may take longer than ``_PATIENCE``, nor all of them together, nor
+  may the mover be silent for longer: then the switch is undone, and tried again.
+- What a move commits is on disk before the next step, whatever the server is set to.
 
 What is copied again: threads of which the source has written a row since a moment before they were
 read, by the transaction ids of their rows; and threads of which source and destination have another
@@ -21,25 +24,26 @@ number of rows, because rows were deleted. At the switch nobody writes, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from secrets import randbelow
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any
 
-import msgspec
 import psycopg
 from psycopg import errors, sql
 
 from milecastle.errors import InvalidRequest, StoreError, Unavailable
 from milecastle.model.keys import SHARDS
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.migrating import LATEST, Connection, version_of
-from milecastle.stores.postgres.placements import Placement, placements_of
+from milecastle.stores.postgres.migrating import LATEST, Connection, check_server, version_of
+from milecastle.stores.postgres.placements import Placement, membership_of, placements_of
+from milecastle.stores.postgres.security import check_protection
 from milecastle.stores.postgres.statements import compose, file_text
 from milecastle.stores.sharded.joining import entered
 from milecastle.stores.sharded.map import ShardMap
 
-__all__ = ["MoveStep", "PlannedMove", "Superseded", "move_shard", "plan_moves"]
+__all__ = ["MoveStep", "Superseded", "move_shard"]
 
 _TABLES = ("entries", "runs", "results", "threads", "inputs", "tags")
 _WITHOUT_SHARD = ("inputs", "tags")
@@ -47,21 +51,31 @@ _PAGE = 100
 _FEW = 20
 """How many threads a switch copies while writers wait; if there are more, they come first."""
 _ROUNDS = 20
-_ATTEMPTS = 5
-_SETTINGS = (
-    b"SELECT set_config('lock_timeout', '2s', true), set_config('statement_timeout', '2s', true), "
-    b"set_config('idle_in_transaction_session_timeout', '2s', true)"
+_ATTEMPTS = 10
+_GAP = 1000
+"""How many numbers of inputs a switch passes over; if there are more, they come first."""
+_PATIENCE = 0.6
+"""For how many seconds writers wait for a switch. A statement that began in time may take as long,
+and then the server a little longer to notice a mover that stopped: two seconds at most."""
+_DURABLE = b"SELECT set_config('synchronous_commit', 'on', true)"
+_BRIEF = (
+    b"SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '600ms', "
+    b"true), set_config('statement_timeout', '600ms', true), "
+    b"set_config('idle_in_transaction_session_timeout', '700ms', true)"
 )
-"""Of a switch: a mover that hangs is ended by the server, and writers wait no longer than that."""
+"""Of transactions that others wait for: the server ends a mover that hangs."""
 
 MoveStep = Callable[[str], object]
 """Is told which step of a move comes next."""
 _Thread = tuple[str, str]
-T = TypeVar("T")
 
 
 class Superseded(StoreError):
     """Another move of the same shard has begun, and this one has ended."""
+
+
+class _Slow(Exception):
+    """Writers have waited for long enough."""
 
 
 class _Side:
@@ -69,8 +83,27 @@ class _Side:
 
     def __init__(self, name: str, url: str, connection: Connection) -> None:
         self.name = name
-        self.schema = parse(url).schema
+        self.address = parse(url)
+        self.schema = self.address.schema
         self.connection = connection
+
+    def check(self) -> str:
+        """The id of its map; refused if it is not this database, or does not show all its rows."""
+        check_server(self.connection, self.address)
+        member = None
+        if version_of(self.connection, self.schema) == LATEST:
+            member = membership_of(self.connection, self.schema)
+        if member is None:
+            raise StoreError(
+                f"database '{self.name}' belongs to no map: run milecastle shards init"
+            )
+        if member.name != self.name or not member.is_complete:
+            raise StoreError(
+                f"database '{self.name}' is '{member.name}' of a map, or shards init was not "
+                "completed there: check its URL, and run milecastle shards init"
+            )
+        check_protection(self.connection, self.schema, wanted=False)
+        return member.id
 
     def run(self, file: str, **given: Any) -> list[tuple[Any, ...]]:
         cursor = self.connection.execute(compose(file_text(file), schema=self.schema), given)
@@ -90,20 +123,27 @@ def move_shard(shards: ShardMap, shard: int, to: str, step: MoveStep = lambda na
     if not 0 <= shard < SHARDS:
         raise InvalidRequest(f"there is no shard {shard}: they are 0 to {SHARDS - 1}")
     with ExitStack() as stack:
-        sides = {
-            name: _Side(name, url, entered(stack, name, url)) for name, url in shards.urls.items()
-        }
-        return _Move(sides, shard, to, step).run()
+        return _Move(_sides(stack, shards), shard, to, step).run()
+
+
+def _sides(stack: ExitStack, shards: ShardMap) -> Mapping[str, _Side]:
+    """The databases of a map, each checked."""
+    sides = {name: _Side(name, url, entered(stack, name, url)) for name, url in shards.urls.items()}
+    if len({side.check() for side in sides.values()}) > 1:
+        raise StoreError(f"the databases of {shards.file} belong to different maps: check the URLs")
+    return sides
 
 
 class _Move:
-    def __init__(self, sides: dict[str, _Side], shard: int, to: str, step: MoveStep) -> None:
+    def __init__(self, sides: Mapping[str, _Side], shard: int, to: str, step: MoveStep) -> None:
         self._sides = sides
         self._shard = shard
         self._target = sides[to]
         self._step = step
         self._number = 1 + randbelow(2**62)
         self._since = "0"
+        self._until: float | None = None
+        self._columns: dict[str, sql.Composed] = {}
 
     def run(self) -> bool:
         """Move, and clean up; also what an earlier move left to be done."""
@@ -116,15 +156,21 @@ class _Move:
             self._switch(source)
             self._step("promote")
             self._target.run("promote", shard=self._shard, move=self._number)
-        self._clean()
+        with suppress(Superseded):  # what is left over is the next move's
+            self._clean()
         return is_moved
 
     def _source(self) -> _Side:
         """The database that has the shard; a switch that was made is completed."""
         places = {name: side.placement(self._shard) for name, side in self._sides.items()}
-        for name, place in places.items():
-            if place is not None and place.state == "here":
-                return self._sides[name]
+        here = [name for name, place in places.items() if place and place.state == "here"]
+        if len(here) > 1:
+            raise StoreError(
+                f"databases {' and '.join(here)} both have shard {self._shard}: one of them was "
+                "restored to a time before a move; its copy is older"
+            )
+        if here:
+            return self._sides[here[0]]
         for place in places.values():
             if place is None or place.state != "moved" or place.destination not in places:
                 continue
@@ -140,6 +186,7 @@ class _Move:
         self._step("begin")
         before = self._target.placement(self._shard)
         with source.connection.transaction():
+            source.connection.execute(_DURABLE)
             to = self._target.name
             found = source.run("move_begin", shard=self._shard, move=self._number, to=to)
             self._step("expect")
@@ -161,18 +208,26 @@ class _Move:
             "again when that is over"
         )
 
-    def _held(self, side: _Side, state: str) -> None:
-        """In a transaction: nobody else moves the shard until its end."""
-        if not side.run("move_hold", shard=self._shard, state=state, move=self._number):
-            raise self._superseded()
+    @contextmanager
+    def _holding(self, side: _Side, state: str) -> Generator[None]:
+        """A transaction during which nobody else moves the shard; short, if writers wait."""
+        with side.connection.transaction():
+            side.connection.execute(_DURABLE if self._until is None else _BRIEF)
+            self._check_time()
+            if not side.run("move_hold", shard=self._shard, state=state, move=self._number):
+                raise self._superseded()
+            yield
+
+    def _check_time(self) -> None:
+        if self._until is not None and monotonic() > self._until:
+            raise _Slow
 
     def _delete(self, side: _Side, state: str) -> None:
         """Delete the shard's threads, where they are left over."""
         found = side.run("move_threads", shard=self._shard)
         for page in _paged(found):
             self._step(f"delete {state}")
-            with side.connection.transaction():
-                self._held(side, state)
+            with self._holding(side, state):
                 self._remove(side, page)
 
     def _remove(self, side: _Side, page: Sequence[_Thread]) -> None:
@@ -181,16 +236,20 @@ class _Move:
         side.run("move_remove", shard=self._shard, **given)
 
     def _copy(self, source: _Side) -> None:
-        """Copy everything, then what has changed meanwhile, until that is little."""
-        since = _moment(source)
+        """Copy everything, then what has changed meanwhile."""
+        self._since = _moment(source)
         self._copy_threads(source, source.run("move_threads", shard=self._shard))
+        self._catch_up(source)
+
+    def _catch_up(self, source: _Side) -> None:
+        """Copy what has changed since everything was last copied, until that is little."""
         for _ in range(_ROUNDS):
-            self._since, last = _moment(source), since
-            changed = self._changed(source, last)
+            since, self._since = self._since, _moment(source)
+            changed = self._changed(source, since)
             self._copy_threads(source, sorted(changed))
-            since = self._since
             if len(changed) <= _FEW:
-                return
+                break
+        self._number_inputs()
 
     def _changed(self, source: _Side, since: str) -> set[_Thread]:
         """The threads that may differ at the destination."""
@@ -204,19 +263,16 @@ class _Move:
         }
         return {(tenant, thread) for tenant, thread in written} | other
 
-    def _copy_threads(
-        self, source: _Side, threads: Iterable[_Thread], *, locked: bool = False
-    ) -> None:
+    def _copy_threads(self, source: _Side, threads: Iterable[_Thread]) -> None:
         """Put what the source has of these threads in the place of what the destination has.
 
-        Unless the shard is ``locked``, a page is read as of one moment.
+        Unless writers wait, a page is read as of one moment.
         """
         for page in _paged(list(threads)):
             self._step("copy")
-            with self._target.connection.transaction():
-                self._held(self._target, "arriving")
+            with self._holding(self._target, "arriving"):
                 self._remove(self._target, page)
-                if locked:
+                if self._until is not None:
                     self._copy_page(source, page)
                     continue
                 with source.connection.transaction():
@@ -227,8 +283,8 @@ class _Move:
         tenants, threads = (list(names) for names in zip(*page, strict=True))
         asked = {"tenants": tenants, "threads": threads, "shard": self._shard}
         for table in _TABLES:
-            found = source.run("move_columns", schema=source.schema, table=table)
-            columns = sql.SQL(", ").join(sql.Identifier(name) for (name,) in found)
+            self._check_time()
+            columns = self._columns_of(source, table)
             file = "move_copy" if table in _WITHOUT_SHARD else "move_copy_shard"
             read = _composed(file, columns=columns, table=sql.Identifier(source.schema, table))
             write = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
@@ -242,9 +298,26 @@ class _Move:
             ):
                 for data in rows:
                     copied.write(data)
-        for tenant, fingerprint, body in source.run("move_manifests", tenants=sorted(set(tenants))):
-            given = {"tenant": tenant, "fingerprint": fingerprint, "manifest": body}
-            self._target.run("move_keep_manifest", **given)
+        self._copy_manifests(source, sorted(set(tenants)))
+
+    def _columns_of(self, source: _Side, table: str) -> sql.Composed:
+        if table not in self._columns:
+            found = source.run("move_columns", schema=source.schema, table=table)
+            names = (sql.Identifier(name) for (name,) in found)
+            self._columns[table] = sql.SQL(", ").join(names)
+        return self._columns[table]
+
+    def _copy_manifests(self, source: _Side, tenants: Sequence[str]) -> None:
+        """Those of the tenants that the destination does not have; they never change."""
+        self._check_time()
+        known = self._target.run("move_known_manifests", tenants=tenants)
+        of, fingerprints = [list(each) for each in zip(*known, strict=True)] or ([], [])
+        given = {"of": of, "fingerprints": fingerprints}
+        missing = source.run("move_manifests", tenants=tenants, **given)
+        if missing:
+            names = ("tenants", "fingerprints", "manifests")
+            columns = [list(each) for each in zip(*missing, strict=True)]
+            self._target.run("move_keep_manifests", **dict(zip(names, columns, strict=True)))
 
     def _switch(self, source: _Side) -> None:
         """Copy the rest while writers wait, and let the source say that the shard has moved."""
@@ -252,14 +325,16 @@ class _Move:
             try:
                 if self._switched(source):
                     return
-            except (errors.LockNotAvailable, errors.QueryCanceled):
+            except (errors.LockNotAvailable, errors.QueryCanceled, _Slow):
                 pass
             except errors.IdleInTransactionSessionTimeout:
                 raise Unavailable(
                     f"shard {self._shard} was not moved: this process stood still while writers "
                     "waited for it; try again"
                 ) from None
-            self._copy(source)
+            finally:
+                self._until = None
+            self._catch_up(source)
         raise Unavailable(
             f"shard {self._shard} could not be moved: its threads change faster than they can be "
             "copied, or a transaction holds one for seconds; try again"
@@ -269,39 +344,67 @@ class _Move:
         self._step("lock")
         with source.connection.transaction():
             source.connection.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            source.connection.execute(_SETTINGS)
+            source.connection.execute(_BRIEF)
             if not source.run("move_lock", shard=self._shard, move=self._number):
                 raise self._superseded()
+            self._until = monotonic() + _PATIENCE
             self._step("locked")
             changed = self._changed(source, self._since)
             if len(changed) > _FEW:
                 return False
-            self._copy_threads(source, sorted(changed), locked=True)
-            self._number_inputs()
+            self._copy_threads(source, sorted(changed))
+            with self._holding(self._target, "arriving"):
+                if self._behind() > _GAP:
+                    return False
+                self._target.run("move_pass_numbers", name=self._target.schema)
+            self._check_time()
             source.run("move_switch", shard=self._shard, move=self._number)
             self._step("switch")
         return True
 
+    def _behind(self) -> int:
+        """By how much inputs that were moved are ahead of the destination's next number."""
+        return int(self._target.run("move_behind", name=self._target.schema)[0][0])
+
     def _number_inputs(self) -> None:
-        """Let inputs that are enqueued at the destination come behind those that were moved."""
-        schema = self._target.schema
-        with self._target.connection.transaction():
-            self._held(self._target, "arriving")
-            if self._target.run("move_is_behind", name=schema)[0][0]:
-                known = sql.Identifier(schema)
-                number = _composed("move_number", schema=known, name=sql.Literal(schema))
-                self._target.connection.execute(number)
+        """Let inputs that are enqueued at the destination come behind those that were moved.
+
+        Whoever enqueues there waits, and not for long.
+        """
+        if self._behind() <= _GAP:
+            return
+        schema, connection = self._target.schema, self._target.connection
+        number = _composed("move_number", schema=sql.Identifier(schema), name=sql.Literal(schema))
+        with suppress(errors.LockNotAvailable), connection.transaction():  # it is tried again
+            connection.execute(_BRIEF)
+            connection.execute(number)
 
     def _clean(self) -> None:
-        """Delete what is left over where the shard has moved away."""
+        """Delete what is left over: where the shard moved away, or where a move was given up."""
         for side in self._sides.values():
             place = side.placement(self._shard)
-            if place is None or place.state != "moved" or place.move is None:
+            if place is None or place.move is None or place.state == "here":
+                continue
+            if place.state == "arriving" and not self._ended(side, place.move):
                 continue
             self._number = place.move
             self._delete(side, "moved")
             self._step("clean")
             side.run("move_clean", shard=self._shard, move=place.move)
+
+    def _ended(self, side: _Side, move: int) -> bool:
+        """End a move to this database, unless it is the last one that the source has noted.
+
+        The source is locked meanwhile: it cannot switch, and never will by that move.
+        """
+        for other in self._sides.values():
+            with other.connection.transaction():
+                noted = other.run("move_noted", shard=self._shard)
+                if noted:
+                    return noted[0][0] != move and bool(
+                        side.run("move_end", shard=self._shard, move=move)
+                    )
+        return False
 
 
 def _moment(source: _Side) -> str:
@@ -322,41 +425,3 @@ def _paged(threads: Sequence[tuple[Any, ...]]) -> Iterable[Sequence[_Thread]]:
 def _composed(file: str, **parts: sql.Composable) -> sql.Composed:
     # The text is one of our own files, as in statements.py.
     return sql.SQL(file_text(file)).format(**parts)  # pyright: ignore[reportArgumentType]
-
-
-class PlannedMove(msgspec.Struct, frozen=True):
-    """A move that makes databases more equal: ``entries`` go with it."""
-
-    shard: int
-    source: str
-    to: str
-    entries: int
-
-
-def plan_moves(shards: ShardMap, most: int = 20) -> list[PlannedMove]:
-    """Moves that make the databases of a map about equally large, the largest shards first."""
-    sizes: dict[str, dict[int, int]] = {}
-    for name, url in shards.urls.items():
-        with ExitStack() as stack:
-            side = _Side(name, url, entered(stack, name, url))
-            if version_of(side.connection, side.schema) < LATEST:
-                raise StoreError(f"database '{name}' belongs to no map: run milecastle shards init")
-            sizes[name] = {row[0]: row[2] for row in side.run("move_sizes")}
-    return _planned(sizes, most)
-
-
-def _planned(sizes: dict[str, dict[int, int]], most: int) -> list[PlannedMove]:
-    totals = {name: sum(own.values()) for name, own in sizes.items()}
-    moves: list[PlannedMove] = []
-    while len(moves) < most:
-        source, to = max(totals, key=totals.__getitem__), min(totals, key=totals.__getitem__)
-        gap = totals[source] - totals[to]
-        fitting = {shard: size for shard, size in sizes[source].items() if 0 < size <= gap // 2}
-        if not fitting:
-            break
-        shard = max(fitting, key=fitting.__getitem__)
-        size = sizes[source].pop(shard)
-        sizes[to][shard] = size
-        totals[source], totals[to] = totals[source] - size, totals[to] + size
-        moves.append(PlannedMove(shard, source, to, size))
-    return moves

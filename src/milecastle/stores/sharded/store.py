@@ -52,6 +52,7 @@ from milecastle.stores.wrapping import ForwardingStore
 
 __all__ = ["ShardedStore"]
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -102,20 +103,10 @@ class ShardedStore(MapServers):
         require_key(batch.key)
         try:
             self._database(batch.key).call(lambda store: store.commit(batch))
-        except ShardMoved:
-            self._commit_again(batch)
-
-    def _commit_again(self, batch: Batch) -> None:
-        """Commit to where the shard is now. Without an answer it may have moved with its shard."""
-
-        def write(store: PlacedStore) -> None:
-            try:
-                store.commit(batch)
-            except Conflict:
-                if not store.is_written(batch):
-                    raise
-
-        self._call(batch.key, write)
+        except Unavailable as error:
+            found = self.settled(batch, error)
+            if found is not None:
+                raise found from error
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Append the batches, those of each database in one transaction; the outcome of each."""
@@ -149,24 +140,53 @@ class ShardedStore(MapServers):
         return outcomes
 
     def settled(self, batch: Batch, found: StoreError | None) -> StoreError | None:
-        """The outcome of a batch that was refused because its shard has moved, or another."""
-        if not isinstance(found, ShardMoved):
+        """The outcome of a batch, which is sent again if its shard is in another database.
+
+        Without an answer it may have moved with its shard.
+        """
+        shard = batch.key.shard
+        if not isinstance(found, ShardMoved) and not (
+            isinstance(found, Unavailable) and self._databases.is_elsewhere(shard)
+        ):
             return found
+
+        def write(store: PlacedStore) -> None:
+            try:
+                store.commit(batch)
+            except Conflict:
+                if not store.is_written(batch):
+                    raise
+
         try:
-            self._commit_again(batch)
+            self._call(batch.key, write)
         except StoreError as error:
             return error
         return None
 
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
-        """Let ``work`` write in the transaction that commits the results that it returns."""
-        self._call(key, lambda store: store.transact(key, work))
+        """Let ``work`` write in the transaction that commits the results that it returns.
+
+        It is not called again if its transaction was committed, and has moved with its shard.
+        """
+        made: list[Batch] = []
+
+        def remembered(connection: Any) -> Batch:
+            made[:] = [work(connection)]
+            return made[0]
+
+        def write(store: PlacedStore) -> None:
+            if not made or not store.has_results(made[0]):
+                store.transact(key, remembered)
+
+        self._call(key, write)
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
-        """Remove the thread."""
-        return self._call(key, lambda store: store.delete(key, head=head, head_id=head_id))
+        """Remove the thread; what is unreachable then, wherever its shard is."""
+        found = self._call(key, lambda store: store.bury(key, head, head_id))
+        self._call(key, lambda store: store.sweep(key))
+        return found
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``."""
@@ -182,10 +202,22 @@ class ShardedStore(MapServers):
 
     def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
         """The chains of several threads, each with the record of the run that wrote its head."""
+        return self._gathered(keys, PlacedStore.read_many)
+
+    def _gathered(
+        self,
+        keys: Iterable[ThreadKey],
+        ask: Callable[[PlacedStore, Sequence[ThreadKey]], Mapping[K, T]],
+    ) -> dict[K, T]:
+        """What databases say of threads; where a shard was moved, of one after the other."""
         self._check_open()
-        found: dict[ThreadKey, Opened] = {}
+        found: dict[K, T] = {}
         for database, own in self._grouped(keys).items():
-            found |= database.call(methodcaller("read_many", own))
+            try:
+                found |= database.call(lambda store, own=own: ask(store, own))
+            except Unavailable:
+                for key in own:
+                    found |= self._call(key, lambda store, key=key: ask(store, [key]))
         return found
 
     def _grouped(self, keys: Iterable[ThreadKey]) -> dict[Database, list[ThreadKey]]:
@@ -295,12 +327,7 @@ class ShardedStore(MapServers):
 
     def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         """The tags of these threads."""
-        self._check_open()
-        found: dict[str, tuple[str, ...]] = {}
-        for database, keys in self._grouped(_possible(tenant, threads)).items():
-            names = [key.thread for key in keys]
-            found |= database.call(methodcaller("tags_of", tenant, names))
-        return found
+        return self._gathered(_possible(tenant, threads), PlacedStore.tags_of_keys)
 
     def recent_threads(
         self,
@@ -463,7 +490,11 @@ class _Part(ForwardingStore):
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Append the batches in one transaction; return the outcome of each."""
-        found = self._database.call(lambda store: store.commit_many(batches))
+        found: Sequence[StoreError | None]
+        try:
+            found = self._database.call(lambda store: store.commit_many(batches))
+        except Unavailable as error:
+            found = [error] * len(batches)
         return [self._whole.settled(*each) for each in zip(batches, found, strict=True)]
 
 
