@@ -16,7 +16,7 @@ from milecastle.model.run import ThreadInfo
 from milecastle.ports.limits import Limit
 from milecastle.ports.sharing import Group
 from milecastle.stores.postgres.placed import PlacedStore
-from milecastle.stores.sharded import ShardedStore, databases, initialise, read_map
+from milecastle.stores.sharded import ShardedStore, databases, initialise, move_shard, read_map
 from milecastle.testing.contract_claims import LANE, a_worker, names, queued
 from milecastle.testing.entries import Writer
 from tests.postgres_cluster import (
@@ -279,7 +279,7 @@ def _is_refused(call: Callable[[], object]) -> bool:
 def test_a_shard_that_left_a_database_is_served_while_that_one_is_down(
     store: ShardedStore, path: Path, server: Cluster
 ) -> None:
-    """To processes that do not know of the move. Fails if they ask the database that had it only."""
+    """To processes that know nothing of the move. Fails if they ask only the one that had it."""
     keys = [ThreadKey("tenant", thread_in(path, "b", number)) for number in range(6)]
     writers = [queued(store, key.thread, n, worker="one") for n, key in enumerate(keys, 1)]
     shards = read_map(path)

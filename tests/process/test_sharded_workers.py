@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -124,60 +123,3 @@ def _is_over(store: ShardedStore, key: ThreadKey) -> bool:
         line = store.thread(key)
         return line is not None and line.status == "completed"
     return False
-
-
-MOVER = """
-import os, random, signal, sys, time
-from milecastle.errors import StoreError
-from milecastle.stores.sharded import move_shard, read_map
-
-def step(name):
-    if random.random() < 0.02:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-shards = read_map(sys.argv[1])
-while True:
-    try:
-        if move_shard(shards, int(random.choice(sys.argv[2:])), random.choice("abc"), step):
-            print("moved", flush=True)
-    except StoreError as error:
-        print(error, file=sys.stderr, flush=True)
-"""
-
-
-@pytest.mark.parametrize("moves", [15, pytest.param(1000, marks=pytest.mark.slow, id="long form")])
-def test_runs_end_right_while_their_shards_move(path: Path, start: Start, moves: int) -> None:
-    """Movers and workers are killed meanwhile. Fails if a step is lost, doubled or never made."""
-    app = build().compile(store=str(path))
-    store = app.store
-    assert isinstance(store, ShardedStore)
-    made, submitted, deadline = 0, 0, monotonic() + 120 + 3 * moves
-    workers = [start() for _ in range(2)]
-    with closing(app):
-        keys = [ThreadKey("default", f"walk {number}") for number in range(6)]
-        shards = sorted({key.shard for key in keys})
-        while made < moves:
-            assert monotonic() < deadline
-            command = [sys.executable, "-c", MOVER, str(path), *map(str, shards)]
-            mover = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-            assert mover.stdout is not None
-            for _ in mover.stdout:
-                made += 1
-                if submitted < 2 * made:
-                    name = f"walk {submitted % 6}/{submitted}"
-                    shards.append(ThreadKey("default", name).shard)
-                    app.submit({"n": 0, "log": []}, thread=name)
-                    submitted += 1
-                if made % 40 == 9:
-                    worker = workers.pop(0)
-                    worker.kill()
-                    worker.wait()
-                    workers.append(start())
-                if made >= moves:
-                    break
-            mover.kill()
-            mover.communicate()
-        ended = [f"walk {number % 6}/{number}" for number in range(submitted)]
-        wait_until(lambda: all(_is_over(store, ThreadKey("default", one)) for one in ended), 240)
-        for name in ended:
-            assert app.state(name)["log"] == list(range(STEPS)), name
