@@ -196,7 +196,9 @@ class Movers:
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 def places_of(path: Path, shards: Sequence[int]) -> dict[int, list[str]]:

@@ -131,8 +131,8 @@ def test_shards_move_under_load_whatever_is_killed(
             assert waits[0] <= LIMIT, waits
             _check_places(path, shards)
     finally:
-        movers.stop()
         workers.stop()
+        movers.stop()
         for pen in (*pens, *still):
             pen.stop()
 

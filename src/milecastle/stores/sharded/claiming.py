@@ -19,6 +19,7 @@ from itertools import islice
 from operator import itemgetter, methodcaller
 
 from milecastle.errors import Unavailable
+from milecastle.model.keys import SHARDS
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
 from milecastle.ports.sharing import Group, Rotation, Scan, divide
@@ -94,7 +95,10 @@ class ShardedClaims:
         for _ in range(_LOOKS):
             self._running |= self._databases.ask(PlacedStore.running)
             before, marks = marks, self._databases.ask(PlacedStore.mark)
-            if marks == before:
+            everywhere = len(marks) == len(self._databases.all)
+            if everywhere and sum(count for _, count in marks.values()) != SHARDS:
+                self._databases.settle_all()  # a shard that nobody has is not counted
+            elif marks == before:
                 break
         counts: Counter[tuple[str, str]] = Counter()
         for running in self._running.values():

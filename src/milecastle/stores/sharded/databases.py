@@ -252,14 +252,14 @@ class Databases:
             answers = [database.call(work) for database in self.all]
             marks = [database.call(PlacedStore.mark) for database in self.all]
             if sum(count for _, count in marks) != SHARDS:
-                self._settle_all()
+                self.settle_all()
             elif before == marks:
                 return answers
             before = self._marks = marks
             sleep(pause)
         raise Unavailable("shards of the map are being moved all the time: try again")
 
-    def _settle_all(self) -> None:
+    def settle_all(self) -> None:
         """Complete moves that were made and not noted."""
         said = {database: database.call(PlacedStore.reload) for database in self.all}
         for shard in range(SHARDS):

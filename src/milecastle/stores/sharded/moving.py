@@ -59,11 +59,12 @@ _PATIENCE = 0.6
 and then the server a little longer to notice a mover that stopped: two seconds at most."""
 _DURABLE = b"SELECT set_config('synchronous_commit', 'on', true)"
 _BRIEF = (
-    b"SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '600ms', "
+    b"SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '500ms', "
     b"true), set_config('statement_timeout', '600ms', true), "
     b"set_config('idle_in_transaction_session_timeout', '700ms', true)"
 )
 """Of transactions that others wait for: the server ends a mover that hangs."""
+_WAITED = (errors.LockNotAvailable, errors.QueryCanceled)
 
 MoveStep = Callable[[str], object]
 """Is told which step of a move comes next."""
@@ -325,7 +326,7 @@ class _Move:
             try:
                 if self._switched(source):
                     return
-            except (errors.LockNotAvailable, errors.QueryCanceled, _Slow):
+            except (*_WAITED, _Slow):
                 pass
             except errors.IdleInTransactionSessionTimeout:
                 raise Unavailable(
@@ -375,7 +376,7 @@ class _Move:
             return
         schema, connection = self._target.schema, self._target.connection
         number = _composed("move_number", schema=sql.Identifier(schema), name=sql.Literal(schema))
-        with suppress(errors.LockNotAvailable), connection.transaction():  # it is tried again
+        with suppress(*_WAITED), connection.transaction():  # it is tried again
             connection.execute(_BRIEF)
             connection.execute(number)
 

@@ -1,8 +1,8 @@
 """Which shards to move: from what each has, and from what is written to it.
 
 A shard weighs its part of all entries and, if rates were measured, its part of all that was written
-meanwhile, both alike. A plan moves the heaviest shard that makes the two databases with the most
-and the least more equal, and so on.
+meanwhile, both alike. A plan moves the shard that makes the two databases with the most and the
+least most equal, and so on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from milecastle.stores.sharded.joining import entered
 from milecastle.stores.sharded.map import ShardMap
 
 __all__ = ["PlannedMove", "plan_moves"]
+
+_WORTH = 0.9
+"""A move is not worth its copy if it turns the difference of two databases around."""
 
 _Counts = Mapping[str, Mapping[int, int]]
 """How many entries each shard of each database has, those that were pruned included."""
@@ -87,11 +90,11 @@ def _planned(before: _Counts, after: _Counts, seconds: float, most: int) -> list
     moves: list[PlannedMove] = []
     while len(moves) < most:
         source, to = max(totals, key=totals.__getitem__), min(totals, key=totals.__getitem__)
-        half = (totals[source] - totals[to]) / 2
-        fitting = {shard: weight for shard, weight in weights[source].items() if 0 < weight <= half}
+        gap = totals[source] - totals[to]
+        fitting = [shard for shard, weight in weights[source].items() if 0 < weight < _WORTH * gap]
         if not fitting:
             break
-        shard = max(fitting, key=fitting.__getitem__)
+        shard = min(fitting, key=lambda shard: abs(weights[source][shard] - gap / 2))
         weight = weights[to][shard] = weights[source].pop(shard)
         totals[source], totals[to] = totals[source] - weight, totals[to] + weight
         found = next(name for name, own in after.items() if shard in own)

@@ -70,7 +70,7 @@ class ShardedStore(MapServers):
         self._claims = ShardedClaims(self._databases)
         self._parts = {database: _Part(self, database) for database in self._databases}
         self._closed = False
-        self.feed = _ShardedFeed(self._database)
+        self.feed = _ShardedFeed(self._databases)
         try:
             self._databases.open()
         except BaseException:
@@ -499,26 +499,46 @@ class _Part(ForwardingStore):
 
 
 class _ShardedFeed:
-    """The feeds of all databases: each thread has that of its own."""
+    """The feeds of all databases: a thread has that of its own, which may be another soon."""
 
-    def __init__(self, database_of: Callable[[ThreadKey], Database]) -> None:
-        self._database_of = database_of
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
 
     def publish(self, key: ThreadKey, payload: bytes, /) -> None:
         """Send soon, if the database was ever reached."""
-        store = self._database_of(key).opened
+        store = self._databases.of(key.shard).opened
         if store is not None:
             store.feed.publish(key, payload)
 
     def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None], /) -> Callable[[], None]:
         """Call ``heard`` with what is published from now on; returns a function that ends this."""
-        return self._database_of(key).call(lambda store: store.feed.subscribe(key, heard))
+        own = self._databases.of(key.shard)
+        return self._everywhere(key, heard, own, own.call(lambda s: s.feed.subscribe(key, heard)))
 
     def subscribe_soon(
         self, key: ThreadKey, heard: Callable[[bytes], None], /
     ) -> Callable[[], None]:
         """``subscribe`` without waiting for the server."""
-        return self._database_of(key).call(lambda store: store.feed.subscribe_soon(key, heard))
+        own = self._databases.of(key.shard)
+        end = own.call(lambda store: store.feed.subscribe_soon(key, heard))
+        return self._everywhere(key, heard, own, end)
+
+    def _everywhere(
+        self,
+        key: ThreadKey,
+        heard: Callable[[bytes], None],
+        own: Database,
+        end: Callable[[], None],
+    ) -> Callable[[], None]:
+        """Listen to the other databases, too: the thread's shard may be moved to one of them."""
+        others = [each.opened for each in self._databases if each is not own]
+        ends = [end, *(one.feed.subscribe_soon(key, heard) for one in others if one is not None)]
+
+        def end_all() -> None:
+            for each in ends:
+                each()
+
+        return end_all
 
 
 class _Listeners:
