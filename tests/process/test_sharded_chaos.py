@@ -20,7 +20,8 @@ import pytest
 
 from milecastle import StoreError
 from milecastle.model.keys import ThreadKey
-from milecastle.stores.sharded import ShardedStore, initialise, move_shard, moving, read_map
+from milecastle.stores.postgres.statements import file_text
+from milecastle.stores.sharded import ShardedStore, initialise, move_shard, read_map
 from tests.postgres_cluster import Cluster, find_binaries, needs_postgres, wait_until
 from tests.process.fleet_chaos import ROOT
 from tests.process.shard_chaos import LIMIT, Movers, Pen, Wait, longest, places_of
@@ -193,8 +194,11 @@ def test_a_move_without_the_fence_is_caught(
 ) -> None:
     """The control: writers are not waited for, and the same judge finds what is lost."""
     path = new_map(tmp_path)
-    text = moving.file_text
-    monkeypatch.setattr(moving, "file_text", lambda name: text(name).replace("FOR UPDATE", ""))
+
+    def unfenced(name: str) -> str:
+        return file_text(name).replace("FOR UPDATE", "")
+
+    monkeypatch.setattr("milecastle.stores.sharded.moving.file_text", unfenced)
     pen = Pen(path, 7, 1)
     wait_until(lambda: pen.steps > 3)
 

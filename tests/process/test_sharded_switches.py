@@ -135,9 +135,9 @@ def test_a_thread_is_pruned_where_its_shard_went(
     writer = Writer(key).begin(store, 8)
     writer.append(store, SNAPSHOT)
     monkeypatch.setattr("milecastle.stores.postgres.store._BATCH", 2)
-    prune_on, moved = PlacedStore._prune_on, list[str]()
+    prune_on, moved = vars(PlacedStore)["_prune_on"], list[str]()
 
-    def moving(self: PlacedStore, *given: Any) -> int:
+    def moving(self: PlacedStore, *given: Any) -> Any:
         if not moved:
             moved.append(self.name)
             move_shard(read_map(path), key.shard, "b")

@@ -58,7 +58,7 @@ def advance(server: Cluster, by: int) -> None:
 
 def test_old_rows_are_not_taken_for_new_ones(server: Cluster, tmp_path: Path) -> None:
     """Fails if a frozen row whose id seems to lie ahead is copied again and again."""
-    urls = {}
+    urls: dict[str, str] = {}
     for name in ("a", "b"):
         server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(f"mc_{name}")))
         urls[name] = server.url.rpartition("/")[0] + f"/mc_{name}"

@@ -79,7 +79,7 @@ class PlacedStore(PostgresStore):
 
     @property
     def shards(self) -> frozenset[int]:
-        """The shards that it had when it was opened."""
+        """The shards that it had when it was opened, or last asked for all of them."""
         return frozenset(s for s, placement in self.placements.items() if placement.state == "here")
 
     def placement(self, shard: int) -> Placement | None:
@@ -155,10 +155,11 @@ class PlacedStore(PostgresStore):
     def _check_all_here(self, keys: Iterable[ThreadKey]) -> None:
         """The shards of threads of which nothing was found must be here."""
         by_shard = {key.shard: key for key in keys}
-        placements = self.reload() if by_shard else {}
-        for shard, key in by_shard.items():
-            if shard not in placements or placements[shard].state != "here":
-                self._check_here(key)
+        if not by_shard:
+            return
+        self.reload()
+        for shard in by_shard.keys() - self.shards:
+            self._check_here(by_shard[shard])
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
         """The inputs that wait, in their order."""

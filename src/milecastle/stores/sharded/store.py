@@ -212,12 +212,16 @@ class ShardedStore(MapServers):
         """What databases say of threads; where a shard was moved, of one after the other."""
         self._check_open()
         found: dict[K, T] = {}
+
+        def asked(keys: Sequence[ThreadKey]) -> Callable[[PlacedStore], Mapping[K, T]]:
+            return lambda store: ask(store, keys)
+
         for database, own in self._grouped(keys).items():
             try:
-                found |= database.call(lambda store, own=own: ask(store, own))
+                found |= database.call(asked(own))
             except Unavailable:
                 for key in own:
-                    found |= self._call(key, lambda store, key=key: ask(store, [key]))
+                    found |= self._call(key, asked([key]))
         return found
 
     def _grouped(self, keys: Iterable[ThreadKey]) -> dict[Database, list[ThreadKey]]:
