@@ -109,6 +109,8 @@ def test_shards_move_under_load_whatever_is_killed(
         with closing(app):
             while movers.made < MOVES:
                 movers.move()
+                if movers.made % 50 == 0:
+                    print(movers.made, "moves", flush=True)
                 key = _in(shards, len(runs))
                 with suppress(StoreError):
                     app.submit({"n": 0, "log": []}, thread=key.thread)

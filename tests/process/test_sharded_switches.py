@@ -111,9 +111,10 @@ def test_a_function_that_was_committed_is_not_called_again(
 def test_a_deleted_thread_leaves_nothing_where_its_shard_went(
     store: ShardedStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fails if its entries are deleted only where they were when the deletion began."""
+    """Fails if its entries are deleted only where they were when the deletion began, or if what
+    goes on elsewhere is taken for another deletion, whose head is gone."""
     (key,) = same_shard(1, "a", path)
-    full(store, [key])
+    (writer,) = full(store, [key])
     bury = PlacedStore.bury
 
     def moving(self: PlacedStore, *given: Any) -> bool:
@@ -122,7 +123,7 @@ def test_a_deleted_thread_leaves_nothing_where_its_shard_went(
         return found
 
     monkeypatch.setattr(PlacedStore, "bury", moving)
-    assert store.delete(key)
+    assert store.delete(key, head=writer.head)
     left = "SELECT count(*) FROM milecastle.entries WHERE kind < 3"
     assert [execute(path, name, left)[0][0] for name in "abc"] == [0, 0, 0]
 

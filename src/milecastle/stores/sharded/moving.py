@@ -143,6 +143,7 @@ class _Move:
         self._step = step
         self._number = 1 + randbelow(2**62)
         self._since = "0"
+        self._arrived: Mapping[_Thread, tuple[Any, ...]] = {}
         self._until: float | None = None
         self._columns: dict[str, sql.Composed] = {}
 
@@ -245,31 +246,36 @@ class _Move:
     def _catch_up(self, source: _Side) -> None:
         """Copy what has changed since everything was last copied, until that is little."""
         for _ in range(_ROUNDS):
+            self._arrived = self._counted(self._target)
             since, self._since = self._since, _moment(source)
             changed = self._changed(source, since)
-            self._copy_threads(source, sorted(changed))
+            self._copy_threads(source, changed)
             if len(changed) <= _FEW:
                 break
+        self._arrived = self._counted(self._target)
         self._number_inputs()
 
-    def _changed(self, source: _Side, since: str) -> set[_Thread]:
-        """The threads that may differ at the destination."""
-        written = source.run("move_changed", shard=self._shard, since=since)
-        here, there = (
-            {row[:2]: row[2:] for row in side.run("move_counts", shard=self._shard)}
-            for side in (source, self._target)
-        )
-        other = {
-            thread for thread in here.keys() | there.keys() if here.get(thread) != there.get(thread)
-        }
-        return {(tenant, thread) for tenant, thread in written} | other
+    def _counted(self, side: _Side, since: str = "0") -> dict[_Thread, tuple[Any, ...]]:
+        """Of each thread whether it was written since a moment, and how many rows it has."""
+        found = side.run("move_counts", shard=self._shard, since=since)
+        return {(tenant, thread): tuple(rest) for tenant, thread, *rest in found}
 
-    def _copy_threads(self, source: _Side, threads: Iterable[_Thread]) -> None:
+    def _changed(self, source: _Side, since: str) -> Sequence[_Thread]:
+        """The threads that may differ at the destination; nobody else writes there."""
+        here, there = self._counted(source, since), self._arrived
+        changed = {
+            thread
+            for thread, (is_new, *counts) in here.items()
+            if is_new or thread not in there or counts != list(there[thread][1:])
+        }
+        return sorted(changed | (there.keys() - here.keys()))
+
+    def _copy_threads(self, source: _Side, threads: Sequence[tuple[Any, ...]]) -> None:
         """Put what the source has of these threads in the place of what the destination has.
 
         Unless writers wait, a page is read as of one moment.
         """
-        for page in _paged(list(threads)):
+        for page in _paged(threads):
             self._step("copy")
             with self._holding(self._target, "arriving"):
                 self._remove(self._target, page)
@@ -353,7 +359,7 @@ class _Move:
             changed = self._changed(source, self._since)
             if len(changed) > _FEW:
                 return False
-            self._copy_threads(source, sorted(changed))
+            self._copy_threads(source, changed)
             with self._holding(self._target, "arriving"):
                 if self._behind() > _GAP:
                     return False
