@@ -20,11 +20,20 @@ from milecastle.ports.store import Batch
 from milecastle.stores.postgres import secure
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.placed import PlacedStore
-from milecastle.stores.sharded import ShardedStore, move_shard, moving, plan_moves, read_map
+from milecastle.stores.sharded import (
+    ShardedStore,
+    initialise,
+    move_shard,
+    moving,
+    plan_moves,
+    read_map,
+)
 from milecastle.testing.contract_claims import LANE, queued
 from milecastle.testing.entries import Writer, a_run
-from tests.postgres_cluster import needs_postgres, wait_until
+from tests.postgres_cluster import needs_postgres, the_cluster, wait_until
+from tests.process.postgres_pooler import needs_pooler, the_pooler
 from tests.process.sharded_moves import (
+    content,
     execute,
     full,
     interrupt,
@@ -33,7 +42,7 @@ from tests.process.sharded_moves import (
     same_shard,
     states,
 )
-from tests.sharded_cluster import new_map
+from tests.sharded_cluster import new_databases, new_map, write_map
 
 pytestmark = needs_postgres
 
@@ -433,3 +442,27 @@ def test_a_dashboard_does_not_count_copies(store: ShardedStore, path: Path) -> N
     with pytest.raises(KeyboardInterrupt):
         move_shard(read_map(path), key.shard, "b", interrupt("delete moved"))
     assert [execute(path, name, query)[0][0] for name in "abc"] == [0, 1, 0]
+
+
+@needs_pooler
+def test_shards_move_through_a_pooler(tmp_path: Path) -> None:
+    """In transaction mode. Fails if a move relies on its session, or leaves settings behind."""
+    direct = f":{the_cluster().port}/"
+    urls = {
+        name: f"{url.replace(direct, f':{the_pooler()}/')}?prepare=off&max_size=4"
+        for name, url in new_databases(2).items()
+    }
+    path = write_map(tmp_path / "shards.toml", urls)
+    initialise(read_map(path))
+    with closing(ShardedStore(path)) as store:
+        (key,) = same_shard(1, "a", path)
+        (writer,) = full(store, [key])
+        before = content(store, writer, 1)
+        with pytest.raises(KeyboardInterrupt):
+            move_shard(read_map(path), key.shard, "b", interrupt("locked"))
+        for to in "bab":
+            assert move_shard(read_map(path), key.shard, to)
+            assert content(store, writer, 1) == before
+        for name in "ab":
+            assert execute(path, name, "SHOW statement_timeout") == [("0",)]
+            assert execute(path, name, "SHOW synchronous_commit") == [("on",)]
