@@ -536,13 +536,26 @@ class _ShardedFeed:
     ) -> Callable[[], None]:
         """Listen to the other databases, too: the thread's shard may be moved to one of them."""
         others = [each.opened for each in self._databases if each is not own]
-        ends = [end, *(one.feed.subscribe_soon(key, heard) for one in others if one is not None)]
+        later = (one.feed.subscribe_soon(key, _after_first(heard)) for one in others if one)
+        ends = [end, *later]
 
         def end_all() -> None:
             for each in ends:
                 each()
 
         return end_all
+
+
+def _after_first(heard: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """``heard`` without the empty payload by which a subscription says that it has begun."""
+    begun: list[bytes] = []
+
+    def hear(payload: bytes) -> None:
+        if payload or begun:
+            heard(payload)
+        begun[:] = [payload]
+
+    return hear
 
 
 class _Listeners:
