@@ -15,6 +15,7 @@ import pytest
 from milecastle import ShardMoved, StoreError, Unavailable
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
+from milecastle.model.tags import TagChange
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import secure
@@ -430,6 +431,17 @@ def test_emitted_values_are_heard_after_a_move(store: ShardedStore, path: Path) 
         wait_until(is_heard)
     for end in ends:
         end()
+
+
+def test_tags_that_are_left_over_are_not_read(store: ShardedStore, path: Path) -> None:
+    """Fails if a process that does not know of a move reads the tags of the copy."""
+    (key,) = same_shard(1, "a", path)
+    (writer,) = full(store, [key])
+    with pytest.raises(KeyboardInterrupt):
+        move_shard(read_map(path), key.shard, "b", interrupt("delete moved"))
+    with closing(ShardedStore(path)) as other:
+        other.commit(writer.batch(tags=TagChange(add=("green",), remove=("blue",))))
+    assert store.tags_of("tenant", [key.thread]) == {key.thread: ("green",)}
 
 
 def test_a_dashboard_does_not_count_copies(store: ShardedStore, path: Path) -> None:
