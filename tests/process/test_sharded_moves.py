@@ -426,8 +426,7 @@ def test_what_changes_while_it_is_copied_is_copied_again(store: ShardedStore, pa
 
 
 def test_a_tag_that_takes_the_place_of_another_moves(store: ShardedStore, path: Path) -> None:
-    """Fails if only lines, entries, runs and results say that a thread has changed: there are as
-    many tags as before, and a change of tags leaves the line as it was."""
+    """There are as many as before. Fails if tags are read where the shard was."""
     (key,) = same_shard(1, "a", path)
     (writer,) = full(store, [key])
 

@@ -1,7 +1,7 @@
 -- How many rows each thread of a shard has: where rows were deleted, source and destination differ.
 -- And whether one was written since a moment, by the ids of transactions: those from the moment up to
--- now. Older rows may have any id, because ids begin again after 2^32. Waiting inputs change with
--- their line.
+-- now. Older rows may have any id, because ids begin again after 2^32. Waiting inputs and tags are
+-- written together with the line of their thread.
 WITH written AS (
     SELECT age(pg_snapshot_xmax(pg_current_snapshot())::xid) AS low, age(%(since)s::xid) AS high
 )
@@ -10,14 +10,14 @@ SELECT
     sum(lines), sum(entries), sum(runs), sum(results), sum(inputs), sum(tags)
 FROM (
     SELECT
-        tenant, thread, age(line.xmin) BETWEEN low AND high OR tag.is_new AS is_new,
+        tenant, thread, age(line.xmin) BETWEEN low AND high AS is_new,
         1 AS lines, 0 AS entries, 0 AS runs, 0 AS results, input.count AS inputs, tag.count AS tags
     FROM {schema}.threads AS line, written, LATERAL (
         SELECT count(*)
         FROM {schema}.inputs AS known
         WHERE known.tenant = line.tenant AND known.thread = line.thread
     ) AS input, LATERAL (
-        SELECT count(*), bool_or(age(known.xmin) BETWEEN low AND high) AS is_new
+        SELECT count(*)
         FROM {schema}.tags AS known
         WHERE known.tenant = line.tenant AND known.thread = line.thread
     ) AS tag
