@@ -1,6 +1,6 @@
 """Shards move under load while the mover, workers and databases are killed.
 
-``MILECASTLE_MOVES`` is how many moves are made: 15 in CI, 1,000 in ``just proof-shards``.
+``MILECASTLE_MOVES`` is how many moves are made: 12 in CI, 1,000 in ``just proof-shards``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.sharded_cluster import new_databases, new_map, write_map
 
 pytestmark = [needs_postgres, pytest.mark.no_cover]
 
-MOVES = int(os.environ.get("MILECASTLE_MOVES", "15"))
+MOVES = int(os.environ.get("MILECASTLE_MOVES", "12"))
 WORKERS = 4
 SHARDS = 8
 
@@ -159,11 +159,13 @@ def _check_places(path: Path, shards: list[int]) -> None:
     """Each shard is in one database, and after cleaning up only there."""
     known = read_map(path)
     for shard in shards:
-        move_shard(known, shard, "a")
-        move_shard(known, shard, "b")
-        assert places_of(path, [shard]) == {shard: ["b"]}
+        if not places_of(path, [shard])[shard]:  # the last mover was killed behind its switch
+            move_shard(known, shard, "c")
+        (place,) = places_of(path, [shard])[shard]
+        assert not move_shard(known, shard, place)
         query = f"SELECT count(*) FROM milecastle.entries WHERE shard = {shard}"
-        assert [execute(path, name, query)[0][0] > 0 for name in "abc"] == [False, True, False]
+        found = [name for name in known.urls if execute(path, name, query) != [(0,)]]
+        assert found == [place], shard
 
 
 def _report(

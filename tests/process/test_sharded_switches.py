@@ -29,6 +29,7 @@ from milecastle.stores.sharded import (
     plan_moves,
     read_map,
 )
+from milecastle.stores.sharded.moving import Superseded
 from milecastle.testing.contract_claims import LANE, queued
 from milecastle.testing.entries import Writer, a_run
 from tests.postgres_cluster import needs_postgres, the_cluster, wait_until
@@ -191,13 +192,54 @@ def test_cleaning_up_does_not_end_a_move_under_way(store: ShardedStore, path: Pa
     (key,) = same_shard(1, "a", path)
     writer = Writer(key).begin(store)
 
-    def clean(name: str) -> None:
+    def move_on(name: str) -> None:
+        if name == "delete moved":
+            with pytest.raises(KeyboardInterrupt):
+                move_shard(read_map(path), key.shard, "c", interrupt("lock"))
+
+    assert move_shard(read_map(path), key.shard, "b", move_on)
+    writer.append(store)
+    assert states(path, key.shard) == {"a": "moved", "b": "here", "c": "arriving"}
+
+
+def test_a_shard_that_is_to_stay_ends_a_move_under_way(store: ShardedStore, path: Path) -> None:
+    """The later command decides. Fails if the move is made, or if its copy stays."""
+    (key,) = same_shard(1, "a", path)
+    full(store, [key])
+
+    def stay(name: str) -> None:
         if name == "lock":
             assert not move_shard(read_map(path), key.shard, "a")
 
-    assert move_shard(read_map(path), key.shard, "b", clean)
-    writer.append(store)
-    assert states(path, key.shard) == {"a": "moved", "b": "here"}
+    with pytest.raises(Superseded):
+        move_shard(read_map(path), key.shard, "b", stay)
+    assert states(path, key.shard) == {"a": "here", "b": "moved"}
+    assert rows_of(path, "b") == 0
+
+    def leave(name: str) -> None:
+        assert name == "clean"
+
+    assert not move_shard(read_map(path), key.shard, "a", leave)
+    assert store.head(key) is not None
+
+
+def test_a_shard_that_has_just_left_is_not_said_to_stay(
+    store: ShardedStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a command reports that a shard is where it was a moment ago."""
+    (key,) = same_shard(1, "a", path)
+    Writer(key).begin(store)
+    note, passed = vars(moving._Move)["_noted"], list[str]()  # pyright: ignore[reportPrivateUsage]
+
+    def late(self: Any, source: Any) -> Any:
+        if not passed:
+            passed.append("passed")
+            assert move_shard(read_map(path), key.shard, "b")
+        return note(self, source)
+
+    monkeypatch.setattr("milecastle.stores.sharded.moving._Move._noted", late)
+    with pytest.raises(Superseded):
+        move_shard(read_map(path), key.shard, "a")
 
 
 def test_a_move_back_does_not_fail_the_move_that_was_made(store: ShardedStore, path: Path) -> None:

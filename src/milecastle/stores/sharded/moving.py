@@ -117,7 +117,8 @@ class _Side:
 def move_shard(shards: ShardMap, shard: int, to: str, step: MoveStep = lambda name: None) -> bool:
     """Move a shard to the database of this name; ``False`` if it is there already.
 
-    Run again after it was interrupted, it completes what was made, or begins anew.
+    Run again after it was interrupted, it completes what was made, or begins anew. A shard that is
+    there already stays: a move to elsewhere is ended, and its copy deleted.
     """
     if to not in shards.urls:
         raise InvalidRequest(f"'{to}' is not a database of {shards.file}")
@@ -158,6 +159,8 @@ class _Move:
             self._switch(source)
             self._step("promote")
             self._target.run("promote", shard=self._shard, move=self._number)
+        elif not self._noted(source):
+            raise self._superseded()
         with suppress(Superseded):  # what is left over is the next move's
             self._clean()
         return is_moved
@@ -189,8 +192,7 @@ class _Move:
         before = self._target.placement(self._shard)
         with source.connection.transaction():
             source.connection.execute(_DURABLE)
-            to = self._target.name
-            found = source.run("move_begin", shard=self._shard, move=self._number, to=to)
+            found = self._noted(source)
             self._step("expect")
             expected = found and self._target.run(
                 "move_expect",
@@ -203,6 +205,11 @@ class _Move:
             if not expected:
                 raise self._superseded()
             self._step("noted")
+
+    def _noted(self, source: _Side) -> Sequence[tuple[Any, ...]]:
+        """Note the move at the source, which ends every earlier one; its version, if it is that."""
+        to = self._target.name
+        return source.run("move_begin", shard=self._shard, move=self._number, to=to)
 
     def _superseded(self) -> Superseded:
         return Superseded(
