@@ -27,7 +27,7 @@ pytestmark = pytest.mark.no_cover
 
 SITE = ROOT / PUBLIC
 BUILT = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*/*.html"))
-FEW = ("index", "quickstart", "how-to/async", "reference/api/graphs-and-apps")
+FEW = ("index", "quickstart", "how-to/async", "reference/api/inside-a-node")
 PAGES = (
     BUILT
     if os.environ.get("MILECASTLE_SITE_PAGES") == "all"

@@ -299,10 +299,11 @@ class RemoteTasks:
             site.reply(remote, AskReply(ask.number, body))
 
     def _ask(self, remote: RemoteTask, ask: Ask) -> bytes | None:
-        if remote.over:
-            raise _over(remote)
         task = remote.task
-        values, port = self._runs[task.run.run_id].values, self._ports[task.run.run_id]
+        port = self._ports.get(task.run.run_id)
+        if remote.over or port is None:
+            raise _over(remote)
+        values = self._runs[task.run.run_id].values
         arguments = values.unpack_one(ask.arguments)
         found: Any = None
         match ask.name:

@@ -255,6 +255,8 @@ class Drive:
     async def _leave(self, executor: LoopExecutor) -> None:
         current_task.set(self._outside)
         await executor.close()
+        self._host.leave()
+        del self._commit  # it may be a method of this very object
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -74,6 +74,7 @@ def drive(begin: BeginRun, host: Host) -> Generator[Event, None, Ending]:
     finally:
         current_task.set(outside)
         executor.close()
+        host.leave()
 
 
 def _perform_all(

@@ -103,9 +103,13 @@ class Calls:
         return function(self._present(task.state))
 
     def close(self) -> None:
-        """No more tasks of these runs are called."""
+        """No more tasks of these runs are called; nor is anything kept that belongs to them."""
         for run in self._runs:
             places.pop(run, None)
+        if self._run is not None:
+            del self._place, self._present, self._direct
+            self._run = None
+        self._other = perform
 
 
 def perform(running: RunningTask) -> Any:

@@ -141,6 +141,13 @@ class Host:
             return RunTimeout(seconds=self.timeout)
         return None
 
+    def leave(self) -> None:
+        """The run has stopped: end the circle of its ports, their driver and this host.
+
+        In it, the state would wait for the collector.
+        """
+        self.ports.clear()
+
     def as_monotonic(self, until: int | None) -> float | None:
         """A time of the clock as one of ``monotonic()``."""
         if until is None:

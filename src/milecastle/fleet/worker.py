@@ -421,8 +421,10 @@ class Worker:
             is_lost=lambda: segment.is_lost,
         )
         self.tally.add("segments_started")
-        self.tally.add("taken_over", is_lost)
-        self.tally.add("retried", info.status == "failed")
+        if is_lost:
+            self.tally.add("taken_over")
+        if info.status == "failed":
+            self.tally.add("retried")
         terms = Terms(take_over=True, assignment=assignment)
         call = Call(thread=info.key, terms=terms, known=known)
         try:
@@ -446,6 +448,7 @@ class Worker:
     def _ended(self, segment: _Segment, task: asyncio.Task[None]) -> None:
         if self._segments.get(segment.key) is segment:
             del self._segments[segment.key]
+        segment.planned = None  # its assignment knows the segment: a circle
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("worker %s: a segment ended with an error", self.id, exc_info=error)
         self.tally.add("segments_ended", label="lost" if segment.is_lost else segment.outcome)

@@ -595,11 +595,16 @@ def test_main_function_ends_with_its_pipe(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_call_that_is_over_answers_with_that() -> None:
+    """Fails if a question of a task whose run has ended looks for the port of that run."""
     answered: list[AskReply] = []
 
     class Recording(ProcessPool):
         def submit(self, tasks: Any) -> None:
             sent.extend(tasks)
+            if len(sent) == 2:
+                body = GraphValues(app.graph).pack_one([])
+                sent[1].call.asked(sent[1], site, Ask(1, 1, "nothing", body))
+                assert replied.wait(10)
 
         def reply(self, task: RemoteTask, reply: AskReply) -> None:
             answered.append(reply)
@@ -613,20 +618,21 @@ def test_call_that_is_over_answers_with_that() -> None:
     with pytest.raises(RunCancelled):
         app.invoke({"numbers": [1]}, "t", options=options)
     remote = sent[0]
-    for name in ("recorded", "nothing"):
+    for over in (True, False):  # it was stopped, or the run has ended without it
         replied.clear()
-        remote.over = name == "recorded"
-        body = GraphValues(app.graph).pack_one([])
-        remote.call.asked(remote, site, Ask(1, 1, name, body))
+        remote.over = over
+        remote.call.asked(remote, site, Ask(1, 1, "recorded", b""))
         assert replied.wait(10)
     remote.call.close()
     remote.call.asked(remote, site, Ask(2, 1, "heartbeat", b""))
     assert replied.wait(10)
+    replied.clear()
+    with pytest.raises(RunCancelled):
+        app.invoke({"numbers": [1]}, "other", options=ExecutionOptions(cancel=_Soon()))
     texts = [unpack_raised(reply.raised, "here") for reply in answered if reply.raised]
     said = [str(text) for text in texts]
-    assert "is over" in said[0]
-    assert "cannot ask for 'nothing'" in said[1]
-    assert "is over" in said[2]
+    assert ["is over" in text for text in said] == [True, True, True, False]
+    assert "cannot ask for 'nothing'" in said[3]
     # and an outcome that comes late counts for nothing
     remote.call.finished(remote, Done(1))
     assert remote.call.take() == []

@@ -1,8 +1,8 @@
 """Columns as PostgreSQL's arrays, in its binary form.
 
-A group of batches is written by columns. psycopg would inspect the type of each value; here it is
-known, and the work is done by iterators of the standard library. In many columns all values are the
-same: these are packed once.
+A group of batches is written by columns, and the threads of a claim are read by columns. psycopg
+would inspect the type of each value; here it is known, and the work is done by iterators of the
+standard library. In many columns all values are the same: these are packed once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from struct import Struct
+
+from psycopg.abc import AdaptContext
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
 
 BOOL, BYTEA, INT8, INT2, INT4, TEXT, JSONB = 16, 17, 20, 21, 23, 25, 3802
 BOOLS, BYTEAS, INT8S, INT2S, INT4S, TEXTS = 1000, 1001, 1016, 1005, 1007, 1009
@@ -81,3 +85,45 @@ def _array(element: int, count: int, packed: bytes) -> bytes:
     if not count:
         return _EMPTY(0, 0, element)
     return _HEAD(1, 0, element, count, 1) + packed
+
+
+class TextColumn(bytes):
+    """Texts, for a statement of psycopg's cursors."""
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> TextColumn:
+        """As ``texts`` packs them."""
+        return cls(texts([value.encode() for value in values]))
+
+
+class ShardColumn(bytes):
+    """Numbers of two bytes, for a statement of psycopg's cursors."""
+
+    @classmethod
+    def of(cls, values: Sequence[int]) -> ShardColumn:
+        """As ``int2s`` packs them."""
+        return cls(int2s(values))
+
+
+class _Packed(Dumper):
+    """Passes on what is packed already."""
+
+    format = Format.BINARY
+
+    def dump(self, obj: bytes) -> bytes:
+        return obj
+
+
+class _TextsDumper(_Packed):
+    oid = TEXTS
+
+
+class _ShardsDumper(_Packed):
+    oid = INT2S
+
+
+def accept_columns(context: AdaptContext) -> None:
+    """Let a connection take columns as parameters."""
+    if context.adapters is not None:
+        context.adapters.register_dumper(TextColumn, _TextsDumper)
+        context.adapters.register_dumper(ShardColumn, _ShardsDumper)

@@ -24,6 +24,8 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
+from milecastle.stores.postgres.arrays import accept_columns
+
 Values = Sequence[bytes]
 """The parameters of a statement, each in PostgreSQL's binary form."""
 
@@ -62,6 +64,7 @@ class TrackedConnection(psycopg.Connection[tuple[Any, ...]]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.prepared: set[bytes] = set()
+        accept_columns(self)
 
 
 class Lease:

@@ -35,6 +35,7 @@ from milecastle.ports.pages import Page, PageKey, place_after
 from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
+from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
 from milecastle.stores.postgres.bell import DueBell, Listener
 from milecastle.stores.postgres.claiming import Claims
 from milecastle.stores.postgres.committing import Commits
@@ -181,7 +182,7 @@ class PostgresStore(PostgresServer):
             for number, found in chains.items()
             if (chain := _chain_from(found)) is not None
         }
-        ids = [escape(chain.entries[-1].run_id) for chain in read.values()]
+        ids = TextColumn.of([escape(chain.entries[-1].run_id) for chain in read.values()])
         asked = {**_key_columns(list(read)), "run_ids": ids}
         runs = _numbered(self._retry(self._sql.run_many, asked, tenant)) if read else {}
         return {
@@ -634,9 +635,9 @@ def _chain_from(found: Sequence[Row]) -> Chain | None:
 
 def _key_columns(keys: Sequence[ThreadKey]) -> Parameters:
     return {
-        "shards": [key.shard for key in keys],
-        "tenants": [key.tenant for key in keys],
-        "threads": [key.thread for key in keys],
+        "shards": ShardColumn.of([key.shard for key in keys]),
+        "tenants": TextColumn.of([key.tenant for key in keys]),
+        "threads": TextColumn.of([key.thread for key in keys]),
     }
 
 
