@@ -18,6 +18,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.tags import TagChange
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch
+from milecastle.stores.offloading import SharedObjects, offload
 from milecastle.stores.postgres import secure
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.placed import PlacedStore
@@ -31,7 +32,7 @@ from milecastle.stores.sharded import (
 )
 from milecastle.stores.sharded.moving import Superseded
 from milecastle.testing.contract_claims import LANE, queued
-from milecastle.testing.entries import Writer, a_run
+from milecastle.testing.entries import Writer, a_run, an_entry
 from tests.postgres_cluster import needs_postgres, the_cluster, wait_until
 from tests.process.postgres_pooler import needs_pooler, the_pooler
 from tests.process.sharded_moves import (
@@ -521,3 +522,19 @@ def test_shards_move_through_a_pooler(tmp_path: Path) -> None:
         for name in "ab":
             assert execute(path, name, "SHOW statement_timeout") == [("0",)]
             assert execute(path, name, "SHOW synchronous_commit") == [("on",)]
+
+
+def test_a_store_whose_shards_move_is_the_store_that_its_objects_belong_to(
+    path: Path, tmp_path: Path
+) -> None:
+    """Fails if a move leaves the manifests behind, of which one is the identity of the store."""
+    objects = SharedObjects(f"file://{tmp_path}/objects", threshold=20)
+    shards = read_map(path)
+    for number in range(2):
+        with closing(ShardedStore(path)) as store:
+            key = ThreadKey("tenant", f"thread {number}")
+            entry = an_entry(1, payload=b"large " * 10)
+            offload(store, objects).commit(Batch(key=key, head=0, entries=(entry,)))
+        identity = ThreadKey("tenant", "object storage")
+        there = {name for name in shards.urls if identity.shard in shards.shards_of(name)}
+        move_shard(shards, identity.shard, min(shards.urls.keys() - there))
