@@ -114,9 +114,9 @@ def compared(
 
     best = best_of(rounds, [Peer("ours", lambda: ours(items, graph)), Peer("bare", timed)])
     return {
-        f"{name}_items_per_second": items / best["ours"],
-        f"{name}_bare_items_per_second": items / best["bare"],
-        f"{name}_vs_bare": best["bare"] / best["ours"],
+        f"{name}_items_per_second": round(items / best["ours"]),
+        f"{name}_bare_items_per_second": round(items / best["bare"]),
+        f"{name}_vs_bare": round(best["bare"] / best["ours"], 3),
     }
 
 

@@ -51,6 +51,7 @@ from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 
+STORES = ("sqlite", "postgres", "langgraph_sqlite", "langgraph_postgres")
 FIGURES = ("bytes_vs_raw", "10x", "head_vs_snapshot", "page_growth")
 OVERWRITE = "overwritten"
 PAGE = 100
@@ -66,7 +67,7 @@ def measure(*, quick: bool = False) -> Report:
     figures = {
         f"{store}_{name}": _rounded(found.get(store, {}).get(name))
         for name in FIGURES
-        for store in ("sqlite", "postgres")
+        for store in STORES
     }
     return Report(figures=figures, table=_table(found))
 

@@ -170,10 +170,31 @@ def check_for_publishing(wheel: Path, sdist: Path, bom: Path) -> None:
         subprocess.run([sys.executable, *words], check=True)
 
 
+WHICH: Final = """
+import sys, sysconfig
+free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+print(sys.executable, "{}.{}".format(*sys.version_info) + free, sep="\\n")
+"""
+
+
+def find_python(name: str, home: Path) -> str | None:
+    """A Python of this version that runs: pyenv has a shim also for one that it does not start."""
+    installed = sorted(home.glob(f".pyenv/versions/{name.removesuffix('t')}*/bin/python"))
+    for candidate in (shutil.which(f"python{name}"), *map(str, installed)):
+        if candidate is None:
+            continue
+        said = subprocess.run(
+            [candidate, "-c", WHICH], check=False, capture_output=True, text=True
+        ).stdout.split("\n")
+        if said[1:2] == [name]:
+            return said[0]
+    return None
+
+
 def install_everywhere(wheel: Path, work: Path, version: str) -> None:
     """Install into an empty environment of each Python found, with what it brings, and start it."""
     for name in PYTHONS:
-        if not (found := shutil.which(f"python{name}")):
+        if not (found := find_python(name, Path.home())):
             print(f"Python {name}: not found, not tried")
             continue
         subprocess.run([found, "-m", "venv", str(work / name)], check=True)

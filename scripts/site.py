@@ -36,6 +36,7 @@ LINK = re.compile(r'(\]\(|\b(?:src|href)=")([^)#\s"]+)')
 ENTRY = re.compile(r"- \[([^\]]+)\]\(([^)]+)\)")
 FENCE = re.compile(r"```(\w+)(.*)")
 FIRST_CELL = re.compile(r"(<thead>\s*<tr>\s*<th)")
+DRAWING = re.compile(r'<p>(<img [^>]*src="[^"]*\.svg"[^>]*>)</p>')
 NAME = re.compile(r'<span class="n">(\w+)</span>')
 CODE = re.compile(
     r"<(a|h\d|pre)\b.*?</\1>|<code>([A-Z]\w*(?:\.\w+)?)(?:\(\))?</code>", flags=re.DOTALL
@@ -163,8 +164,9 @@ def names_of(pages: Path) -> dict[str, str]:
 def finish(site: Path, names: Mapping[str, str], version: str) -> None:
     """Link names in signatures, and names in the text of every page, to the API reference.
 
-    For people who use no mouse, wide tables can be scrolled: their first cell takes the focus. For
-    screen readers, the label of the button that shows the version contains the version.
+    For people who use no mouse, wide tables and drawings can be scrolled: the first cell takes the
+    focus, and so does the paragraph of a drawing. For screen readers, the label of the button that
+    shows the version contains the version.
     """
     for page in sorted(site.rglob("*.html")):
         here = PurePosixPath(page.relative_to(site).as_posix())
@@ -179,6 +181,7 @@ def finish(site: Path, names: Mapping[str, str], version: str) -> None:
             text = NAME.sub(lambda found: link(found[1], found[0]), text)
         text = CODE.sub(lambda found: link(found[2], found[0]), text)
         text = FIRST_CELL.sub(r'\1 tabindex="0"', text)
+        text = DRAWING.sub(r'<p class="drawing" tabindex="0">\1</p>', text)
         page.write_text(text, encoding="utf-8", newline="\n")
 
 

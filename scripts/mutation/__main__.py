@@ -74,8 +74,6 @@ LEFT_OUT = (
 CASES = 12
 CHUNK = 20
 """Tests that one fork traces."""
-CHEAP = 0.4
-"""CPU seconds, traced, that a test may take. Others are left out, and named."""
 
 
 class Reach(TypedDict):
@@ -138,7 +136,11 @@ class Mutation:
         print(len(self._items), "tests", flush=True)
         everything = [mutant for path in _modules() for mutant in _mutants(path)]
         reach = self._reach(self._results.with_suffix(".reach.json"))
-        mutants = sampled(everything, self._chosen.sample, self._chosen.seed)
+        if self._chosen.names:
+            names = {*Path(self._chosen.names).read_text(encoding="utf-8").split()}
+            mutants = [mutant for mutant in everything if mutant.name in names]
+        else:
+            mutants = sampled(everything, self._chosen.sample, self._chosen.seed)
         Runs(self._items, reach, self._chosen).run(mutants)
         return True
 
@@ -180,7 +182,7 @@ class Mutation:
             part.write_text(str(number))
             tracing.switch_context(str(number))
             began = time.process_time()
-            signal.setitimer(signal.ITIMER_PROF, CHEAP)
+            signal.setitimer(signal.ITIMER_PROF, self._chosen.cheap)
             signal.alarm(60)
             if passes(self._items[names[number]], None):
                 traced.times[names[number]] = round(time.process_time() - began, 3)
@@ -458,6 +460,14 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--budget", type=float, default=20, help="CPU seconds of tests per mutant")
     parser.add_argument(
+        "--cheap",
+        type=float,
+        default=0.4,
+        help="CPU seconds, traced, that a test may take; others are left out",
+    )
+    parser.add_argument("--names", help="a file with the names of the mutants to run")
+    parser.add_argument("--left-out", default=LEFT_OUT, help="the -k of pytest")
+    parser.add_argument(
         "--again",
         action="store_true",
         help="run those that survived again, with every case of the tests",
@@ -478,7 +488,7 @@ def main() -> int:
             "-m",
             "not slow",
             "-k",
-            LEFT_OUT,
+            chosen.left_out,
         ]
         pytest.main([*options, *chosen.tests], plugins=[Mutation(chosen)])
     report(Path(chosen.results))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
+import os
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -195,3 +197,22 @@ def test_builds_that_differ_are_not_released(
     (tmp_path / "2" / "another" / "machine" / "m-1").mkdir(parents=True)
     with pytest.raises(SystemExit, match="differ"):
         release.build_twice(tmp_path / "2", 0)
+
+
+def test_a_python_that_does_not_run_is_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a shim that starts nothing is taken for a Python, or another version for this."""
+    shim = tmp_path / "python3.99"
+    shim.write_text("#!/bin/sh\nexit 127\n", encoding="utf-8")
+    shim.chmod(0o755)
+    other = tmp_path / ".pyenv" / "versions" / "3.99.0" / "bin" / "python"
+    other.parent.mkdir(parents=True)
+    other.symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert release.find_python("3.99", tmp_path) is None
+    name = "{}.{}".format(*sys.version_info)
+    found = tmp_path / ".pyenv" / "versions" / f"{name}.0" / "bin" / "python"
+    found.parent.mkdir(parents=True)
+    found.symlink_to(sys.executable)
+    assert release.find_python(name, tmp_path) is not None

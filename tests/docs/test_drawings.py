@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -52,6 +53,15 @@ def test_drawing_is_described_fits_and_loads_nothing(drawing: str) -> None:
 def test_charts_are_fresh() -> None:
     """Fails if a value of a figure file is changed, or a table of its page."""
     assert charts.main(["--check"]) == 0
+
+
+def test_charts_draw_what_was_measured() -> None:
+    """Fails if a figure is typed: only the 1 of the peer that others are compared with may be."""
+    for source in (ROOT / charts.FIGURES).glob("*.json"):
+        groups: list[dict[str, list[object]]] = json.loads(source.read_bytes())["groups"]
+        values = [value for group in groups for value in group["values"]]
+        typed = [value for value in values if not isinstance(value, str) and value != 1]
+        assert typed == [], source.name
 
 
 def made(root: Path, figures: str = FIGURES, page: str = PAGE) -> list[str]:

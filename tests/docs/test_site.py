@@ -88,6 +88,16 @@ def test_names_are_linked_to_the_reference(tmp_path: Path) -> None:
     assert other.read_text("utf-8") == (f"<pre>{name}</pre><a>{code}</a><h2>{code}</h2>{linked}")
 
 
+def test_drawings_take_the_focus(tmp_path: Path) -> None:
+    """Fails if a drawing that is wider than the screen cannot be scrolled without a mouse."""
+    page, drawing = tmp_path / "a.html", '<img alt="x" src="a.svg" />'
+    page.write_text(f"<p>{drawing}</p><p>and {drawing}</p>", encoding="utf-8")
+    site.finish(tmp_path, {}, "1.0")
+    assert page.read_text("utf-8") == (
+        f'<p class="drawing" tabindex="0">{drawing}</p><p>and {drawing}</p>'
+    )
+
+
 def test_versions_stay_and_the_newest_number_is_first(tmp_path: Path) -> None:
     """Fails if versions are sorted as texts."""
     built, public = tmp_path / "built", tmp_path / "public"

@@ -16,7 +16,7 @@ from milecastle.model.tags import TagChange
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
-from milecastle.stores.sqlite.migrating import APPLICATION_ID, FORMAT_VERSION
+from milecastle.stores.sqlite.migrating import APPLICATION_ID, FORMAT_VERSION, SqliteFile
 from milecastle.stores.sqlite.queries import MIGRATIONS, statements
 from milecastle.stores.sqlite.rows import checksum
 from milecastle.testing.contract_claims import LANE, a_line, names
@@ -165,6 +165,23 @@ def test_file_that_is_not_a_database_is_refused_and_unchanged(path: Path) -> Non
         SqliteStore(path)
     assert caught.value.place == str(path)
     assert path.read_text() == "dear diary, " * 500
+
+
+def test_what_a_migration_lacks_is_not_asked_of_another_file(path: Path) -> None:
+    """Fails if the error of the driver is not translated."""
+    path.write_text("no database" * 100, encoding="utf-8")
+    for place in (path, path.with_name("missing.db")):
+        with pytest.raises(Unavailable, match="cannot be read as an SQLite file"):
+            SqliteFile(place).pending_migrations()
+
+
+@pytest.mark.parametrize("order", ["PRAGMA user_version = 0", "PRAGMA user_version = -1"])
+def test_version_that_the_tables_contradict_is_damage(path: Path, order: str) -> None:
+    """Fails if the migrations are applied to tables that are there."""
+    SqliteStore(path).close()
+    change(path, order)
+    with pytest.raises(Corrupted, match="does not match"):
+        SqliteStore(path)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sqlite3
 import threading
+import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -16,6 +17,7 @@ from milecastle import InvalidRequest
 from milecastle.app.opening import find_store
 from milecastle.errors import Conflict, Corrupted, StoreError, Unavailable
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
+from milecastle.model.forking import PATIENCE
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
@@ -69,6 +71,36 @@ def test_lock_that_is_released_in_time_is_waited_for(tmp_path: Path) -> None:
         release.join()
     check_reads(store, writer)
     store.close()
+
+
+def test_fork_waits_for_a_reader_and_lets_calls_begin_again(store: SqliteStore) -> None:
+    """Fails if the count of lent connections is wrong, their return is not heard, or a lock stays.
+
+    Children: `tests/process/test_sqlite_processes.py`.
+    """
+    writer = Writer().begin(store)
+    connections: Connections = vars(store)["_connections"]
+    lent = threading.Event()
+
+    def read() -> None:
+        with connections.reading():
+            lent.set()
+            time.sleep(0.1)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    assert lent.wait(60)
+    began = time.monotonic()
+    connections.before_fork()
+    assert time.monotonic() - began < PATIENCE / 2
+    reader.join()
+    connections.after_fork(in_child=False)
+    calls = threading.Thread(target=lambda: (store.read(writer.key), writer.append(store)))
+    calls.daemon = True
+    calls.start()
+    calls.join(60)
+    assert not calls.is_alive()
+    assert len(list(store.history(writer.key))) == 2
 
 
 @pytest.mark.parametrize("kind", [DELTA, SNAPSHOT])

@@ -144,7 +144,7 @@ def _reason(error: ValueError) -> str:
     tell: Any = getattr(error, "errors", None)
     if tell is None:
         return "refused"
-    first = tell(include_url=False, include_context=False, include_input=False)[0]
+    first = tell()[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
     return f"${place}: {first['msg']}"
 

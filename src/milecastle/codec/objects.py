@@ -255,8 +255,6 @@ def _is_python_all_through(cls: type) -> bool:
 
 
 def _other_slots(cls: Any, fields: frozenset[str]) -> tuple[str, ...]:
-    if issubclass(cls, Struct) or hasattr(cls, "__pydantic_validator__"):
-        return ()
     names: list[str] = []
     for base in cls.__mro__:
         slots: str | Iterable[str] = base.__dict__.get("__slots__", ())

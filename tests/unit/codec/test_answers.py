@@ -122,11 +122,15 @@ def test_a_refusal_never_shows_the_value() -> None:
 
 
 def test_a_schema_may_be_made_of_parts() -> None:
-    schema = {"allOf": [{"type": "integer"}, {"minimum": 3}], "const": 5}
-    check_answer(5, schema)
-    for answer in ("a", 2, 4):
+    """Fails if the parts of ``allOf`` are not looked at, or a constant is not compared."""
+    schema: dict[str, Any] = {"allOf": [{"type": "integer"}, {"minimum": 3}]}
+    check_answer(4, schema)
+    for answer in ("a", 2):
         with pytest.raises(InvalidAnswer):
             check_answer(answer, schema)
+    check_answer(5, schema | {"const": 5})
+    with pytest.raises(InvalidAnswer):
+        check_answer(4, schema | {"const": 5})
 
 
 def test_a_type_that_has_no_schema_is_refused_when_it_is_asked_for() -> None:
@@ -158,12 +162,19 @@ def test_answer_of_a_wrong_type_is_reported_without_its_value(wanted: Any) -> No
         (r"^[^@\s]+@[\w.-]+\.[a-z]{2,}$", "ada@example.org", "ada@example"),
         ("b.?d", "a bad day", "a boot"),
         (r"\[x\]", "[x]", "x"),
+        ("^a?b?c?d?e?$", "ace", "x" * 100),
+        ("^a*a*b$", "a" * 998 + "b", "a" * 999),
+        ("^" + "a{0,9}" * 6 + "$", "a" * 54, "a" * 55),
     ],
 )
 def test_pattern_of_characters_and_repeats_is_checked(
     pattern: str, fits: str, does_not: str
 ) -> None:
-    """Tried: ``may_match`` always true."""
+    """The last two have just as many ways as are tried: a million.
+
+    Tried: ``may_match`` always true. Fails if ``?`` counts as more than two ways, or a pattern as
+    more than it has.
+    """
     check_answer(fits, {"type": "string", "pattern": pattern})
     with pytest.raises(InvalidAnswer, match="of the form"):
         check_answer(does_not, {"type": "string", "pattern": pattern})

@@ -93,9 +93,16 @@ def test_containers_and_items_are_counted_as_they_are(value: Any) -> None:
 def test_containers_after_a_long_text_are_counted(size: int, kind: type) -> None:
     """Fails if a length of two or four bytes is read wrong: what follows would not be counted."""
     long = bytes(size) if kind is bytes else "\x00" * size
-    value: list[Any] = [long, [1, 2], long, {}]
+    value: list[Any] = [long, [1, 2], long, {"key": 1}]
     body = CODEC.encode(value)
-    assert bounds._count(body) == (3, 6)  # pyright: ignore[reportPrivateUsage]
+    assert bounds._count(body) == (3, 8)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 255, 256, 65_535, 65_536])
+def test_containers_after_an_extension_are_counted(size: int) -> None:
+    """Fails if the length of an extension is read wrong, in one byte, two or four."""
+    body = _pack([Ext(codes.INT, bytes(size)), [1, 2]])
+    assert bounds._count(body) == (2, 4)  # pyright: ignore[reportPrivateUsage]
 
 
 @given(data=st.binary(max_size=300))
@@ -184,11 +191,14 @@ def test_equal_hashes_do_not_keep_the_reader_of_portable_files_busy() -> None:
 
 
 def test_equal_hashes_are_refused_when_written_and_a_few_are_taken() -> None:
-    """The verdict is the same on both ways. Tried: no check in the writer."""
-    few = {(n + 16) * PRIME for n in range(MAX_EQUAL_HASHES)}
+    """The verdict is the same on both ways. Tried: no check in the writer.
+
+    Fails if the last that is taken is refused: one has the hash, and as many equal it.
+    """
+    few = {(n + 16) * PRIME for n in range(MAX_EQUAL_HASHES + 1)}
     assert CODEC.decode(CODEC.encode(few)) == few
     assert CODEC.decode(CODEC.encode(dict.fromkeys(few))) == dict.fromkeys(few)
-    many = few | {(n + 1_000_000) * PRIME for n in range(2)}
+    many = few | {1_000_000 * PRIME}
     for value in (many, frozenset(many), dict.fromkeys(many)):
         with pytest.raises(UnserializableState, match="equal hashes"):
             CODEC.encode({"v": value})

@@ -109,6 +109,17 @@ def test_a_channel_that_is_set_is_left_encoded() -> None:
     assert CODEC.rebuild([first], encoded="c") == {"a": [1, 2], "b": 3}
 
 
+def test_a_channel_that_cannot_be_left_encoded_is_decoded() -> None:
+    """Fails if a text that is equal to its name, an appended value or damage is taken for it."""
+    only_a_text = CODEC.encode_state({"b": "a"})
+    assert CODEC.rebuild([only_a_text], encoded="a") == {"b": "a"}
+    appended = CODEC.encode([CODES["append"], "a", [2]])
+    first = CODEC.encode_state({"a": [1], "b": 3})
+    assert CODEC.rebuild([first, appended], encoded="a") == {"a": [1, 2], "b": 3}
+    with pytest.raises(CodecError):
+        CODEC.rebuild([b"\x93\x00\xa1a\xc1"], encoded="a")
+
+
 @given(updates=st.lists(UPDATES, min_size=1, max_size=12), cut=st.integers(0, 12))
 def test_a_rollup_has_the_effect_of_all_that_it_replaces(
     updates: list[dict[str, Any]], cut: int

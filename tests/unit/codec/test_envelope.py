@@ -18,6 +18,8 @@ from milecastle.codec.envelope import (
     COMPRESS_ABOVE,
     FORMAT_VERSION,
     OBJECTS_VERSION,
+    UNBOUND,
+    PayloadPlace,
     frame_objects,
     seal,
     unseal,
@@ -42,6 +44,21 @@ def frame(version: int, flags: int, body: bytes) -> bytes:
 @given(st.binary(max_size=300), st.sampled_from([1, 40, 400]))
 def test_what_is_sealed_is_unsealed(body: bytes, times: int) -> None:
     assert unseal(seal(body * times)) == body * times
+
+
+def test_an_empty_body_has_a_frame() -> None:
+    """Fails if a payload that is only a header is called too short."""
+    assert envelope.unframe(envelope.frame(0, b"")) == (FORMAT_VERSION, 0, b"")
+
+
+def test_nothing_is_sealed_before_the_thread_is_known() -> None:
+    """Fails if a codec that encrypts stores, reads or compares anything without a key."""
+    with pytest.raises(RuntimeError, match="encrypts for one thread"):
+        UNBOUND.seal(b"body", PayloadPlace(1))
+    with pytest.raises(RuntimeError, match="decrypts for one thread"):
+        UNBOUND.unseal(b"payload", PayloadPlace(1))
+    with pytest.raises(RuntimeError, match="digests for one thread"):
+        UNBOUND.digest(b"body")
 
 
 def test_large_bodies_are_compressed_when_that_helps() -> None:

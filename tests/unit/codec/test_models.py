@@ -113,8 +113,12 @@ def test_many_models_come_back_the_same() -> None:
     assert there_and_back(value) == value
 
 
-def test_a_model_without_its_set_of_fields_is_refused() -> None:
-    body = msgspec.msgpack.encode(["Open", {"x": 1}, None, None, None])
+@pytest.mark.parametrize(
+    "sections", [[{"x": 1}, None, None, None], [{"x": 1}, {1: 2}, None, {"x": None}]]
+)
+def test_a_model_that_no_writer_wrote_is_refused(sections: list[Any]) -> None:
+    """Fails if a model has no set of fields, or an extra field whose name is a number."""
+    body = msgspec.msgpack.encode(["Open", *sections])
     with pytest.raises(CodecError):
         CODEC.decode(msgspec.msgpack.encode(msgspec.msgpack.Ext(codes.MODEL, body)))
 

@@ -55,6 +55,13 @@ def test_a_value_comes_back_the_same_from_either_reader(value: object) -> None:
     assert same(pickle.loads(data), value)
 
 
+def test_a_large_dict_with_any_keys_comes_back_from_either_reader() -> None:
+    """Fails if its keys are written as those of a map, which a reader refuses."""
+    value = {(number,): number for number in range(5_000)}
+    data = CODEC.dumps(value)
+    assert CODEC.loads(data) == pickle.loads(data) == value
+
+
 @pytest.mark.parametrize("bits", [7, 8, 15, 16, 2_031, 2_032, 2_039, 2_040, 3_000])
 def test_an_int_of_any_size_comes_back_from_either_reader(bits: int) -> None:
     """Fails if an int whose size takes more than a byte is left out."""
@@ -247,6 +254,18 @@ def test_the_hostile_pickles_would_do_harm_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", [b"X\xff\xff\xff\x7fa", b"B\x05\x00\x00\x00a", b"G123", b"K"])
 def test_what_is_cut_short_is_not_made_up(body: bytes) -> None:
     assert "exceeds its actual length" in str(refused(gadgets.PROTO + body))
+
+
+def test_a_pickle_of_another_protocol_is_refused() -> None:
+    """Fails if the two bytes in front are not looked at."""
+    assert "expected header" in str(refused(b"\x80\x05" + CODEC.dumps([1])[2:]))
+
+
+def test_an_object_needs_the_name_of_its_type() -> None:
+    """Fails if a text may be in the place of a type."""
+    rebuild = gadgets.named("milecastle.codec.pickles", "rebuild")
+    called = gadgets.call(rebuild, gadgets.text("Doc"), gadgets.text("Doc"))
+    assert "an object has no type" in str(refused(gadgets.alone(called)))
 
 
 def test_nothing_may_follow_the_end() -> None:

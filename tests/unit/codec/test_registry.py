@@ -81,6 +81,12 @@ class Broken:
     leaf: Leaf
 
 
+class Bare:
+    """Not stored, so that its fields are not either."""
+
+    leaf: Leaf
+
+
 @dataclass
 class Base:
     x: int
@@ -154,6 +160,7 @@ Renamed = NewType("Renamed", Leaf)
         (Callable[[Leaf], Shade], {Leaf, Shade}),
         (Broken, {Broken, Leaf}),
         (dataclasses.InitVar[Leaf], {Leaf}),
+        (Bare, set[type]()),
     ],
 )
 def test_a_hint_makes_known_what_it_mentions(annotation: object, expected: set[type]) -> None:

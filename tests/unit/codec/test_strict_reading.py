@@ -115,6 +115,8 @@ def test_a_flag_that_ejects_is_an_error() -> None:
         pack(Ext(-5, b"")),
         pack(Ext(codes.TUPLE, b"\x01")),
         pack(Ext(codes.TUPLE, b"")),
+        pack(Ext(codes.TUPLE, b"\x81\xa1a\x01")),
+        pack(Ext(codes.SET, b"\xa2ab")),
         pack(Ext(codes.INT, b"\x01" * 70_000)),
         pack(Ext(codes.UUID, b"short")),
         pack(Ext(codes.DECIMAL, b"x")),
@@ -134,6 +136,7 @@ def test_a_flag_that_ejects_is_an_error() -> None:
     ],
 )
 def test_bytes_that_no_writer_wrote_are_refused(data: bytes) -> None:
+    """Fails if the members of a map, or the letters of a text, become those of a tuple or set."""
     with pytest.raises(CodecError):
         CODEC.decode(data)
 

@@ -11,11 +11,13 @@ from milecastle.app.runtime.threads import log_codec_for
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
+from milecastle.model.run import CARRIED, Owner
 from milecastle.ports.store import Chain
 from milecastle.stores.memory import MemoryStore
 from tests.unit.engine.by_hand import KEY, journal_for, line, record
 
 GRAPH = line("a")
+OWNER = Owner(host="h", boot_id="b", pid=1, started="s")
 
 
 class Writer:
@@ -82,6 +84,13 @@ def test_a_snapshot_is_written_when_reading_costs_more_than_twice_the_state() ->
     chain = writer.store.read(KEY)
     assert chain is not None
     assert sum(len(entry.payload) for entry in chain.entries) < 4_000
+
+
+def test_a_snapshot_is_looked_for_at_twice_the_last_one() -> None:
+    """Fails if the chain grows to three times the state before anybody looks."""
+    writer = Writer(MemoryStore())
+    kinds = [writer.set("x" * 9_000).entries[0].kind for _ in range(8)]
+    assert kinds == [SNAPSHOT, DELTA] * 4
 
 
 def test_a_growing_state_is_not_written_again_and_again() -> None:
@@ -174,6 +183,23 @@ def test_records_and_manifest_are_written_once() -> None:
     assert (second.runs, second.manifest) == ((), None)
     third = writer.commit(status="completed")
     assert [(run.status, run.ended_at is not None) for run in third.runs] == [("completed", True)]
+
+
+def test_what_observers_give_is_stored_with_a_record_that_is_still_to_be_written() -> None:
+    """Fails if metadata of the run is lost, or a record that is stored differs from this one."""
+    writer = Writer(MemoryStore(), record=record(GRAPH, metadata={"host": "h"}))
+    writer.journal.carry({"trace": "1"})
+    [stored] = writer.add("a").runs
+    assert stored.metadata == {"host": "h", f"{CARRIED}trace": "1"}
+    writer.journal.carry({"trace": "2"})
+    assert writer.journal.record == stored
+
+
+def test_run_that_is_queued_again_has_no_owner() -> None:
+    """Fails if a thread in the queue looks as if somebody ran it."""
+    writer = Writer(MemoryStore(), record=record(GRAPH, owner=OWNER))
+    [stored] = writer.commit(status="queued").runs
+    assert (stored.status, stored.owner) == ("queued", None)
 
 
 def test_an_unannounced_journal_writes_no_record() -> None:

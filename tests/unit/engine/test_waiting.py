@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milecastle.engine.hidden import ANSWERS, ASKED, SLEEPS
-from milecastle.engine.waiting import still_asleep, waits_of, wake_time
+from milecastle.engine.waiting import still_asked, still_asleep, waits_of, wake_time
 
 NOW = 100
 
@@ -32,6 +32,21 @@ def test_answers_and_past_times_are_not_waited_for() -> None:
         SLEEPS: {"c/nap": ["c", NOW], "c/rest": ["c", NOW + 1]},
     }
     assert waits_of(hidden, NOW) == {"a": [False, True], "b": [False], "c": [False, True]}
+
+
+def test_open_questions_are_in_the_order_of_their_tasks() -> None:
+    """Fails if a task that ran keeps what it does not ask any more, or the order is another."""
+    hidden = {
+        ASKED: {
+            "work#1/x": question("work#1"),
+            "first/y": question("first"),
+            "work#0/answered": question("work#0"),
+        }
+    }
+    asked = {"work#0/z": question("work#0")}
+    order = ["first", "work#0", "work#1"]
+    found = still_asked(hidden, {"work#0"}, asked, order)
+    assert [*found] == ["first/y", "work#0/z", "work#1/x"]
 
 
 @pytest.mark.parametrize(

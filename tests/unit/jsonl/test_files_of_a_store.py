@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -20,8 +21,9 @@ from milecastle.disk import files
 from milecastle.errors import Conflict, Corrupted, FormatTooNew, InvalidRequest, Unavailable
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.store import Batch
-from milecastle.stores.jsonl import JsonlStore
+from milecastle.stores.jsonl import JsonlStore, listing
 from milecastle.stores.jsonl.lines import ROOT_CHECK, frame
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.entries import Writer, a_failure, a_key, a_run, an_entry, make_id
@@ -176,19 +178,76 @@ def test_a_link_in_place_of_a_temporary_file_is_not_written_through(store: Jsonl
     assert victim.read_text("utf-8") == "mine"
 
 
-def test_a_bounded_number_of_files_is_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [4, 1, 0])
+def test_a_bounded_number_of_files_is_open(tmp_path: Path, most: int) -> None:
+    """Fails if a log stays open too many, and if none may be open."""
     folder = Path("/proc/self/fd")
     if not folder.exists():
         pytest.skip("cannot count open files here")
-    store = JsonlStore(tmp_path, open_files=4)
+    store = JsonlStore(tmp_path, open_files=most)
     before = len(list(folder.iterdir()))
     writers = [Writer(a_key(f"t{number}"), number).begin(store) for number in range(1, 41)]
-    assert len(list(folder.iterdir())) <= before + 4
+    assert len(list(folder.iterdir())) <= before + max(1, most)
     for writer in writers:
         writer.append(store)
         assert len(list(store.history(writer.key))) == 2
     store.close()
     assert len(list(folder.iterdir())) <= before
+
+
+def test_list_is_read_from_the_end_of_a_log(store: JsonlStore) -> None:
+    """Fails if the commits before the last line of the thread are read: one of them is damaged."""
+    writer = Writer().begin(store)
+    store.commit(writer.batch(manifest=("fingerprint", b"{}")))
+    store.commit(writer.batch(thread=ThreadInfo.of(writer.run)))
+    writer.append(store)
+    path = store.path_of(writer.key)
+    path.write_bytes(path.read_bytes().replace(b'{"fingerprint":{}}', b'{"fingerprinT":{}}'))
+    again = JsonlStore(store.root)
+    with pytest.raises(Corrupted):
+        again.verify_thread(writer.key)
+    assert [info.key for info in again.threads("tenant")] == [writer.key]
+
+
+def test_list_that_is_refused_a_log_leaves_it_closed(tmp_path: Path) -> None:
+    """Fails if a file stays open that another writer held for too long."""
+    store = JsonlStore(tmp_path, lock_timeout=0.05)
+    writer = Writer().begin(store)
+    with closing(JsonlStore(tmp_path)) as other, vars(other)["_pool"].writing(writer.key):
+        before = files_open()
+        with pytest.raises(Unavailable, match="locked"):
+            store.threads("tenant")
+        assert files_open() == before
+    assert len(store.threads("tenant")) == 1
+
+
+def test_list_holds_no_lock_that_a_child_inherited(store: JsonlStore) -> None:
+    """Fails if the lock of a listed log ends only with its last descriptor."""
+    writer = Writer().begin(store)
+    with listing._Opened(store.path_of(writer.key), 1) as fd:  # pyright: ignore[reportPrivateUsage]
+        assert fd is not None
+        inherited = os.dup(fd)
+    try:
+        writer.append(JsonlStore(store.root, lock_timeout=0.05))
+    finally:
+        os.close(inherited)
+
+
+def files_open() -> int:
+    """How many files this process has open, where that can be seen."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
+
+
+def test_verification_reads_again_what_was_read_before(store: JsonlStore) -> None:
+    """Fails if the lines that have no entry are taken from memory."""
+    writer = Writer().begin(store)
+    store.commit(writer.batch(runs=(a_run(writer.key, 2, metadata={"host": "h"}),)))
+    assert store.verify_thread(writer.key) == 3
+    path = store.path_of(writer.key)
+    path.write_bytes(path.read_bytes().replace(b'"host":"h"', b'"host":"i"'))
+    with pytest.raises(Corrupted):
+        store.verify_thread(writer.key)
 
 
 def test_another_store_sees_what_is_appended_pruned_and_deleted(store: JsonlStore) -> None:
@@ -256,6 +315,7 @@ def test_file_that_was_put_back_in_place_is_read_again(store: JsonlStore) -> Non
 def test_what_a_forked_child_keeps_is_the_poison(
     store: JsonlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Fails if a log of which nobody knows what is on disk is written to, or repaired."""
     poisoned = Writer(a_key("poisoned")).begin(store)
     writer = Writer(a_key("sound"), 2).begin(store)
 
@@ -269,6 +329,8 @@ def test_what_a_forked_child_keeps_is_the_poison(
     vars(store)["_pool"].after_fork(in_child=True)
     with pytest.raises(Unavailable, match="reopen the store"):
         poisoned.append(store)
+    with pytest.raises(Unavailable, match="reopen the store"):
+        store.repair_thread(poisoned.key)
     writer.append(store)
 
 

@@ -99,7 +99,6 @@ class LogPool:
         """Close every log, each when it is no longer in use."""
         with self._lock:
             self._closed = True
-            self._newest = None
             logs, self._logs = self._logs, OrderedDict()
         for log in logs.values():
             with log.guard:

@@ -152,16 +152,11 @@ def _write_ahead(connection: sqlite3.Connection, timeout: float) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Apply what is missing, all or nothing: ``prepare`` closes the connection if this fails."""
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = _version(connection, path)
-        _apply(connection, above=version)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    _apply(connection, above=_version(connection, path))
+    connection.execute("COMMIT")
 
 
 def _apply(connection: sqlite3.Connection, *, above: int) -> None:
