@@ -192,9 +192,11 @@ def test_cleaning_up_does_not_end_a_move_under_way(store: ShardedStore, path: Pa
     """Fails if every copy that has not arrived is taken for one that was given up."""
     (key,) = same_shard(1, "a", path)
     writer = Writer(key).begin(store)
+    passed: list[str] = []
 
     def move_on(name: str) -> None:
-        if name == "delete moved":
+        if name == "delete moved" and not passed:
+            passed.append(name)
             with pytest.raises(KeyboardInterrupt):
                 move_shard(read_map(path), key.shard, "c", interrupt("lock"))
 
