@@ -65,7 +65,7 @@ fmt:
     ruff format .
 
 # the long forms: loss, slow tests, then every benchmark at full size
-proof: proof-loss proof-fleet proof-server
+proof: proof-loss proof-fleet proof-server proof-shards
     {{ python }} -m pytest -m slow
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
@@ -110,6 +110,10 @@ proof-server:
     MILECASTLE_READERS=1000 {{ long }} tests/process/test_server_streams.py
     MILECASTLE_SLOW_CLIENTS=10000 {{ long }} tests/acceptance/server/test_attacks.py
     MILECASTLE_FUZZ=1000 {{ long }} tests/acceptance/server/test_fuzzing.py
+
+# shards move 1,000 times under load; movers, workers and databases are killed
+proof-shards:
+    MILECASTLE_MOVES=1000 {{ long }} tests/process/test_sharded_chaos.py
 
 # writers and sweeps of large values are killed 1,000 times
 proof-objects:

@@ -65,6 +65,7 @@ from milecastle.graph.sending import Command, Send
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata
 from milecastle.model.event import Event
+from milecastle.model.file import File
 from milecastle.model.habits import refuse_import
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
@@ -80,6 +81,7 @@ from milecastle.model.policies import (
 from milecastle.model.run import Failure, Owner, RunRecord, Segment, ThreadInfo
 from milecastle.model.task import Origin
 from milecastle.observers.registry import register_observer
+from milecastle.ports.files import FileReader, StoredFiles
 from milecastle.ports.observer import Observer, TaskObserver, TracingObserver
 from milecastle.ports.store import Store
 from milecastle.version import __version__
@@ -112,6 +114,8 @@ __all__ = [
     "ExecutionError",
     "ExecutionOptions",
     "Failure",
+    "File",
+    "FileReader",
     "FileRefused",
     "Fit",
     "FormatTooNew",
@@ -162,6 +166,7 @@ __all__ = [
     "StateGraph",
     "Store",
     "StoreError",
+    "StoredFiles",
     "TaskObserver",
     "ThreadInfo",
     "ThreadKey",

@@ -562,7 +562,7 @@ class ShardMoved(Unavailable):
         to = f" to database '{destination}'" if destination else ""
         super().__init__(
             f"thread '{thread}' is in shard {shard}, which is not in database '{database}': "
-            f"moved{to}, map version {version}; open the store again with a map of that version"
+            f"moved{to}, map version {version}; is that database up, and in this process's file?"
         )
         self.tenant = tenant
         self.thread = thread

@@ -42,6 +42,7 @@ from milecastle.engine.asking import Asked, Parked
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.task import Finished, RunFacts, RunTask, TaskFacts
 from milecastle.ports.executor import EmitEvent, Executor, LoopExecutor
+from milecastle.ports.files import PlacedFiles
 from milecastle.ports.task import MISSING, TaskPort
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import with_store
@@ -154,6 +155,9 @@ class FarPort:
 
     def transact(self, task: RunTask, name: str, function: Any) -> Any:
         raise AssertionError("a transaction needs a connection on the far side")
+
+    def files(self, task: RunTask) -> PlacedFiles:
+        raise AssertionError("files need an object storage on the far side")
 
     def emit(self, task: RunTask, value: Any) -> None:
         self._near.emit(self._task(task), self._wire.value(task, value))

@@ -194,7 +194,8 @@ def test_threshold_is_set_by_an_object_storage(tmp_path: Path, place: str) -> No
 
 
 def test_store_that_is_given_is_wrapped(place: str, tmp_path: Path) -> None:
-    for given in (MemoryStore(), CheckpointStore(MemoryStore())):
+    memory = MemoryStore()
+    for given in (memory, CheckpointStore(memory)):
         app = counting(store=given, objects=place)
         app.invoke({"document": DOCUMENT}, thread="t")
         assert app.state(thread="t")["document"] == DOCUMENT

@@ -16,7 +16,7 @@ from milecastle.model.run import ThreadInfo
 from milecastle.ports.limits import Limit
 from milecastle.ports.sharing import Group
 from milecastle.stores.postgres.placed import PlacedStore
-from milecastle.stores.sharded import ShardedStore, databases, initialise, read_map
+from milecastle.stores.sharded import ShardedStore, databases, initialise, move_shard, read_map
 from milecastle.testing.contract_claims import LANE, a_worker, names, queued
 from milecastle.testing.entries import Writer
 from tests.postgres_cluster import (
@@ -274,3 +274,31 @@ def _is_refused(call: Callable[[], object]) -> bool:
     except StoreError as error:
         return "belongs to another map" in str(error)
     raise AssertionError("it was accepted")
+
+
+def test_a_shard_that_left_a_database_is_served_while_that_one_is_down(
+    store: ShardedStore, path: Path, server: Cluster
+) -> None:
+    """To processes that know nothing of the move. Fails if they ask only the one that had it."""
+    keys = [ThreadKey("tenant", thread_in(path, "b", number)) for number in range(6)]
+    writers = [queued(store, key.thread, n, worker="one") for n, key in enumerate(keys, 1)]
+    shards = read_map(path)
+    for key in keys:
+        move_shard(shards, key.shard, "c")
+    server.stop()
+    try:
+        assert store.head(keys[0]) is not None
+        writers[1].append(store)
+        assert list(store.commit_many([writers[2].batch(writers[2].plan())])) == [None]
+        assert list(store.part_of(keys[3]).commit_many([writers[3].batch(writers[3].plan())])) == [
+            None
+        ]
+        assert len(store.read_many(keys[4:5])) == 1
+        assert store.give_back("one", keys[5])
+        still = ThreadKey("tenant", thread_in(path, "b", 6))
+        with pytest.raises(Unavailable, match="database 'b' of the map"):
+            Writer(still).begin(store)
+    finally:
+        server.start()
+        for key in keys:
+            move_shard(shards, key.shard, "b")

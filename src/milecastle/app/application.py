@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath
     from milecastle.builds.plan import Plan
     from milecastle.builds.workspace import Workspace
+    from milecastle.ports.files import StoredFiles
 
 __all__ = ["App", "with_store"]
 
@@ -106,6 +107,11 @@ class App(Generic[S]):
     def workspace(self) -> Workspace | None:
         """The folder of file runs and caches, or ``None``."""
         return self._runner.settings.workspace
+
+    @property
+    def files(self) -> StoredFiles:
+        """Files of the app's tenant in object storage: ``store(path)`` and ``open(file)``."""
+        return self._runner.stored_files()
 
     @explains_keywords
     def invoke(
@@ -748,16 +754,13 @@ class App(Generic[S]):
     def __repr__(self) -> str:
         graph, store = self.graph, self._runner.settings.store
         kept = "no store" if store is None else type(store).__name__
-        return (
-            f"{type(self).__name__}({graph.name!r}, nodes={len(graph.nodes)}, {kept}, "
-            f"fingerprint {graph.fingerprint[:8]})"
-        )
+        shown = f"nodes={len(graph.nodes)}, {kept}, fingerprint {graph.fingerprint[:8]}"
+        return f"{type(self).__name__}({graph.name!r}, {shown})"
 
     def _repr_svg_(self) -> str:
         return self.draw("svg")
 
-    def _repr_html_(self) -> str:
-        return self.draw("svg")
+    _repr_html_ = _repr_svg_
 
     if not TYPE_CHECKING:
 

@@ -8,7 +8,7 @@ Errors never repeat a URL, because a password may be anywhere in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, cast
@@ -19,6 +19,7 @@ from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
     from milecastle.stores.offloading import ObjectStorage, SweepReport
+    from milecastle.stores.sharded import PlannedMove, ShardMap
 
 StoreFactory = Callable[[str], Store]
 
@@ -115,11 +116,34 @@ def _map_place(url: str) -> str:
 
 def init_shards(url: str) -> Sequence[str]:
     """Initialise the databases of a map; the names of those that were not yet."""
+    shards = _map_of(url)
+    from milecastle.stores.sharded import initialise
+
+    return initialise(shards)
+
+
+def move_shards(url: str, numbers: Iterable[int], to: str) -> Iterator[tuple[int, bool]]:
+    """Move shards of a map to one of its databases; each, and whether it was elsewhere."""
+    shards = _map_of(url)
+    from milecastle.stores.sharded import move_shard
+
+    return ((number, move_shard(shards, number, to)) for number in numbers)
+
+
+def plan_shards(url: str, seconds: float) -> Sequence[PlannedMove]:
+    """Moves that would make the databases of a map about equally large and busy."""
+    shards = _map_of(url)
+    from milecastle.stores.sharded import plan_moves
+
+    return plan_moves(shards, seconds=seconds)
+
+
+def _map_of(url: str) -> ShardMap:
     if _scheme_of(url) != "shards":
         raise InvalidRequest("only a map of databases has shards: give its file, shards.toml")
     with _needing_packages("PostgreSQL", "postgres"):
-        from milecastle.stores.sharded import initialise, read_map
-    return initialise(read_map(_map_place(url)))
+        from milecastle.stores.sharded import read_map
+    return read_map(_map_place(url))
 
 
 @contextmanager

@@ -56,11 +56,13 @@ from milecastle.model.policies import ExecutionOptions, Retry
 from milecastle.model.run import RunStatus
 from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
+from milecastle.ports.files import FileStore, StoredFiles
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath, PortableFiles
+    from milecastle.builds.shared_cache import SharedCache
     from milecastle.builds.workspace import Workspace
 
 __all__ = ["AppSettings", "Runner", "Thread"]
@@ -97,6 +99,7 @@ class AppSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_dir: FilePath | None = None
     signing_key: bytes | str | None = None
     workspace: Workspace | None = None
+    shared_cache: SharedCache | None = None
     retry_runs: Retry | None = None
     migrations: dict[str, Migration] = msgspec.field(default_factory=dict[str, Migration])
 
@@ -128,6 +131,20 @@ class Runner(Generic[S]):
     def __runner__(self) -> Runner[S]:
         """Itself, so that a runner can be built as an app can."""
         return self
+
+    def stored_files(self) -> StoredFiles:
+        """The files of the tenant; ``InvalidRequest`` without an object storage."""
+        settings = self.settings
+        if not isinstance(settings.store, FileStore):
+            raise InvalidRequest(
+                "files need an object storage: compile(store=..., objects='s3://bucket/prefix')"
+            )
+        return settings.store.files(settings.tenant, sealed=settings.encryption is not None)
+
+    @property
+    def shared_cache(self) -> SharedCache | None:
+        """The cache that the workspaces of builds share, if any."""
+        return self.settings.shared_cache
 
     def rebuilt(self, graph: CompiledGraph | None = None, **changed: Any) -> Runner[S]:
         """The same settings, with those that are named changed, around this graph or another."""

@@ -26,6 +26,7 @@ from milecastle.ports.store import Store
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath
     from milecastle.builds.declarations import Cache
+    from milecastle.builds.shared_cache import SharedCache
     from milecastle.builds.workspace import Workspace
     from milecastle.stores.offloading import ObjectStorage
 
@@ -186,8 +187,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         for large values (``"s3://bucket/prefix"``). ``workspace`` is the folder of ``cache=`` and
         of file runs; a graph with declared files then needs fixed edges and no interrupts.
         ``checkpoint_dir`` gets a portable file before each interrupt event; with ``signing_key``
-        such files are signed, and unsigned files are refused. ``retry_runs``: which failed runs
-        workers retry, and how often; nodes have their own ``retry``.
+        such files are signed, and others refused. ``retry_runs``: which failed runs workers retry.
         """
         graph = compile_graph(
             self._declared,
@@ -209,6 +209,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
             encryption=encryption
             or (given.encryption if isinstance(given, CheckpointStore) else None),
             workspace=_open_workspace(workspace, graph),
+            shared_cache=_open_shared_cache(objects),
             retry_runs=retry_runs,
         )
         return App(Runner(graph, settings))
@@ -241,7 +242,7 @@ def _open(
     given: str | Store | CheckpointStore | None, objects: str | ObjectStorage | None
 ) -> Store | None:
     if given is None:
-        if objects is not None:
+        if objects is not None and not getattr(objects, "builds", False):
             raise InvalidRequest("objects= holds the large values of a store: set store=, too")
         return None
     if isinstance(given, str):
@@ -250,6 +251,15 @@ def _open(
         return with_objects(given.store, objects)
     require_store(given)
     return with_objects(given, objects)
+
+
+def _open_shared_cache(objects: str | ObjectStorage | None) -> SharedCache | None:
+    """The cache of builds in an object storage that was given for them, too."""
+    if objects is None or isinstance(objects, str) or not objects.builds:
+        return None
+    from milecastle.builds.shared_cache import SharedCache
+
+    return SharedCache(objects.url)
 
 
 def _open_workspace(

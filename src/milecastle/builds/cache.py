@@ -31,7 +31,7 @@ from milecastle.builds.hashing import (
     problem_of_items,
     read_hash,
 )
-from milecastle.builds.places import Places, Spot, bring, copy_hashed
+from milecastle.builds.places import Places, Spot, bring, copy_hashed, write_hashed
 from milecastle.builds.records import Artifact, CacheEntry, Item, decode
 from milecastle.disk.files import PRIVATE_FILE, PRIVATE_FOLDER
 from milecastle.disk.locking import lock
@@ -109,10 +109,26 @@ class ContentCache:
             for item in artifact.items:
                 if item.hash:
                     self._keep(base / item.path if item.path else base, item, entry.node)
+        self.admit(entry)
+
+    def admit(self, entry: CacheEntry) -> None:
+        """Store an entry whose files are there."""
         sealed = msgspec.structs.replace(entry, checksum=_checksum(entry))
         path = self.entry_path(entry.task_hash)
         self._make(path.parent)
         put(path, msgspec.json.encode(sealed))
+
+    def has(self, item: Item) -> bool:
+        """Whether the file of an item is there, undamaged."""
+        return self._damage(item) is None
+
+    def add(self, hash: str, chunks: Iterable[bytes]) -> None:
+        """Store a file that comes from elsewhere; ``Corrupted`` if its hash is another."""
+        blob = self.blob_path(hash)
+        self._make(blob.parent)
+        with replacing(blob) as temporary:
+            if write_hashed(temporary, chunks, mode=_BLOB) != hash:
+                raise Corrupted("a file of a shared cache is damaged", place=str(blob))
 
     def load(self, task_hash: str) -> CacheEntry | None:
         """The entry of a task; ``None`` if there is none, ``Corrupted`` if it is damaged."""

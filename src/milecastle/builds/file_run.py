@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -35,6 +35,9 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunRecord
 
+if TYPE_CHECKING:
+    from milecastle.builds.shared_cache import SharedCache
+
 
 class Runnable(Protocol):
     """What a file run needs: a graph, and what runs it with other nodes in it."""
@@ -42,6 +45,11 @@ class Runnable(Protocol):
     @property
     def graph(self) -> CompiledGraph:
         """The graph that it runs."""
+        ...
+
+    @property
+    def shared_cache(self) -> SharedCache | None:
+        """The cache that workspaces share, if any."""
         ...
 
     def run_unsaved(
@@ -286,6 +294,8 @@ class FileRun:
             reused={},
             made={},
             given={},
+            shared=self._runner.shared_cache,
+            fetched=set(),
         )
 
     def _result(self, session: BuildSession, ended: Any) -> FileResult:

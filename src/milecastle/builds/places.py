@@ -16,7 +16,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -216,6 +216,21 @@ def copy_hashed(source: Path, target: Spot, *, mode: int, durable: bool) -> str:
             os.close(made)
     finally:
         os.close(given)
+
+
+def write_hashed(target: Path, chunks: Iterable[bytes], *, mode: int) -> str:
+    """Write a new file, durably, and return the SHA-256 of what was written."""
+    made = os.open(target, _WRITE, PRIVATE_FILE)
+    digest = sha256()
+    try:
+        for data in chunks:
+            digest.update(data)
+            append(made, data)
+        _set_mode(made, Spot(str(target), None), mode)
+        sync(made)
+    finally:
+        os.close(made)
+    return digest.hexdigest()
 
 
 def _copy(given: int, made: int) -> str:

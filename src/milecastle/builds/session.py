@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,9 +36,12 @@ from milecastle.builds.workspace import Workspace
 from milecastle.codec.envelope import Sealer, Sealers
 from milecastle.codec.values import ValueCodec
 from milecastle.disk.replacing import make_folders, put
-from milecastle.errors import Corrupted, FileRefused, InvalidUpdate
+from milecastle.errors import CodecError, Corrupted, FileRefused, InvalidUpdate
 from milecastle.graph.structure import CompiledGraph, Node
 from milecastle.model.keys import ThreadKey
+
+if TYPE_CHECKING:
+    from milecastle.builds.shared_cache import SharedCache
 
 
 class Reused(msgspec.Struct, frozen=True):
@@ -77,10 +80,13 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
     reused: dict[str, NodeCheckpoint] = {}
     made: dict[str, NodeCheckpoint] = {}
     given: dict[str, str] = {}
+    shared: SharedCache | None = None
+    fetched: set[str] = set()
 
     def taken_over(self) -> list[NodeCheckpoint]:
         """The checkpoints of nodes that this run reuses, as far as it has not run them again."""
-        nodes = (name for name in self.plan.reused if name not in self.executed)
+        ran = self.executed.keys() | self.fetched
+        nodes = (name for name in self.plan.reused if name not in ran)
         return [self.base.checkpoints[name] for name in nodes]
 
     def begin(self, node: str, state: Any) -> Reused | Execution:
@@ -93,8 +99,12 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         reasons = self._reasons(task, seen)
         if not reasons:
             return Reused(self._reuse(node))
+        inputs = self._make_ready(task)
+        fetched = self._fetch(task, inputs, seen)
+        if fetched is not None:
+            return fetched
         self.executed[node] = reasons
-        return self._execution(node, task, self._make_ready(task), seen)
+        return self._execution(node, task, inputs, seen)
 
     def finish(self, execution: Execution, update: Any) -> Any:
         """Keep what a node gave; its checkpoint is the last thing that is written."""
@@ -121,7 +131,45 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
             self.workspace.write_checkpoint(checkpoint)
         self.made[node] = checkpoint
         self.given[node] = checkpoint.output_hash
+        if self.shared is not None and self.sealer is None:
+            self.shared.publish(self.owner.tenant, checkpoint.task_hash, self.workspace.cache)
         return update
+
+    def _fetch(self, task: FileTask, inputs: Mapping[str, str], seen: str) -> Reused | None:
+        """What another workspace made of the same task, restored here; ``None`` if none did.
+
+        What depends on a node that declares nothing always runs.
+        """
+        shared = self.shared
+        if shared is None or self.sealer is not None or self.plan.mode == "clean":
+            return None
+        if not self.given.keys() >= set(task.upstream):
+            return None
+        cache, places = self.workspace.cache, self.workspace.places
+        outputs = {path for path, _ in task.outputs}
+        with cache.sharing():
+            digest = self._task_hash(task, inputs, seen)
+            entry = shared.fetch(self.owner.tenant, digest, outputs, cache)
+            if entry is None or _is_old(entry, task):
+                return None
+            try:
+                update: Any = self.codec.decode(entry.update)
+                for artifact in entry.artifacts:
+                    cache.restore(places, artifact, task.name)
+            except (Corrupted, CodecError):
+                for path in outputs:
+                    places.clear(path, task.name)
+                return None
+            execution = Execution(
+                node=task.name, task=task, inputs=inputs, seen=seen, started_at=entry.created_at
+            )
+            checkpoint, _ = self._checkpoint(execution, task, entry.artifacts, entry.update)
+            self.trace.note("complete", task.name)
+            self.workspace.write_checkpoint(checkpoint)
+        self.fetched.add(task.name)
+        self.made[task.name] = self.reused[task.name] = checkpoint
+        self.given[task.name] = checkpoint.output_hash
+        return Reused(update)
 
     def fail(self, execution: Execution) -> None:
         """Note that a node did not end well."""
@@ -141,7 +189,7 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         late = [
             Why("upstream", f"upstream node '{name}' was executed after all")
             for name in task.upstream
-            if name in self.executed
+            if name in self.executed or name in self.fetched
         ]
         if self.base.checkpoints[task.name].seen != seen:
             late.append(Why("state", "the state that it reads changed"))
@@ -218,25 +266,16 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         outputs = {one.path: one.hash for one in artifacts}
         ended_at = time_ns() // 1000
         ttl = task.cache.ttl if task.cache else None
-        upstream = {name: self.given.get(name, "") for name in task.upstream}
-        facts = {
-            "node": task.name,
-            "code_version": task.code_version,
-            "parameters": task.parameters,
-            "input": self.input if task.takes_state else "",
-            "seen": execution.seen,
-        }
-        inputs = dict(execution.inputs)
-        digest = task_hash(**facts, inputs=inputs, upstream=upstream, outputs=outputs)
+        digest = self._task_hash(task, execution.inputs, execution.seen)
         sealed = seal_update(self.sealer, digest, body)
         checkpoint = NodeCheckpoint(
             format=FORMAT,
             run_id=self.run_id,
             exit_code=0,
             task_hash=digest,
-            **facts,
-            inputs=inputs,
-            upstream=upstream,
+            **self._facts(task, execution.seen),
+            inputs=dict(execution.inputs),
+            upstream=self._upstream(task),
             outputs=outputs,
             output_hash=result_hash(artifacts, sealed),
             has_update=bool(self.codec.decode(body)),
@@ -245,6 +284,32 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
             expires_at=None if ttl is None else ended_at + int(ttl * 1_000_000),
         )
         return checkpoint, sealed
+
+    def _task_hash(self, task: FileTask, inputs: Mapping[str, str], seen: str) -> str:
+        """The hash of everything that the result of a task depends on."""
+        return task_hash(
+            **self._facts(task, seen),
+            inputs=inputs,
+            upstream=self._upstream(task),
+            outputs=[path for path, _ in task.outputs],
+        )
+
+    def _facts(self, task: FileTask, seen: str) -> dict[str, str]:
+        return {
+            "node": task.name,
+            "code_version": task.code_version,
+            "parameters": task.parameters,
+            "input": self.input if task.takes_state else "",
+            "seen": seen,
+        }
+
+    def _upstream(self, task: FileTask) -> dict[str, str]:
+        return {name: self.given.get(name, "") for name in task.upstream}
+
+
+def _is_old(entry: CacheEntry, task: FileTask) -> bool:
+    ttl = task.cache.ttl if task.cache else None
+    return ttl is not None and time_ns() // 1000 >= entry.created_at + ttl * 1_000_000
 
 
 def wrap_all(nodes: Mapping[str, Node], session: BuildSession, lock: int | None) -> dict[str, Node]:

@@ -15,6 +15,7 @@ import msgspec
 
 from milecastle.codec.plain import kind_of
 from milecastle.errors import InvalidAnswer, InvalidRequest
+from milecastle.model.file import File
 from milecastle.model.prepared import convert
 from milecastle.model.printable import path_segment
 
@@ -112,9 +113,15 @@ def as_plain(answer: Any) -> Any:
     try:
         if hasattr(answer, "model_dump"):
             return answer.model_dump(mode="json")
-        return msgspec.to_builtins(answer)
+        return msgspec.to_builtins(answer, enc_hook=_shown)
     except TypeError as error:
         raise InvalidAnswer(f"an answer must be plain data: {error}") from None
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, File):
+        return value.shown()
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def deliver(answer: Any, wanted: Any) -> Any:

@@ -17,6 +17,7 @@ import msgspec.msgpack
 from milecastle.codec import envelope
 from milecastle.codec.bounds import MAX_CONTAINERS, refuse_excess
 from milecastle.codec.envelope import UNBOUND, PayloadPlace, Sealer, Sealers
+from milecastle.codec.files import naming_files
 from milecastle.codec.plain import kind_of
 from milecastle.codec.values import ValueCodec
 from milecastle.errors import CodecError, UnserializableState
@@ -71,19 +72,22 @@ _EXTEND: dict[int, Callable[[Any, Any], None]] = {
 class LogCodec:
     """Turns operations and states into sealed payloads and back.
 
-    With ``sealers`` payloads are encrypted, and ``for_thread`` returns the codec for it.
+    With ``sealers`` payloads are encrypted, and ``for_thread`` returns the codec for it. If the
+    values may be files, payloads name those that are in them.
     """
 
     def __init__(self, values: ValueCodec, *, sealers: Sealers | None = None) -> None:
         self._values = values
         self._encode = values.encode
+        self.has_files = values.has_files
         self._sealers = sealers
         self._use(envelope if sealers is None else UNBOUND)
 
     def _use(self, sealer: Sealer) -> None:
-        self.seal = sealer.seal
+        self.seal = naming_files(sealer.seal) if self.has_files else sealer.seal
         self.unseal = sealer.unseal
         self.digest = sealer.digest
+        self.encrypts = sealer is not envelope
 
     def for_thread(self, key: ThreadKey, *, new: bool = False) -> LogCodec:
         """The codec for one thread; ``new`` means that the thread starts with what it seals."""
@@ -96,6 +100,7 @@ class LogCodec:
     def like(self, other: LogCodec) -> LogCodec:
         """The types of this codec with the seals of another."""
         self.seal, self.unseal, self.digest = other.seal, other.unseal, other.digest
+        self.encrypts = other.encrypts
         return self
 
     def seal_entry(self, body: bytes, entry: Entry) -> bytes:

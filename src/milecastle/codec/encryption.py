@@ -8,6 +8,8 @@ Rules:
   task result seq and task. So nothing in the middle of a log can be left out, moved or replaced.
 - A *life* of a thread starts with its first entry and ends when it is deleted: 8 random bytes, in
   each payload. A sealer handles only one life.
+- The content of a file in object storage is encrypted with a key of its own, which is in the state
+  and so is encrypted with that of the thread.
 - First compressed, then encrypted; decrypted bytes are decompressed within the usual limit.
 - A nonce is 12 random bytes, new for each message. That is safe for up to 2**32 messages under one
   key: entries and task results for a thread's key, wrapped keys for a key of the keyring.
@@ -53,6 +55,8 @@ _LINKS: Final = struct.Struct(">QQ")
 _RESULT: Final = 255
 """Marks a task result where an entry has its kind."""
 
+_FILE_PURPOSE: Final = b"milecastle file\0"
+
 WrappedKey = tuple[str, bytes]
 """The id of the key of the keyring that wraps it, and the wrapped bytes."""
 
@@ -96,6 +100,31 @@ class KeyWrapper:
                 f"a thread's key cannot be unwrapped with '{key_id}': the keyring has a different "
                 "key under this id than the one used to wrap it, or the stored key was changed"
             ) from None
+
+
+class FileCipher:
+    """Encrypts the chunks of one file with a key of its own: each for its number in the file.
+
+    The number is the nonce, so that each is used once for a key.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = AESGCM(key)
+
+    def seal(self, number: int, chunk: bytes) -> bytes:
+        """Compress and encrypt a chunk."""
+        return self._cipher.encrypt(
+            number.to_bytes(_NONCE_BYTES), frame(*compress(chunk)), _FILE_PURPOSE
+        )
+
+    def unseal(self, number: int, data: bytes) -> bytes:
+        """The chunk; ``EncryptionError`` if it is not this chunk of this file."""
+        try:
+            found = self._cipher.decrypt(number.to_bytes(_NONCE_BYTES), data, _FILE_PURPOSE)
+        except (InvalidTag, ValueError):
+            raise EncryptionError("a file cannot be decrypted with the key in its state") from None
+        _, flags, body = unframe(found)
+        return decompress(body) if flags & COMPRESSED else body
 
 
 class ThreadSealer:

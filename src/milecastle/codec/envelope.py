@@ -9,12 +9,15 @@ Rules:
 - Encrypted payloads have a flag and a separate version. They are not opened here.
 - Payloads whose large values are in object storage have a flag and a separate version, too. Only
   the store that wrote them restores them (``milecastle.stores.offloading``).
+- A payload that names files is around another payload, and says which, whether or not that one is
+  encrypted. It has a flag and a separate version, too, and the flag of an encrypted one if it is.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Sequence
 from typing import Final, NoReturn, Protocol
 from zlib import crc32
 
@@ -101,10 +104,14 @@ ENCRYPTION_VERSION: Final = 2
 OBJECTS_VERSION: Final = 3
 """The version of payloads that name objects."""
 
+FILES_VERSION: Final = 4
+"""The version of payloads that name files."""
+
 COMPRESS_ABOVE: Final = 4096
 COMPRESSED: Final = 1
 ENCRYPTED: Final = 2
 OBJECTS: Final = 4
+FILES: Final = 8
 
 _LEVEL: Final = 1
 _HEADER: Final = struct.Struct(">BBI")
@@ -113,6 +120,8 @@ _PLAIN_HEAD: Final = bytes((FORMAT_VERSION, 0))
 _PLAIN_START: Final = crc32(_PLAIN_HEAD)
 _COMPRESSED_HEAD: Final = bytes((FORMAT_VERSION, COMPRESSED))
 _OBJECTS_HEAD: Final = bytes((OBJECTS_VERSION,))
+_FILES_HEAD: Final = bytes((FILES_VERSION,))
+_DIGEST: Final = 32
 
 
 def seal(body: bytes, place: PayloadPlace | None = None) -> bytes:
@@ -158,7 +167,12 @@ def frame(flags: int, body: bytes, version: int = FORMAT_VERSION) -> bytes:
 
 
 def unframe(payload: bytes) -> tuple[int, int, bytes]:
-    """Version, flags and the rest after the header, undamaged and of a known format."""
+    """Version, flags and the rest after the header, undamaged and of a known format.
+
+    Of a payload that names files, those of the payload inside.
+    """
+    if names_files(payload):
+        payload = unframe_files(payload)[1]
     if len(payload) < _HEADER.size:
         raise CodecError("the stored bytes are damaged: they are too short")
     version, flags, checksum = _HEADER.unpack_from(payload)
@@ -170,8 +184,8 @@ def unframe(payload: bytes) -> tuple[int, int, bytes]:
             "a stored value is in object storage, and the store was opened without it: pass the "
             "objects= that it was written with, or set MILECASTLE_OBJECTS for the command line"
         )
-    if version > OBJECTS_VERSION:
-        raise FormatTooNew(found=version, supported=OBJECTS_VERSION, place="a stored value")
+    if version > FILES_VERSION:
+        raise FormatTooNew(found=version, supported=FILES_VERSION, place="a stored value")
     newest = ENCRYPTION_VERSION if flags & ENCRYPTED else FORMAT_VERSION
     if not FORMAT_VERSION <= version <= newest or flags & ~(COMPRESSED | ENCRYPTED):
         raise CodecError(f"no format has version {version} with flags {flags}")
@@ -198,6 +212,28 @@ def names_objects(payload: bytes) -> bool:
     return (
         payload[:1] == _OBJECTS_HEAD and len(payload) >= _HEADER.size and bool(payload[1] & OBJECTS)
     )
+
+
+def frame_files(digests: Sequence[str], payload: bytes) -> bytes:
+    """A payload around another one, with the digests of the files that are named inside."""
+    names = b"".join(map(bytes.fromhex, digests))
+    flags = FILES | payload[1] & ENCRYPTED
+    return frame(flags, len(digests).to_bytes(4) + names + payload, FILES_VERSION)
+
+
+def unframe_files(payload: bytes) -> tuple[list[str], bytes]:
+    """The digests of the files that a payload names, and the payload inside, undamaged."""
+    version, flags, checksum = _HEADER.unpack_from(payload)
+    body = payload[_HEADER.size :]
+    end = 4 + _DIGEST * int.from_bytes(body[:4])
+    if _checksum(version, flags, body) != checksum or len(body) < end:
+        raise CodecError("the stored bytes are damaged: they do not name files")
+    return [body[at : at + _DIGEST].hex() for at in range(4, end, _DIGEST)], body[end:]
+
+
+def names_files(payload: bytes) -> bool:
+    """Whether a payload has the form of one that names files."""
+    return payload[:1] == _FILES_HEAD and len(payload) >= _HEADER.size and bool(payload[1] & FILES)
 
 
 def plain_size(payload: bytes) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final, cast, is_typeddict
 
+from milecastle.codec.files import FILE_TYPE, parts_of_file
 from milecastle.codec.langchain import message_named, message_shape
 from milecastle.codec.objects import AdaptedShape, Shape, is_storable, shape_for
 from milecastle.codec.refusal import type_name
@@ -18,6 +19,7 @@ from milecastle.codec.scalars import WRITERS
 from milecastle.errors import InvalidRequest
 from milecastle.graph.messages import Remove
 from milecastle.graph.state_types import classes_in, hints_of
+from milecastle.model.file import File
 
 
 def storable_types(annotations: Iterable[object]) -> list[type]:
@@ -43,6 +45,7 @@ def _hints_inside(cls: Any) -> list[object]:
 _NATIVE: Final = frozenset({*WRITERS, list, dict, tuple, set, frozenset})
 _registered: Final[dict[str, Shape]] = {
     "milecastle.Remove": shape_for(Remove, "milecastle.Remove"),
+    FILE_TYPE: AdaptedShape(File, FILE_TYPE, parts_of_file, lambda parts: File(*parts)),
 }
 
 
@@ -84,9 +87,10 @@ def register_type(
 
 
 class TypeRegistry:
-    """A closed set of types, fixed on creation."""
+    """A closed set of types, fixed on creation. Without ``files`` a ``File`` is only read."""
 
-    def __init__(self, types: Iterable[type] = ()) -> None:
+    def __init__(self, types: Iterable[type] = (), *, files: bool = False) -> None:
+        self.has_files = files
         self._by_name: dict[str, Shape] = dict(_registered)
         self._by_type: dict[type, Shape] = {s.cls: s for s in self._by_name.values()}
         self._subclasses: dict[str, Shape] = {}
@@ -96,13 +100,13 @@ class TypeRegistry:
                 self._by_type[cls] = message_shape(cls) or self._by_type[cls]
 
     @classmethod
-    def for_annotations(cls, annotations: Iterable[object]) -> TypeRegistry:
+    def for_annotations(cls, annotations: Iterable[object], *, files: bool = False) -> TypeRegistry:
         """The types that these type hints mention, and those that users registered.
 
         Raises:
             InvalidRequest: two types have one name.
         """
-        return cls(storable_types(annotations))
+        return cls(storable_types(annotations), files=files)
 
     def _add(self, shape: Shape) -> None:
         known = self._by_name.get(shape.name)

@@ -34,6 +34,7 @@ from milecastle.codec.refusal import (
 )
 from milecastle.codec.registry import TypeRegistry
 from milecastle.errors import CodecError, UnserializableState
+from milecastle.model.file import File
 from milecastle.model.printable import path_segment
 
 T = TypeVar("T")
@@ -120,6 +121,8 @@ class ValueWriter:
 
     def _learn(self, kind: type) -> None:
         """Determine, once for each type, how it is written."""
+        if kind is File and not self._registry.has_files:
+            raise Refusal("a file needs an object storage: pass objects=, with store=", kind)
         try:
             shape = self._registry.shape_of(kind)
         except LookupError as error:
@@ -364,6 +367,7 @@ class ValueCodec:
     """Encodes and decodes values of one registry. Safe to share between threads."""
 
     def __init__(self, registry: TypeRegistry) -> None:
+        self.has_files = registry.has_files
         self._writer = ValueWriter(registry)
         self._reader = ValueReader(registry)
 

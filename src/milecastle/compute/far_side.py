@@ -50,7 +50,9 @@ from milecastle.engine.applying import pack, read_outcome
 from milecastle.engine.context import RunningTask, RunResources, current_task
 from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.graph.structure import CompiledGraph
+from milecastle.model.file import FilePlace
 from milecastle.model.task import RunFacts, RunTask, TaskFacts
+from milecastle.ports.files import PlacedFiles
 from milecastle.ports.task import MISSING
 
 if TYPE_CHECKING:
@@ -113,6 +115,12 @@ class FarPort:
             f"ctx.transaction() in node '{task.node}' needs the connection of the process that "
             "drives the run: remove run_on= from the node, or use ctx.once()"
         )
+
+    def files(self, task: RunTask) -> PlacedFiles:
+        """The files of the tenant, which this process reaches without the one that asked."""
+        from milecastle.stores.offloading.files import files_at
+
+        return files_at(msgspec.msgpack.decode(self._ask("files"), type=FilePlace))
 
     def emit(self, task: RunTask, value: Any) -> None:
         """Emit a value to the reader of the stream."""

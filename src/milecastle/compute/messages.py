@@ -186,7 +186,7 @@ class GraphValues:
 
     def __init__(self, graph: CompiledGraph) -> None:
         annotations = [channel.annotation for channel in graph.schema.channels.values()]
-        codec = LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations)))
+        codec = LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations, files=True)))
         self.pack, self.unpack = codec.encode_state, codec.decode_state
 
     def pack_one(self, value: Any) -> bytes:

@@ -313,6 +313,8 @@ class RemoteTasks:
                 found = port.recorded(task, *arguments)
             case "record":
                 port.record(task, *arguments)
+            case "files":
+                found = msgspec.msgpack.encode(port.files(task).place)
             case "emit":
                 port.emit(task, *arguments)
             case "heartbeat":

@@ -25,6 +25,7 @@ from milecastle.model.policies import CancelEvent
 from milecastle.model.run import Segment
 from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
+from milecastle.ports.files import FileStore, PlacedFiles
 from milecastle.ports.observer import Observer
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch, Store, TransactionStore
@@ -189,6 +190,14 @@ class HostServices:
             )
         with self.host.observers.around_commit(key):
             self.host.store.transact(key, work)
+
+    def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
+        """The files of a tenant, of a store that has an object storage."""
+        if not isinstance(self.host.store, FileStore):
+            raise InvalidRequest(
+                "files need an object storage: compile(store=..., objects='s3://bucket/prefix')"
+            )
+        return self.host.store.files(tenant, sealed=sealed)
 
     def heartbeat(self) -> None:
         """A node is still at work."""

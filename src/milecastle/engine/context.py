@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from os import PathLike
 from typing import Any, Final, TypeVar, cast, overload
 
 import msgspec
@@ -18,9 +19,11 @@ from milecastle.engine.asking import Asked, Parked
 from milecastle.errors import InvalidAnswer, InvalidRequest
 from milecastle.graph.schema import StateSchema
 from milecastle.graph.structure import Node
+from milecastle.model.file import File
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.task import Origin, RunFacts, RunTask
+from milecastle.ports.files import FileReader
 from milecastle.ports.task import MISSING, TaskPort
 
 T = TypeVar("T")
@@ -120,6 +123,28 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
                 self.data, name, lambda connection: function(connection, *args, **named)
             ),
         )
+
+    def file(self, path: str | PathLike[str]) -> File:
+        """Store a file of this machine in object storage; what is returned goes into the state.
+
+        The content is stored once for each tenant, however many threads name it. It is durable when
+        this returns, and stays as long as a checkpoint names it. In an async node: ``await afile``.
+        """
+        self._refuse_if_over()
+        return self.port.files(self.data).store(path)
+
+    async def afile(self, path: str | PathLike[str]) -> File:
+        """``file`` that does not block the loop."""
+        self._refuse_if_over()
+        return await self.port.files(self.data).astore(path)
+
+    def open_file(self, file: File) -> FileReader:
+        """Open a stored file for reading, as ``open(path, "rb")`` does, without loading it.
+
+        In an async node read with ``await reader.aread(n)`` or ``async for`` over ``achunks()``.
+        """
+        self._refuse_if_over()
+        return self.port.files(self.data).open(file)
 
     def emit(self, value: Any) -> None:
         """Emit a value to the reader of the stream. In an async node prefer ``await aemit``."""

@@ -18,6 +18,7 @@ from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
+from milecastle.ports.files import PlacedFiles
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch
 
@@ -142,6 +143,16 @@ class Desk:
         services.transact(journal.key, work)
         self._records.keep(task, name, made[0])
         return made[0]
+
+    def files(self, task: RunTask) -> PlacedFiles:
+        """The files of the tenant."""
+        self._refuse_if_stopped(task)
+        journal, services = self._journal, self._services
+        if journal is None or services is None:
+            raise InvalidRequest(
+                "files need a store and an object storage: compile(store=..., objects=...)"
+            )
+        return services.files(journal.key.tenant, sealed=journal.encrypts)
 
     def _event(self, task: RunTask, value: Any) -> Event:
         return Event(

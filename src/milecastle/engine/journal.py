@@ -304,6 +304,11 @@ class Journal:
             note,
         )
 
+    @property
+    def encrypts(self) -> bool:
+        """Whether what it writes is encrypted."""
+        return self._codec.encrypts
+
     def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult:
         """What a task returned, to be stored under this name until its step is committed."""
         body = self._codec.encode_state(update, node=node)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Segment
+from milecastle.ports.files import PlacedFiles
 from milecastle.ports.store import Batch
 from milecastle.ports.task import TaskPort
 
@@ -33,6 +34,10 @@ class Services(Protocol):
 
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch], /) -> None:
         """Let ``work`` write in the transaction that commits the batch that it returns."""
+        ...
+
+    def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
+        """The files of a tenant; ``InvalidRequest`` if the store has none."""
         ...
 
     def acommit(self, batch: Batch, /) -> Coroutine[Any, Any, None]:

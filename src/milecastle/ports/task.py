@@ -1,7 +1,8 @@
 """What a task may ask of its run while it runs, in this process by a call.
 
-Every argument and every answer is data, except the function of ``transact``: an executor in
-another process may implement this port by messages to the one that drives the run.
+Every argument and every answer is data, except the function of ``transact`` and the files, whose
+place is data: an executor in another process may implement this port by messages to the one that
+drives the run.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from milecastle.model.task import RunTask, TaskFacts
+from milecastle.ports.files import PlacedFiles
 
 MISSING: Final = object()
 """What is not on record."""
@@ -43,6 +45,10 @@ class TaskPort(Protocol):
 
     def transact(self, task: RunTask, name: str, function: Callable[[Any], Any], /) -> Any:
         """Record what ``function`` returns in the transaction that it writes in."""
+        ...
+
+    def files(self, task: RunTask, /) -> PlacedFiles:
+        """The files of the tenant; ``InvalidRequest`` if the run has none."""
         ...
 
     def emit(self, task: RunTask, value: Any, /) -> None:

@@ -452,11 +452,28 @@ class MigrateDocument(Document, frozen=True):
     sql: str
 
 
+class MoveLine(Document, frozen=True):
+    """A shard that was moved, or that a plan moves.
+
+    In a plan, ``entries`` is its size, and ``rate`` how many are written a second.
+    """
+
+    shard: int
+    to: str
+    entries: int = 0
+    rate: float = 0.0
+
+
 class ShardsDocument(Document, frozen=True):
-    """``shards init``. ``initialised`` are the databases that were not initialised before."""
+    """``shards``. ``initialised`` are the databases that were not initialised before.
+
+    ``moved`` were moved; ``planned`` would make the databases about equally large and busy.
+    """
 
     store: str
-    initialised: tuple[str, ...]
+    initialised: tuple[str, ...] = ()
+    moved: tuple[MoveLine, ...] = ()
+    planned: tuple[MoveLine, ...] = ()
 
 
 class DoctorCheck(Document, frozen=True):

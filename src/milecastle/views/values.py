@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from milecastle.graph.schema import Channel, StateSchema
+from milecastle.model.file import File
 from milecastle.model.prepared import convert
 from milecastle.model.printable import is_unsafe
 
@@ -92,6 +93,8 @@ def _converted(value: Any) -> Any:
     """Structs, dataclasses, dates, UUIDs, bytes; or the name of the type."""
     import dataclasses
 
+    if isinstance(value, File):
+        return value.shown()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name, None)) for f in dataclasses.fields(value)}
     if isinstance(value, msgspec.Struct):

@@ -8,13 +8,14 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, Required, TypedDict
 
 from milecastle import (
     END,
     START,
     Command,
     Context,
+    File,
     Retry,
     Send,
     StateGraph,
@@ -40,6 +41,15 @@ class Work(TypedDict, total=False):
     text: str
     folder: str
     parts: Annotated[list[Part], append]
+    said: Annotated[list[str], append]
+
+
+class Storing(TypedDict, total=False):
+    """The state of a node that stores a file and reads another one."""
+
+    folder: Required[str]
+    given: Required[File]
+    made: File
     said: Annotated[list[str], append]
 
 
@@ -85,6 +95,15 @@ def single(node: Any, **options: Any) -> StateGraph[Work]:
 
 
 # -- nodes ------------------------------------------------------------------------------------
+
+
+def stores_a_file(state: Storing, ctx: Context) -> dict[str, Any]:
+    """Reads a file that the driver stored, and stores one of its own."""
+    with ctx.open_file(state["given"]) as opened:
+        content = opened.read()
+    path = Path(state["folder"], "made.txt")
+    path.write_bytes(content.upper())
+    return {"made": ctx.file(path), "said": [str(os.getpid())]}
 
 
 def square(state: Work) -> Work:
@@ -249,3 +268,7 @@ mixed.add_edge(START, "here")
 mixed.add_edge(START, "there")
 mixed.add_edge("here", END)
 mixed.add_edge("there", END)
+
+storing = StateGraph(Storing)
+storing.add_node("store", stores_a_file, run_on="process")
+storing.add_edges(START, "store", END)

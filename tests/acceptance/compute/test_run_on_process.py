@@ -20,6 +20,7 @@ from milecastle import (
     ExecutionError,
     ExecutionOptions,
     InvalidRequest,
+    Keyring,
     NodeTimeout,
     ProcessLost,
     Result,
@@ -212,6 +213,31 @@ def test_unknown_place_and_impossible_options_are_refused() -> None:
     graph.add_edges("__start__", "a", "__end__")
     with pytest.raises(DefinitionError, match="has run_on="):
         graph.compile()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_node_in_another_process_stores_and_reads_files(tmp_path: Path, encrypted: bool) -> None:
+    """Fails if what is stored there is not encrypted as it is here."""
+    keyring = Keyring({"k": bytes(32)}, store="memory://") if encrypted else None
+    app = graphs.storing.compile(
+        store="memory://", objects=f"file://{tmp_path}/objects", encryption=keyring
+    )
+    (tmp_path / "given.txt").write_text("written here")
+    given = app.files.store(tmp_path / "given.txt")
+    state = app.invoke({"folder": str(tmp_path), "given": given}, thread="t").state
+    assert int(state.get("said", ["0"])[0]) != os.getpid()
+    made = app.state(thread="t")["made"]
+    assert (made.name, made.secret is not None) == ("made.txt", encrypted)
+    with app.files.open(made) as opened:
+        assert opened.read() == b"WRITTEN HERE"
+
+
+def test_files_in_memory_cannot_be_shared_with_another_process(tmp_path: Path) -> None:
+    app = graphs.storing.compile(store="memory://", objects="memory:///")
+    (tmp_path / "given.txt").write_text("written here")
+    given = app.files.store(tmp_path / "given.txt")
+    with pytest.raises(ExecutionError, match="memory of the process"):
+        app.invoke({"folder": str(tmp_path), "given": given}, thread="t")
 
 
 # -- lost processes ----------------------------------------------------------------------------

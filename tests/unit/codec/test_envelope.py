@@ -16,6 +16,7 @@ from milecastle.codec import envelope
 from milecastle.codec.bounds import MAX_BYTES
 from milecastle.codec.envelope import (
     COMPRESS_ABOVE,
+    FILES_VERSION,
     FORMAT_VERSION,
     OBJECTS_VERSION,
     UNBOUND,
@@ -95,8 +96,8 @@ def test_every_truncation_is_found(body: bytes) -> None:
 
 def test_newer_version_is_distinguished_from_damage() -> None:
     with pytest.raises(FormatTooNew) as caught:
-        unseal(frame(OBJECTS_VERSION + 1, 7, b"whatever"))
-    assert (caught.value.found, caught.value.supported) == (4, 3)
+        unseal(frame(FILES_VERSION + 1, 7, b"whatever"))
+    assert (caught.value.found, caught.value.supported) == (5, 4)
 
 
 def test_payload_that_names_objects_is_not_read_without_them() -> None:

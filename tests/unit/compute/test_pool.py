@@ -221,6 +221,16 @@ def test_observers_see_remote_nodes(invoke: Invoke) -> None:
     assert {"node_complete here", "node_complete there"} <= {*watching.seen}
 
 
+def test_files_are_stored_where_the_node_runs(tmp_path: Path) -> None:
+    with pool_of() as (pool, _):
+        app = app_on(pool, graphs.storing, objects=f"file://{tmp_path}/objects")
+        (tmp_path / "given.txt").write_text("written here")
+        given = app.files.store(tmp_path / "given.txt")
+        app.invoke({"folder": str(tmp_path), "given": given}, thread="t")
+        with app.files.open(app.state(thread="t")["made"]) as opened:
+            assert opened.read() == b"WRITTEN HERE"
+
+
 def test_transaction_and_unnamed_graph_are_refused(invoke: Invoke) -> None:
     def node(state: State) -> State:
         return {}

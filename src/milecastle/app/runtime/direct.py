@@ -30,6 +30,7 @@ from milecastle.model.keys import ThreadKey, checks_keys, refuse_reserved
 from milecastle.model.manifest import Manifest
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.clock import Clock
+from milecastle.ports.files import FileStore
 from milecastle.ports.store import Store
 
 State = dict[str, Any]
@@ -60,8 +61,8 @@ class DirectLog:
     ) -> None:
         self.store = store
         self._clock = clock or SystemClock()
-        values = ValueCodec(TypeRegistry.for_annotations(types))
-        self._codec = LogCodec(values, sealers=sealers)
+        registry = TypeRegistry.for_annotations(types, files=isinstance(store, FileStore))
+        self._codec = LogCodec(ValueCodec(registry), sealers=sealers)
 
     def put(
         self,

@@ -143,7 +143,8 @@ def _fitting(threads: Threads, key: ThreadKey, position: Position) -> Position:
 
 def _migrated(threads: Threads, key: ThreadKey, chain: Chain, migration: Migration) -> BroughtOver:
     entry, graph = chain.entries[-1], threads.graph
-    codec = log_codec_for(graph, types=migration.types).like(threads.codec)
+    files = threads.codec.has_files
+    codec = log_codec_for(graph, types=migration.types, files=files).like(threads.codec)
     old = restore(chain, codec)
     values, next = migration.function(dict(old.values), entry.next or entry.route)
     nodes = tuple(next)

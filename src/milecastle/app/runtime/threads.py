@@ -35,6 +35,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
+from milecastle.ports.files import FileStore
 from milecastle.ports.store import Chain, Store
 
 At = int | str | None
@@ -52,11 +53,19 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 def log_codec_for(
-    graph: CompiledGraph, sealers: Sealers | None = None, types: Iterable[type] = ()
+    graph: CompiledGraph,
+    sealers: Sealers | None = None,
+    types: Iterable[type] = (),
+    *,
+    files: bool = False,
 ) -> LogCodec:
-    """The codec that admits plain data and the types that this graph's state declares."""
+    """The codec that admits plain data and the types that this graph's state declares.
+
+    ``files`` says whether its store has files.
+    """
     annotations = [*types, *(channel.annotation for channel in graph.schema.channels.values())]
-    return LogCodec(ValueCodec(TypeRegistry.for_annotations(annotations)), sealers=sealers)
+    registry = TypeRegistry.for_annotations(annotations, files=files)
+    return LogCodec(ValueCodec(registry), sealers=sealers)
 
 
 class Threads:
@@ -68,7 +77,7 @@ class Threads:
         self.graph = graph
         self.store = store
         self.clock = clock
-        self.codec = log_codec_for(graph, sealers)
+        self.codec = log_codec_for(graph, sealers, files=isinstance(store, FileStore))
         self.migrations: dict[str, Migration] = {}
         self._sealers = sealers
         self._unbound = self

@@ -7,7 +7,7 @@ Rules:
 - A copy continues where an earlier one stopped. The target's head must be an entry of the source.
 - Entries come first, records last: a thread is listed in the target once its history is complete.
 - References to objects are never copied: a source whose large values are in object storage must be
-  opened with it.
+  opened with it. Files are copied before the entries that name them, encrypted or not as they are.
 - A pruned log starts above seq 1, and a store does not let a writer start there. So *fillers*,
   entries without a payload, take the place of what was dropped, and are pruned at the end.
 """
@@ -21,14 +21,15 @@ import msgspec.structs
 
 from milecastle.app.runtime.children import children_of, every_thread
 from milecastle.app.runtime.tagging import require_tags, tags_at
-from milecastle.codec.envelope import names_objects, unframe
-from milecastle.errors import Conflict, InvalidRequest
+from milecastle.codec.envelope import names_files, names_objects, unframe, unframe_files
+from milecastle.errors import Conflict, InvalidRequest, NoObjects
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, WaitingInput, waiting_inputs
 from milecastle.ports.fencing import conflict
+from milecastle.ports.files import FileStore
 from milecastle.ports.store import Batch, Store
 
 _PAGE = 256
@@ -127,7 +128,7 @@ class _Copy:
                 f"thread '{self._key.thread}' has {len(waiting)} inputs that wait for workers: the "
                 "target is no store that workers share, and cannot keep them"
             )
-        _refuse_references(waiting)
+        self._copy_files(waiting)
         for one in waiting:
             self._target.enqueue(records[one.run_id], one.mark, one.payload)
 
@@ -238,7 +239,7 @@ class _Copy:
             for entry, there in zip(ours, theirs, strict=False)
             if entry.kind != there.kind
         ]
-        _refuse_references(rewritten)
+        self._copy_files(rewritten)
         self._target.prune(self._key, head=head, cut=first, rewritten=rewritten[::-1])
         self.commits += 1
 
@@ -285,10 +286,27 @@ class _Copy:
         return fingerprint, found
 
     def _commit(self, batch: Batch) -> None:
-        _refuse_references(batch.entries)
-        _refuse_references(batch.results)
+        self._copy_files((*batch.entries, *batch.results))
         self._target.commit(batch)
         self.commits += 1
+
+    def _copy_files(self, rows: Iterable[Entry | TaskResult | WaitingInput]) -> None:
+        """Copy the files that rows name; ``NoObjects`` if that, or reading them, is impossible."""
+        for row in rows:
+            digests, payload = (
+                unframe_files(row.payload) if names_files(row.payload) else ((), row.payload)
+            )
+            if names_objects(payload):
+                unframe(payload)  # refuses it
+            for digest in digests:
+                if not isinstance(self._source, FileStore) or not isinstance(
+                    self._target, FileStore
+                ):
+                    raise NoObjects(
+                        f"thread '{self._key.thread}' names a file in object storage: open both "
+                        "stores with objects="
+                    )
+                self._target.copy_file(self._key.tenant, digest, self._source)
 
 
 def _keys(source: Store, tenant: str, threads: Iterable[str] | None) -> Iterator[ThreadKey]:
@@ -308,13 +326,6 @@ def _usual_batch(target: Store) -> int:
     from milecastle.stores.jsonl import JsonlStore
 
     return 1 if isinstance(target, JsonlStore) else _PAGE
-
-
-def _refuse_references(rows: Iterable[Entry | TaskResult | WaitingInput]) -> None:
-    """``NoObjects`` if something names objects, which the target does not have."""
-    for row in rows:
-        if names_objects(row.payload):
-            unframe(row.payload)
 
 
 def _changed(key: ThreadKey) -> InvalidRequest:

@@ -10,16 +10,25 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 import msgspec.msgpack
 
 from milecastle.app.runtime.tagging import tags_at
-from milecastle.codec.envelope import COMPRESSED, ENCRYPTED, decompress, unframe
+from milecastle.codec.envelope import (
+    COMPRESSED,
+    ENCRYPTED,
+    decompress,
+    names_files,
+    unframe,
+    unframe_files,
+)
 from milecastle.errors import CodecError, Corrupted, MilecastleError, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import Manifest
+from milecastle.ports.files import FileStore
 from milecastle.ports.maintenance import Finding, finding_of
 from milecastle.ports.store import Store
 
@@ -65,6 +74,7 @@ class _Reading:
         self._key = key
         self._run_ids: dict[str, int] = {}
         self._fingerprints: dict[str, int] = {}
+        self._files: set[str] = set()
         self._last = 0
         self.checkpoints = 0
         self.runs = 0
@@ -93,6 +103,7 @@ class _Reading:
                 _check_payload(entry.payload)
             except MilecastleError as error:
                 self._wrong(entry, error.message, error.code)
+            self._read_files(entry.payload, self._place(entry.seq))
 
     def _entries(self) -> Iterator[Entry]:
         last = 0
@@ -127,11 +138,29 @@ class _Reading:
                 Finding(self._place(head), "the history and the head do not match")
             )
         for result in chain.results if chain else ():
+            place = f"{self._place(result.seq)}, task '{result.task}'"
             try:
                 _check_payload(result.payload)
             except MilecastleError as error:
-                place = f"{self._place(result.seq)}, task '{result.task}'"
                 self.findings.append(Finding(place, error.message, error.code))
+            self._read_files(result.payload, place)
+
+    def _read_files(self, payload: bytes, place: str) -> None:
+        """All files that a payload names, each once for a thread."""
+        with suppress(CodecError):  # noted with the payload
+            named = unframe_files(payload)[0] if names_files(payload) else []
+            for digest in set(named) - self._files:
+                self._files.add(digest)
+                self._read_file(digest, place)
+
+    def _read_file(self, digest: str, place: str) -> None:
+        if not isinstance(self._store, FileStore):
+            self.findings.append(Finding(place, "it names a file, which needs objects="))
+            return
+        try:
+            self._store.verify_file(self._key.tenant, digest, place)
+        except Corrupted as error:
+            self.note(error)
 
     def read_runs(self) -> None:
         """Every run and its failure; each run that wrote an entry has its record."""

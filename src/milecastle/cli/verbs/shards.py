@@ -1,33 +1,97 @@
-"""``milecastle shards``: initialise the databases of a map."""
+"""``milecastle shards``: initialise the databases of a map, and move shards between them."""
 
 from __future__ import annotations
 
+import re
+
 import click
 
-from milecastle.app.opening import init_shards
+from milecastle.app.opening import init_shards, move_shards, plan_shards
 from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session, masked
 from milecastle.cli.verb import verb
-from milecastle.views.documents import ShardsDocument
+from milecastle.views.documents import MoveLine, ShardsDocument
 
 __all__ = ["command"]
 
 
-@click.command("shards")
-@click.argument("action", metavar="init", type=click.Choice(["init"]))
-@verb
-def command(session: Session, action: str) -> None:
-    """Initialise the databases of a map.
+def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> range | None:
+    """A shard, or a range of them."""
+    if value is None:
+        return None
+    found = re.fullmatch("([0-9]{1,4})(?:-([0-9]{1,4}))?", value)
+    if not found:
+        raise click.BadParameter("write a shard or a range: 17 or 0-99")
+    first = int(found[1])
+    return range(first, int(found[2] or first) + 1)
 
-    It creates the tables, and writes into each database which shards it has. Stop everything that
-    writes to these databases before. It may be run again: it does what is missing, and in a map
-    that is in use adds databases that have no shards yet.
+
+@click.command("shards")
+@click.argument("action", metavar="init|plan|move", type=click.Choice(["init", "plan", "move"]))
+@click.argument("shards", metavar="[SHARDS]", required=False, callback=_numbers)
+@click.option("--to", metavar="NAME", help="Move them to the database of this name.")
+@click.option(
+    "--sample",
+    metavar="SECONDS",
+    type=click.FloatRange(0.0, 3600.0),
+    default=10.0,
+    show_default=True,
+    help="Measure for so long what is written to each shard; 0: plan by sizes alone.",
+)
+@verb
+def command(
+    session: Session, action: str, shards: range | None, to: str | None, sample: float
+) -> None:
+    """Initialise the databases of a map, and move shards between them.
+
+    init creates the tables, and writes into each database which shards it has. Stop everything
+    that writes to these databases before. It may be run again: it does what is missing, and in a
+    map that is in use adds databases that have no shards yet.
+
+    move SHARDS --to NAME moves a shard (17) or several (0-99) while their threads run. If it is
+    interrupted, run it again. plan proposes moves that make databases about equally large and busy.
     """
     found = session.url()
     if found is None:
         raise click.UsageError("no map given: use --store shards.toml or MILECASTLE_STORE")
-    written = tuple(init_shards(found.value))
+    if (action == "move") != (shards is not None and to is not None):
+        raise click.UsageError("write: shards move SHARDS --to NAME; init and plan take neither")
+    document = ShardsDocument(store=masked(found.value))
+    if action == "init":
+        _init(session, found.value, document)
+    elif action == "plan":
+        _plan(session, found.value, document, sample)
+    elif shards is not None and to is not None:
+        _move(session, found.value, document, shards, to)
+
+
+def _init(session: Session, url: str, document: ShardsDocument) -> None:
+    written = tuple(init_shards(url))
     if session.as_json:
-        print_document(ShardsDocument(store=masked(found.value), initialised=written))
+        print_document(ShardsDocument(store=document.store, initialised=written))
         return
     print_lines([f"initialised {name}" for name in written] or ["every database is initialised"])
+
+
+def _plan(session: Session, url: str, document: ShardsDocument, sample: float) -> None:
+    moves = plan_shards(url, sample)
+    if session.as_json:
+        planned = tuple(
+            MoveLine(shard=one.shard, to=one.to, entries=one.entries, rate=one.rate)
+            for one in moves
+        )
+        print_document(ShardsDocument(store=document.store, planned=planned))
+        return
+    lines = [f"milecastle shards move {one.shard} --to {one.to}" for one in moves]
+    print_lines(lines or ["the databases are about equally large and busy"])
+
+
+def _move(session: Session, url: str, document: ShardsDocument, shards: range, to: str) -> None:
+    moved: list[MoveLine] = []
+    for shard, was_elsewhere in move_shards(url, shards, to):
+        if was_elsewhere:
+            moved.append(MoveLine(shard=shard, to=to))
+        if not session.as_json:
+            print_lines([f"shard {shard} {'is now' if was_elsewhere else 'was already'} in {to}"])
+    if session.as_json:
+        print_document(ShardsDocument(store=document.store, moved=tuple(moved)))

@@ -34,8 +34,9 @@ from milecastle.ports.store import (
     TagStore,
     TransactionStore,
 )
+from milecastle.stores.offloading.belonging import Belonging
 from milecastle.stores.offloading.objects import SharedObjects
-from milecastle.stores.offloading.store import OffloadingStore
+from milecastle.stores.offloading.store import OffloadingStore, relies_on_files
 
 __all__ = ["offload"]
 
@@ -67,7 +68,11 @@ class _Grouping(_Around[GroupStore]):
         try:
             self.check_patience(began)
         except StoreError as error:  # the first has waited for the others
-            late = [at for at, batch in ready.items() if batch is not batches[at]]
+            late = [
+                at
+                for at, batch in ready.items()
+                if batch is not batches[at] or relies_on_files(batch)
+            ]
             outcomes = [error if at in late else outcome for at, outcome in enumerate(outcomes)]
             ready = {at: batch for at, batch in ready.items() if at not in late}
         written = self.inner.commit_many(list(ready.values())) if ready else ()
@@ -81,7 +86,9 @@ class _Parted(_Around[PartedStore]):
         """The part of a thread, with large values in object storage too."""
         part = self.inner.part_of(key)
         parts: dict[GroupStore, GroupStore] = vars(self).setdefault("_parts", {})
-        return parts.get(part) or parts.setdefault(part, _grouping(part, self.objects))
+        return parts.get(part) or parts.setdefault(
+            part, _grouping(part, self.objects, self.belonging)
+        )
 
 
 class _ReadingMany(_Around[ManyReader]):
@@ -242,8 +249,8 @@ def offload(store: Store, objects: SharedObjects) -> OffloadingStore:
     return _class_with(ports)(store, objects)
 
 
-def _grouping(part: GroupStore, objects: SharedObjects) -> GroupStore:
-    return _Grouping(part, objects)
+def _grouping(part: GroupStore, objects: SharedObjects, belonging: Belonging) -> GroupStore:
+    return _Grouping(part, objects, belonging)
 
 
 @cache

@@ -3,6 +3,7 @@
 In the folder of a tenant are
 
 - ``objects/DIGEST.GENERATION``: a value, compressed if that makes it smaller;
+- ``files/DIGEST/GENERATION/``: a file, in chunks (``files.py``);
 - ``current/DIGEST``: the *pointer*, the generation that writers of this value use;
 - ``threads/THREAD/NUMBER``: a *pin*: this thread may name objects;
 - ``condemned/DIGEST.GENERATION``: the sweep found nobody who names this object.
@@ -61,22 +62,25 @@ class ObjectStorage(msgspec.Struct, frozen=True, kw_only=True):
 
     ``threshold`` is the size in bytes above which a value becomes an object. ``patience`` is for
     how many seconds a writer relies on what it has seen there: it must be the same for all writers,
-    and no sweep has a grace period of less than four times as much.
+    and no sweep has a grace period of less than four times as much. With ``builds`` it is also a
+    cache that builds share: what a node made in one workspace is not made again in another.
     """
 
     url: str
     threshold: int = THRESHOLD
     patience: float = PATIENCE
+    builds: bool = False
 
 
 class SharedObjects:
     """The objects of one object storage, as ``ObjectStorage`` describes it. Thread-safe."""
 
     def __init__(self, url: str, *, threshold: int = THRESHOLD, patience: float = PATIENCE) -> None:
+        self.url = url
         self.folder = ObjectFolder(url)
         self.threshold = threshold
         self.patience = patience
-        self._known: dict[tuple[str, bytes], tuple[str, float]] = {}
+        self._known: dict[tuple[str, str], tuple[str, float]] = {}
         self._pinned: dict[ThreadKey, float] = {}
         self._lock = Lock()
 
@@ -94,17 +98,25 @@ class SharedObjects:
 
     def put(self, tenant: str, value: bytes) -> ObjectReference:
         """Store a value once for each tenant, and return what an entry names it by."""
-        digest = blake2b(value, digest_size=32)
-        sought = tenant, digest.digest()
+        digest = blake2b(value, digest_size=32).hexdigest()
         began = monotonic()
-        with self._lock:
-            name, seen = self._known.get(sought, ("", began - self.patience))
-        if not name or began - seen >= self.patience:
-            name = f"{digest.hexdigest()}.{self._generation(tenant, digest.hexdigest())}"
+        name = self.known(tenant, digest)
+        if not name:
+            name = f"{digest}.{self.generation(tenant, digest)}"
             self._store(tenant, name, value)
-            with self._lock:
-                _remember(self._known, sought, (name, began))
+            self.remember(tenant, digest, name, began)
         return ObjectReference(name, len(value))
+
+    def known(self, tenant: str, digest: str) -> str:
+        """The name that this process saw of a digest, less than ``patience`` ago; or nothing."""
+        with self._lock:
+            name, seen = self._known.get((tenant, digest), ("", 0.0))
+        return name if monotonic() - seen < self.patience else ""
+
+    def remember(self, tenant: str, digest: str, name: str, began: float) -> None:
+        """An object was seen: its pointer was read after ``began``."""
+        with self._lock:
+            _remember(self._known, (tenant, digest), (name, began))
 
     def put_unshared(self, tenant: str, value: bytes) -> ObjectReference:
         """Store a value under a name that no other writer can learn."""
@@ -112,24 +124,36 @@ class SharedObjects:
         self._store(tenant, name, value)
         return ObjectReference(name, len(value))
 
-    def _generation(self, tenant: str, digest: str) -> str:
-        pointer = f"{root_of(tenant)}current/{digest}"
-        found = self.folder.read(pointer)
+    def generation(self, tenant: str, digest: str) -> str:
+        """The generation that writers of a digest use; a new one if there is none."""
+        found = self.pointed(tenant, digest)
         if found is None:
             generation = _new_generation()
-            if self.folder.create(pointer, generation.encode()):
+            if self.folder.create(_pointer(tenant, digest), generation.encode()):
                 return generation
-            found = self.folder.read(pointer)
+            found = self.pointed(tenant, digest)
         if found is None:
             raise Unavailable("the object storage is being swept: try again")
-        if not _GENERATION.fullmatch(found):
+        return found
+
+    def pointed(self, tenant: str, digest: str) -> str | None:
+        """The generation that writers of a digest use, or ``None``."""
+        pointer = _pointer(tenant, digest)
+        found = self.folder.read(pointer)
+        if found is not None and not _GENERATION.fullmatch(found):
             raise Corrupted("a pointer to an object is damaged", place=pointer)
-        return found.decode()
+        return None if found is None else found.decode()
 
     def _store(self, tenant: str, name: str, value: bytes) -> None:
         path = object_path(tenant, name)
         if self.folder.find(path) is None:
             self.folder.create(path, frame(*compress(value)))
+
+    def forget(self, tenant: str, digest: str) -> None:
+        """Let the next writer of a digest begin a new generation. For caches: nothing names it."""
+        self.folder.remove(_pointer(tenant, digest))
+        with self._lock:
+            self._known.pop((tenant, digest), None)
 
     def fetch(self, tenant: str, reference: ObjectReference, place: str) -> bytes:
         """The value of a reference, verified; ``place`` says which entry names it.
@@ -175,6 +199,10 @@ def root_of(tenant: str) -> str:
 def object_path(tenant: str, name: str) -> str:
     """Where an object is."""
     return f"{root_of(tenant)}objects/{name}"
+
+
+def _pointer(tenant: str, digest: str) -> str:
+    return f"{root_of(tenant)}current/{digest}"
 
 
 def pins_of(key: ThreadKey) -> str:

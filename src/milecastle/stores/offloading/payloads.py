@@ -9,12 +9,14 @@ Rules:
   decompressed first and compressed again when it is restored.
 - An encrypted payload, or one of an unknown form, becomes one object.
 - A payload that looks like one that names objects is always an object itself, so that what a store
-  reads is never taken for its own.
+  reads is never taken for its own. So is one that looks like one that names files, and is not.
+- A payload that names files stays around what is taken apart, so that the sweep can read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,9 +29,11 @@ from milecastle.codec.envelope import (
     decompress,
     frame,
     frame_objects,
+    names_files,
     names_objects,
     plain_size,
     unframe,
+    unframe_files,
     unframe_objects,
 )
 from milecastle.errors import CodecError, MilecastleError
@@ -72,9 +76,20 @@ class _Names(msgspec.Struct, frozen=True, array_like=True):
 _decode: Final = msgspec.msgpack.Decoder(_Names).decode
 
 
+def without_files(payload: bytes) -> tuple[list[str], bytes]:
+    """The digests of the files that a payload names, and the payload inside.
+
+    None, and the payload itself, if it does not name any.
+    """
+    if names_files(payload):
+        with suppress(CodecError):  # not one of ours
+            return unframe_files(payload)
+    return [], payload
+
+
 def take_apart(payload: bytes, threshold: int) -> CutPayload | None:
     """What of a payload is large; ``None`` if it is stored as it is."""
-    if names_objects(payload):
+    if names_objects(payload) or names_files(payload):
         return CutPayload(WHOLE, payload, [(0, len(payload))])
     if plain_size(payload) <= threshold:
         return None
@@ -114,14 +129,21 @@ def restore(payload: bytes, fetch: Callable[[ObjectReference], bytes]) -> bytes:
 
 def references(payload: bytes) -> list[ObjectReference]:
     """The objects that a payload names; none if it has no such form."""
-    return _references(_names(payload)) if names_objects(payload) else []
+    inside = without_files(payload)[1]
+    return _references(_names(inside)) if names_objects(inside) else []
+
+
+def named_files(payload: bytes) -> list[str]:
+    """The digests of the files that a payload names; ``CodecError`` if it is damaged."""
+    return unframe_files(payload)[0] if names_files(payload) else []
 
 
 def sealed_references(payload: bytes) -> list[ObjectReference]:
     """The objects of a payload that is encrypted: no other thread can use them."""
-    if not names_objects(payload):
+    inside = without_files(payload)[1]
+    if not names_objects(inside):
         return []
-    names = _names(payload)
+    names = _names(inside)
     return _references(names) if names.form == SEALED else []
 
 

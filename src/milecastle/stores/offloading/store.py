@@ -7,6 +7,7 @@ Rules:
 
 - An object is durable before the entry that names it is committed.
 - What is read is verified: a missing or changed object is ``Corrupted``, with its place.
+- The objects of a tenant belong to one store: another one neither writes nor sweeps them.
 - If the object storage cannot be reached, a batch with large values is refused with
   ``Unavailable`` and nothing of it is written; everything else works.
 """
@@ -20,12 +21,15 @@ from typing import TypeVar
 
 import msgspec.structs
 
-from milecastle.codec.envelope import names_objects
-from milecastle.errors import CodecError, Corrupted, Unavailable
+from milecastle.codec.envelope import frame_files, names_objects
+from milecastle.errors import CodecError, Corrupted, InvalidRequest, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput
+from milecastle.ports.files import FileStore
 from milecastle.ports.store import Batch, Chain, Store
+from milecastle.stores.offloading.belonging import Belonging
+from milecastle.stores.offloading.files import StoredFile, TenantFiles, ensure, put_file
 from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
 from milecastle.stores.offloading.payloads import (
     SEALED,
@@ -34,10 +38,11 @@ from milecastle.stores.offloading.payloads import (
     restore,
     sealed_references,
     take_apart,
+    without_files,
 )
 from milecastle.stores.wrapping import ForwardingStore
 
-__all__ = ["OffloadingStore", "entries_of"]
+__all__ = ["OffloadingStore", "entries_of", "relies_on_files"]
 
 PayloadRow = TypeVar("PayloadRow", Entry, TaskResult)
 
@@ -48,10 +53,13 @@ _PAGE = 256
 class OffloadingStore(ForwardingStore):
     """A store whose large values are in object storage. ``inner`` is the store with the log."""
 
-    def __init__(self, store: Store, objects: SharedObjects) -> None:
+    def __init__(
+        self, store: Store, objects: SharedObjects, belonging: Belonging | None = None
+    ) -> None:
         super().__init__(store)
         self.inner = store
         self.objects = objects
+        self.belonging = belonging or Belonging(store, objects.folder)
 
     @property
     def blocking(self) -> bool:
@@ -109,32 +117,69 @@ class OffloadingStore(ForwardingStore):
         rows: list[Entry | TaskResult] = [*entries_of(self.inner, key), *self.inner.results(key)]
         return {name for row in rows for name in _sealed(row)}
 
+    def files(self, tenant: str, *, sealed: bool) -> TenantFiles:
+        """The files of a tenant."""
+        return TenantFiles(self.objects, tenant, sealed=sealed)
+
+    def copy_file(self, tenant: str, digest: str, source: FileStore) -> None:
+        """Store a file that another store has, encrypted or not as it is there."""
+        if not isinstance(source, OffloadingStore):
+            raise InvalidRequest("files are copied between stores with object storage only")
+        if not self.objects.known(tenant, digest):
+            stored = StoredFile(source.objects, tenant, digest, f"file {digest} of the source")
+            put_file(self.objects, tenant, stored.index, stored.chunk, f"file {digest}")
+
+    def verify_file(self, tenant: str, digest: str, place: str) -> None:
+        """Read all of a file, chunk by chunk."""
+        stored = StoredFile(self.objects, tenant, digest, place)
+        for number in range(stored.index.count):
+            stored.chunk(number)
+
     def offloaded(self, batch: Batch) -> Batch:
-        """The batch with references in place of what is large, which is stored by then."""
+        """The batch with references in place of what is large, which is stored by then.
+
+        The files that it names are there, too.
+        """
         began = monotonic()
         entries = self._offloaded_rows(batch.key, batch.entries)
         results = self._offloaded_rows(batch.key, batch.results)
-        if entries is batch.entries and results is batch.results:
+        is_same = entries is batch.entries and results is batch.results
+        if is_same and not relies_on_files(batch):
             return batch
         self.check_patience(began)
-        return msgspec.structs.replace(batch, entries=tuple(entries), results=tuple(results))
+        return (
+            batch
+            if is_same
+            else msgspec.structs.replace(batch, entries=tuple(entries), results=tuple(results))
+        )
 
     def offloaded_input(self, key: ThreadKey, payload: bytes) -> bytes:
         """An input with references in place of what is large, which is stored by then."""
         began = monotonic()
         small = self._offloaded_payload(key, payload)
-        if small is not payload:
+        if small is not payload or without_files(payload)[0]:
             self.check_patience(began)
         return small
 
     def _offloaded_payload(self, key: ThreadKey, payload: bytes) -> bytes:
         """A payload with references in place of what is large; the same one if nothing is."""
-        parts = take_apart(payload, self.objects.threshold)
+        named, inside = without_files(payload)
+        if named:
+            self._begin(key)
+        for digest in named:
+            ensure(self.objects, key.tenant, digest, f"thread '{key.thread}', a new checkpoint")
+        parts = take_apart(inside, self.objects.threshold)
         if parts is None:
             return payload
-        self.objects.pin(key)
+        self._begin(key)
         put = self.objects.put_unshared if parts.form == SEALED else self.objects.put
-        return put_together(parts, lambda value: put(key.tenant, value))
+        small = put_together(parts, lambda value: put(key.tenant, value))
+        return frame_files(named, small) if named else small
+
+    def _begin(self, key: ThreadKey) -> None:
+        """What comes before the first object of a thread."""
+        self.belonging.check(key.tenant)
+        self.objects.pin(key)
 
     def _offloaded_rows(self, key: ThreadKey, rows: Sequence[PayloadRow]) -> Sequence[PayloadRow]:
         payloads = [self._offloaded_payload(key, row.payload) for row in rows]
@@ -169,7 +214,7 @@ class OffloadingStore(ForwardingStore):
 
     def restored_input(self, key: ThreadKey, waiting: WaitingInput) -> WaitingInput:
         """An input of the store inside with its large values."""
-        if not names_objects(waiting.payload):
+        if not names_objects(without_files(waiting.payload)[1]):
             return waiting
         place = f"thread '{key.thread}', input of run {waiting.run_id}"
         payload = self._restored_payload(key, waiting.payload, place, {})
@@ -186,14 +231,16 @@ class OffloadingStore(ForwardingStore):
             return fetched[reference.name]
 
         try:
-            return restore(payload, fetch)
+            named, inside = without_files(payload)
+            whole = restore(inside, fetch)
+            return frame_files(named, whole) if named else whole
         except CodecError as error:
             raise Corrupted(error.message, place=place) from None
 
     def _restored(
         self, key: ThreadKey, rows: Sequence[PayloadRow], fetched: dict[str, bytes] | None = None
     ) -> Sequence[PayloadRow]:
-        if not any(names_objects(row.payload) for row in rows):
+        if not any(map(_is_apart, rows)):
             return rows
         fetched = {} if fetched is None else fetched
         return [
@@ -201,7 +248,7 @@ class OffloadingStore(ForwardingStore):
                 row,
                 payload=self._restored_payload(key, row.payload, _place(key, row), fetched),
             )
-            if names_objects(row.payload)
+            if _is_apart(row)
             else row
             for row in rows
         ]
@@ -213,6 +260,16 @@ def entries_of(store: Store, key: ThreadKey) -> Iterable[Entry]:
     while page:
         yield from page
         page = store.entries(key, after=page[-1].seq, limit=_PAGE)
+
+
+def relies_on_files(batch: Batch) -> bool:
+    """Whether something in a batch names files."""
+    rows: list[Entry | TaskResult] = [*batch.entries, *batch.results]
+    return any(without_files(row.payload)[0] for row in rows)
+
+
+def _is_apart(row: Entry | TaskResult) -> bool:
+    return names_objects(without_files(row.payload)[1])
 
 
 def _sealed(row: Entry | TaskResult) -> list[str]:

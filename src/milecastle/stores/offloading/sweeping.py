@@ -9,6 +9,7 @@ Rules:
   grace period later and again finds nobody who names it. An object that is named again is released.
 - A sweep may stop anywhere, and several may run at once: names are never used again, so whatever
   is done late is done to something that nobody can begin to use.
+- An entry names a file by its digest: as long as one does, no generation of the file is removed.
 - A pin of a thread that names nothing is removed after the grace period. Of several old pins the
   one with the smallest name stays.
 """
@@ -24,9 +25,10 @@ from milecastle.errors import CodecError, Corrupted, InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.store import Store
+from milecastle.stores.offloading.files import unit_of
 from milecastle.stores.offloading.folder import Stored
 from milecastle.stores.offloading.objects import GRACE, SharedObjects, root_of
-from milecastle.stores.offloading.payloads import references
+from milecastle.stores.offloading.payloads import named_files, references
 from milecastle.stores.offloading.store import OffloadingStore, entries_of
 
 __all__ = ["DAY", "SweepReport", "sweep"]
@@ -57,6 +59,7 @@ def sweep(
 
     Raises:
         InvalidRequest: the grace period is shorter than writers need.
+        StoreError: the objects belong to another store.
         Corrupted: an entry, or the pin of a thread, cannot be read: then nothing is removed.
     """
     shortest = GRACE * store.objects.patience
@@ -65,6 +68,7 @@ def sweep(
             f"the grace period of a sweep must be at least {shortest:g} seconds: writers may rely "
             "on an object for that long before they commit the entry that names it"
         )
+    store.belonging.check(tenant, take=not dry_run)
     return _Sweep(store.inner, store.objects, tenant, grace, dry_run).run()
 
 
@@ -86,20 +90,28 @@ class _Sweep:
     def run(self) -> SweepReport:
         """List, mark, sweep."""
         self._now = self._folder.now(f"{self._root}clock/{os.urandom(8).hex()}")
-        stored = {_name(one): one for one in self._folder.list(f"{self._root}objects/")}
+        stored: dict[str, list[Stored]] = {}
+        for one in self._folder.list(f"{self._root}objects/"):
+            stored[_name(one)] = [one]
+        for one in self._folder.list(f"{self._root}files/"):
+            stored.setdefault(unit_of(one.path), []).append(one)
         condemned = {_name(one): one for one in self._folder.list(f"{self._root}condemned/")}
         named = self._mark()
         counts = {"named": 0, "waiting": 0, "condemned": 0, "removed": 0, "removed_bytes": 0}
-        for name, one in stored.items():
-            done = self._judge(name, one, condemned.get(name), name in named)
+        for name, parts in stored.items():
+            is_named = name in named or name.partition(".")[0] in named
+            done = self._judge(name, parts, condemned.get(name), is_named)
             counts[done] += 1
-            counts["removed_bytes"] += one.size if done == "removed" else 0
+            counts["removed_bytes"] += sum(one.size for one in parts) if done == "removed" else 0
         if not self._dry_run:
             self._tidy(stored, condemned)
         return SweepReport(**counts)
 
     def _mark(self) -> set[str]:
-        """The names of all objects that threads name; old pins of those that name none go."""
+        """The names of all objects, and the digests of all files, that threads name.
+
+        Old pins of threads that name none go.
+        """
         pins: dict[ThreadKey, list[Stored]] = {}
         for key, pin in self._objects.pinned(self._tenant):
             pins.setdefault(key, []).append(pin)
@@ -115,6 +127,7 @@ class _Sweep:
         for place, payload in self._payloads(key):
             try:
                 yield from (reference.name for reference in references(payload))
+                yield from named_files(payload)
             except CodecError as error:
                 where = f"thread '{key.thread}', {place}"
                 raise Corrupted(error.message, place=where) from None
@@ -133,20 +146,21 @@ class _Sweep:
             if pin.path != kept and self._is_old(pin):
                 self._folder.remove(pin.path)
 
-    def _judge(self, name: str, one: Stored, note: Stored | None, is_named: bool) -> str:
-        """What becomes of an object."""
+    def _judge(self, name: str, parts: list[Stored], note: Stored | None, is_named: bool) -> str:
+        """What becomes of an object, or of a file, which has several parts."""
         if is_named:
             if note is not None and not self._dry_run:
                 self._folder.remove(note.path)
             return "named"
-        if note is None and not self._is_old(one):
+        if note is None and not all(map(self._is_old, parts)):
             return "waiting"
         if note is None or not self._is_old(note):
             if note is None and not self._dry_run:
                 self._condemn(name)
             return "condemned"
         if not self._dry_run:
-            self._folder.remove(one.path)
+            for one in sorted(parts, reverse=True):  # the index of a file first
+                self._folder.remove(one.path)
             self._folder.remove(note.path)
         return "removed"
 
@@ -158,7 +172,7 @@ class _Sweep:
             self._folder.remove(pointer)
         self._folder.create(f"{self._root}condemned/{name}", b"")
 
-    def _tidy(self, stored: dict[str, Stored], condemned: dict[str, Stored]) -> None:
+    def _tidy(self, stored: dict[str, list[Stored]], condemned: dict[str, Stored]) -> None:
         """Remove what processes left that were killed: notes, pointers without an object, times."""
         digests = {name.partition(".")[0] for name in stored}
         left = [note for name, note in condemned.items() if name not in stored]

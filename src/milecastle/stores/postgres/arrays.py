@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from struct import Struct
 
-from psycopg.abc import AdaptContext
-from psycopg.adapt import Dumper
+from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
 
 BOOL, BYTEA, INT8, INT2, INT4, TEXT, JSONB = 16, 17, 20, 21, 23, 25, 3802
@@ -122,8 +121,7 @@ class _ShardsDumper(_Packed):
     oid = INT2S
 
 
-def accept_columns(context: AdaptContext) -> None:
-    """Let a connection take columns as parameters."""
-    if context.adapters is not None:
-        context.adapters.register_dumper(TextColumn, _TextsDumper)
-        context.adapters.register_dumper(ShardColumn, _ShardsDumper)
+def accept_columns(adapters: AdaptersMap) -> None:
+    """Let a connection with these adapters take columns as parameters."""
+    adapters.register_dumper(TextColumn, _TextsDumper)
+    adapters.register_dumper(ShardColumn, _ShardsDumper)

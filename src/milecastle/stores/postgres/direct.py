@@ -64,7 +64,7 @@ class TrackedConnection(psycopg.Connection[tuple[Any, ...]]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.prepared: set[bytes] = set()
-        accept_columns(self)
+        accept_columns(self.adapters)
 
 
 class Lease:

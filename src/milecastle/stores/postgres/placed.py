@@ -15,25 +15,27 @@ from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import WaitingInput
 from milecastle.ports.limits import Meter
 from milecastle.ports.sharing import Group
-from milecastle.ports.store import Opened
-from milecastle.stores.postgres import rows
+from milecastle.ports.store import Batch, Opened
 from milecastle.stores.postgres.migrating import Connection, version_of
-from milecastle.stores.postgres.placements import Membership, membership_of, shards_here
-from milecastle.stores.postgres.rows import Row
+from milecastle.stores.postgres.placements import (
+    Membership,
+    Placement,
+    membership_of,
+    placements_of,
+)
+from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.store import Located, PostgresStore, prepare
 
 __all__ = ["PlacedStore"]
 
-_ISOLATION = "read committed"
-
 
 @checks_keys
 class PlacedStore(PostgresStore):
-    """The database ``name`` of a map. ``member`` and ``shards`` are what it says of itself."""
+    """The database ``name`` of a map. ``member`` and ``placements`` are what it said at first."""
 
     _is_placed = True
     member: Membership
-    shards: frozenset[int]
+    placements: Mapping[int, Placement]
 
     def __init__(self, url: str, name: str) -> None:
         self.name = name
@@ -53,7 +55,7 @@ class PlacedStore(PostgresStore):
         if member is None:
             self._refuse_empty()
         self.member = member
-        self.shards = shards_here(connection, address.schema)
+        self.placements = placements_of(connection, address.schema)
 
     def _refuse_empty(self) -> NoReturn:
         raise StoreError(
@@ -62,16 +64,8 @@ class PlacedStore(PostgresStore):
         )
 
     def _elsewhere(self, key: ThreadKey) -> StoreError | None:
-        asked = rows.key_parameters(key)
-        ((isolation, state, destination, version),) = self._retry(
-            self._sql.placement, asked, key.tenant
-        )
-        if isolation != _ISOLATION:
-            return StoreError(
-                f"transactions of database '{self.name}' are '{isolation}', which would lose "
-                "writes while a shard is moved: ALTER ROLE or ALTER DATABASE ... SET "
-                f"default_transaction_isolation = '{_ISOLATION}'"
-            )
+        asked = {"shard": key.shard}
+        ((version, state, _, destination),) = self._retry(self._sql.placement, asked, "")
         if state == "here":
             return None
         return ShardMoved(
@@ -82,6 +76,55 @@ class PlacedStore(PostgresStore):
             version=version or 0,
             destination=destination,
         )
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """The shards that it had when it was opened, or last asked for all of them."""
+        return frozenset(s for s, placement in self.placements.items() if placement.state == "here")
+
+    def placement(self, shard: int) -> Placement | None:
+        """What it says of a shard now; ``None`` if it never had it."""
+        (row,) = self._retry(self._sql.placement, {"shard": shard}, "")
+        return None if row[1] is None else Placement(shard, *row[1:])
+
+    def reload(self) -> Mapping[int, Placement]:
+        """What it says of all its shards now."""
+        found = self._retry(self._sql.placements, {}, "")
+        self.placements = {row[0]: Placement(*row) for row in found}
+        return self.placements
+
+    def mark(self) -> tuple[int, int]:
+        """What changes whenever a shard leaves or comes, and how many shards it has."""
+        ((version, count),) = self._retry(self._sql.mark, {}, "")
+        return version, count
+
+    def promote(self, shard: int, move: int) -> bool:
+        """Serve a shard that arrived by a move, which its source says is made."""
+        return bool(self._retry(self._sql.promote, {"shard": shard, "move": move}, ""))
+
+    def is_written(self, batch: Batch) -> bool:
+        """Whether a batch was written here, or came with its shard."""
+        return self._is_there(batch)
+
+    def has_results(self, batch: Batch) -> bool:
+        """Whether the results of a batch were written here, or came with their shard."""
+        return self._has_results(batch)
+
+    def bury(self, key: ThreadKey, head: int | None, head_id: str | None) -> bool:
+        """End the thread's life; return whether there was anything."""
+        return self._end(key, head, head_id)
+
+    def sweep(self, key: ThreadKey) -> None:
+        """Delete what lives that ended have left, if the shard is here until that is done."""
+        self._sweep(key)
+        self._check_here(key)
+
+    def _prune_on(self, key: ThreadKey, life: int, dropped: int, page: Parameters) -> int:
+        """Go on dropping; if the shard was moved, the rest is to be dropped where it is."""
+        count = super()._prune_on(key, life, dropped, page)
+        if dropped == page["limit"]:
+            self._check_here(key)
+        return count
 
     def _read(self, query: bytes, key: ThreadKey, **parameters: object) -> list[Row]:
         """What is found of a thread; if that is nothing, its shard must be here."""
@@ -100,10 +143,23 @@ class PlacedStore(PostgresStore):
     def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
         """The chains of several threads, each with the record of the run that wrote its head."""
         found = super().read_many(keys)
-        for key in keys:
-            if key not in found:
-                self._check_here(key)
+        self._check_all_here(key for key in keys if key not in found)
         return found
+
+    def tags_of_keys(self, keys: Sequence[ThreadKey]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of threads of one tenant."""
+        found = self.tags_of(keys[0].tenant, [key.thread for key in keys])
+        self._check_all_here(key for key in keys if key.thread not in found)
+        return found
+
+    def _check_all_here(self, keys: Iterable[ThreadKey]) -> None:
+        """The shards of threads of which nothing was found must be here."""
+        by_shard = {key.shard: key for key in keys}
+        if not by_shard:
+            return
+        self.reload()
+        for shard in by_shard.keys() - self.shards:
+            self._check_here(by_shard[shard])
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
         """The inputs that wait, in their order."""

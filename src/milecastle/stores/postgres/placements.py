@@ -21,9 +21,29 @@ from milecastle.model.printable import quoted
 from milecastle.stores.postgres.migrating import Connection
 from milecastle.stores.postgres.statements import compose, file_text
 
-__all__ = ["Membership", "complete", "join", "membership_of", "shards_here"]
+__all__ = [
+    "Membership",
+    "Placement",
+    "complete",
+    "join",
+    "membership_of",
+    "placements_of",
+    "shards_here",
+]
 
 _BATCH = 1000
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """What a database says of a shard: ``here``, ``arriving`` or ``moved``.
+
+    ``move`` is the last move that it took part in, ``destination`` where that one goes.
+    """
+
+    shard: int
+    state: str
+    move: int | None
+    destination: str | None
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -44,10 +64,16 @@ def membership_of(connection: Connection, schema: str) -> Membership | None:
     return None if row is None else Membership(*row)
 
 
+def placements_of(connection: Connection, schema: str) -> dict[int, Placement]:
+    """What a database says of each shard that it has, had or gets."""
+    found = connection.execute(compose(file_text("placements"), schema=schema)).fetchall()
+    return {row[0]: Placement(*row) for row in found}
+
+
 def shards_here(connection: Connection, schema: str) -> frozenset[int]:
     """The shards that a database has."""
-    found = connection.execute(compose(file_text("shards_here"), schema=schema)).fetchall()
-    return frozenset(shard for (shard,) in found)
+    found = placements_of(connection, schema).values()
+    return frozenset(one.shard for one in found if one.state == "here")
 
 
 def _number_shards(connection: Connection, schema: str) -> Mapping[int, str]:

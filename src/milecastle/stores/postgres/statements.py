@@ -124,6 +124,9 @@ class Statements:
         self.running = load("running")
         self.first_due = load("first_due")
         self.placement = load("placement")
+        self.mark = load("mark")
+        self.placements = load("placements")
+        self.promote = load("promote")
 
 
 def _load(schema: str, name: str, **parts: sql.Composable) -> bytes:
@@ -141,7 +144,7 @@ _TRUE = sql.SQL("true")
 def _plain_parts() -> dict[str, sql.Composable]:
     """Of a database that has every shard: nothing is compared."""
     allowed = _format(file_text("allowed_all"))
-    return {"placed": _TRUE, "readable": _TRUE, "here": _TRUE, "allowed": allowed}
+    return {"placed": _TRUE, "readable": _TRUE, "here": _TRUE, "tagged": _TRUE, "allowed": allowed}
 
 
 def _placed_parts(schema: str) -> dict[str, sql.Composable]:
@@ -149,8 +152,13 @@ def _placed_parts(schema: str) -> dict[str, sql.Composable]:
     known = sql.Identifier(schema.replace("%", "%%"))
     here, allowed = (_format(file_text(name), schema=known) for name in ("here", "allowed"))
     shard = sql.Placeholder("shard")
-    placed, readable = _fence(known, shard), _fence(known, shard, "readable")
-    return {"placed": placed, "readable": readable, "here": here, "allowed": allowed}
+    return {
+        "placed": _fence(known, shard),
+        "readable": _fence(known, shard, "readable"),
+        "here": here,
+        "tagged": _format(file_text("tagged"), schema=known, here=here),
+        "allowed": allowed,
+    }
 
 
 def _readable_each(schema: str) -> sql.Composed:

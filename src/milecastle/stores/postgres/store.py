@@ -426,12 +426,20 @@ class PostgresStore(PostgresServer):
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
         """Remove the thread. Unreachable rows are deleted in small batches."""
+        found = self._end(key, head, head_id)
+        self._sweep(key)
+        return found
+
+    def _end(self, key: ThreadKey, head: int | None, head_id: str | None) -> bool:
+        """End the thread's life; return whether there was anything."""
         was_there = self._head(key)[0] > 0 or bool(self.runs(key, limit=1))
-        found = self._bury(key, head, head_id, was_there)
+        return self._bury(key, head, head_id, was_there)
+
+    def _sweep(self, key: ThreadKey) -> None:
+        """Delete what lives that ended have left."""
         while self._read(self._sql.sweep_entries, key, limit=_BATCH)[0][0] == _BATCH:
             pass
         self._read(self._sql.sweep_results, key)
-        return found
 
     def _bury(self, key: ThreadKey, head: int | None, head_id: str | None, was_there: bool) -> bool:
         """Write the tombstone; return whether there was anything.

@@ -2,6 +2,17 @@
 
 from milecastle.stores.sharded.joining import MapServers, initialise
 from milecastle.stores.sharded.map import ShardMap, read_map
+from milecastle.stores.sharded.moving import move_shard
+from milecastle.stores.sharded.planning import PlannedMove, plan_moves
 from milecastle.stores.sharded.store import ShardedStore
 
-__all__ = ["MapServers", "ShardMap", "ShardedStore", "initialise", "read_map"]
+__all__ = [
+    "MapServers",
+    "PlannedMove",
+    "ShardMap",
+    "ShardedStore",
+    "initialise",
+    "move_shard",
+    "plan_moves",
+    "read_map",
+]

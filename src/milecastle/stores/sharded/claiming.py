@@ -19,6 +19,7 @@ from itertools import islice
 from operator import itemgetter, methodcaller
 
 from milecastle.errors import Unavailable
+from milecastle.model.keys import SHARDS
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
 from milecastle.ports.sharing import Group, Rotation, Scan, divide
@@ -31,6 +32,8 @@ from milecastle.stores.sharded.databases import Database, Databases
 __all__ = ["ShardedClaims"]
 
 _MOST = 2**31 - 1
+_LOOKS = 5
+"""How often running threads are counted again, because a shard was moved meanwhile."""
 _Looks = Mapping[Database, Sequence[Row]]
 _Shares = Mapping[Database, Sequence[Group]]
 _Name = tuple[str, str, int]
@@ -87,8 +90,16 @@ class ShardedClaims:
         return {lane: after for lane, after in asked.items() if graph_of(lane) not in graphs}
 
     def _count(self) -> Mapping[tuple[str, str], int]:
-        """How many threads have a worker, by lane and tenant."""
-        self._running |= self._databases.ask(PlacedStore.running)
+        """How many threads have a worker, by lane and tenant; each is counted in one database."""
+        marks = self._databases.ask(PlacedStore.mark)
+        for _ in range(_LOOKS):
+            self._running |= self._databases.ask(PlacedStore.running)
+            before, marks = marks, self._databases.ask(PlacedStore.mark)
+            everywhere = len(marks) == len(self._databases.all)
+            if everywhere and sum(count for _, count in marks.values()) != SHARDS:
+                self._databases.settle_all()  # a shard that nobody has is not counted
+            elif marks == before:
+                break
         counts: Counter[tuple[str, str]] = Counter()
         for running in self._running.values():
             counts.update(running)

@@ -4,6 +4,8 @@ Rules:
 
 - A database that cannot be reached is tried again by the next call that needs it, a second later.
   Every other reason not to open it, such as another map, is an error of the whole store.
+- The databases say which of them has a shard. What this process knows of it may be old: then it is
+  refused, and asks all of them. If the database is down, it asks the others.
 - Calls that concern all databases and need not have all of them (heartbeats, claims) ask each on
   its own thread, and do not wait for long. One that has not answered is left out until it has.
 """
@@ -13,12 +15,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import methodcaller
 from threading import Event, Lock, Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import Generic, TypeVar
 
 from milecastle.errors import MilecastleError, ShardMoved, StoreError, Unavailable
+from milecastle.model.keys import SHARDS
 from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.placements import Placement
 from milecastle.stores.postgres.translating import Unreachable
 from milecastle.stores.sharded.map import ShardMap
 
@@ -28,6 +33,9 @@ _log = logging.getLogger("milecastle")
 
 _PATIENCE = 2.0
 """How many seconds a call that concerns all databases waits for them."""
+
+_PAUSES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""How many seconds to wait between looks for a shard that is being moved."""
 
 _PATIENCE_AT_FIRST = 15.0
 """How many seconds to wait for the databases when the store is opened."""
@@ -61,11 +69,9 @@ class Database:
 
     def _open(self) -> PlacedStore:
         with self._lock:
-            if self._closed:
-                raise Unavailable("the store was closed")
+            self._check_reachable()
             if self._store is not None:
                 return self._store
-            self._check_reachable()
             try:
                 store = PlacedStore(self.url, self.name)
             except Unavailable as error:
@@ -94,6 +100,8 @@ class Database:
 
     def _check_reachable(self) -> None:
         """Of many that wait for a database in turn, only the first waits for long."""
+        if self._closed:
+            raise Unavailable("the store was closed")
         known = self._unreachable
         if known is not None and monotonic() - known[0] < _AGAIN:
             raise Unavailable(known[1].message)
@@ -176,8 +184,9 @@ class Databases:
         self.all = tuple(
             Database(name, url, self._check) for name, url in sorted(shards.urls.items())
         )
-        named = {database.name: database for database in self.all}
-        self._owners = tuple(named[name] for name in shards.owners)
+        self._named = {database.name: database for database in self.all}
+        self._owners = [self._named[name] for name in shards.owners]
+        self._marks: list[tuple[int, int]] | None = None
 
     def __iter__(self) -> Iterator[Database]:
         return iter(self.all)
@@ -186,9 +195,75 @@ class Databases:
         """The database that has a shard."""
         return self._owners[shard]
 
+    def routed(self, shard: int, work: Callable[[Database], T]) -> T:
+        """What the database of a shard answers; if the shard was moved, the one that has it now.
+
+        ``work`` may be done twice: an answer that is lost in a database that is down may have moved
+        with the shard.
+        """
+        for pause in _PAUSES:
+            try:
+                return work(self._owners[shard])
+            except ShardMoved:
+                sleep(pause)
+                self._locate(shard)
+            except Unavailable:
+                if not self.is_elsewhere(shard):
+                    raise
+        return work(self._owners[shard])
+
+    def is_elsewhere(self, shard: int) -> bool:
+        """Whether a shard has left its database, which is down, without our knowing."""
+        owner = self._owners[shard]
+        with suppress(StoreError):
+            self._locate(shard, [other for other in self.all if other is not owner])
+        return self._owners[shard] is not owner
+
+    def _locate(self, shard: int, among: Sequence[Database] | None = None) -> None:
+        """Ask databases for a shard; a move that was made and not noted is completed."""
+        found = self.ask(lambda store: store.placement(shard), of=among)
+        self._settle({name: place for name, place in found.items() if place is not None})
+
+    def _settle(self, found: Mapping[Database, Placement]) -> None:
+        """Take note of where databases say that a shard is."""
+        for database, placement in found.items():
+            if placement.state == "here":
+                self._owners[placement.shard] = database
+                return
+        for placement in found.values():
+            target = self._named.get(placement.destination or "")
+            if placement.state != "moved" or target is None or placement.move is None:
+                continue
+            arrived = found.get(target)
+            if arrived and (arrived.state, arrived.move) == ("arriving", placement.move):
+                target.call(methodcaller("promote", placement.shard, placement.move))
+                self._owners[placement.shard] = target
+                return
+
     def each(self, work: Callable[[PlacedStore], T]) -> list[T]:
-        """What each database answers, in their order; the error of the first that does not."""
-        return [database.call(work) for database in self.all]
+        """What each database answers, in their order; the error of the first that does not.
+
+        No shard came or left meanwhile, so that each thread is in one answer.
+        """
+        if len(self.all) == 1:
+            return [self.all[0].call(work)]
+        before = self._marks
+        for pause in (*_PAUSES, 0.0):
+            answers = [database.call(work) for database in self.all]
+            marks = [database.call(PlacedStore.mark) for database in self.all]
+            if sum(count for _, count in marks) != SHARDS:
+                self.settle_all()
+            elif before == marks:
+                return answers
+            before = self._marks = marks
+            sleep(pause)
+        raise Unavailable("shards of the map are being moved all the time: try again")
+
+    def settle_all(self) -> None:
+        """Complete moves that were made and not noted."""
+        said = {database: database.call(PlacedStore.reload) for database in self.all}
+        for shard in range(SHARDS):
+            self._settle({name: places[shard] for name, places in said.items() if shard in places})
 
     def ask(
         self,
@@ -234,7 +309,8 @@ class Databases:
                 answers[database] = question.answers[0]
                 database.note(None)
         for database, error in errors.items():
-            database.note(error)
+            if not isinstance(error, ShardMoved):
+                database.note(error)
         if errors and not answers:
             raise next(iter(errors.values()))
         return answers
@@ -251,14 +327,22 @@ class Databases:
             raise self._other(store, f"it says that it is '{member.name}'")
         if not member.is_complete:
             raise self._other(store, "shards init was not completed: run it again")
-        if member.version != shards.version:
-            raise self._other(store, f"it knows version {member.version} of the map")
-        if store.shards != shards.shards_of(store.name):
+        if member.version <= shards.version and store.shards != shards.shards_of(store.name):
             raise self._other(store, "it has other shards than the map says")
         with self._lock:
             if self._id not in (None, member.id):
                 raise self._other(store, "it belongs to another map than the other databases")
             self._id = member.id
+        self._learn(store)
+
+    def _learn(self, store: PlacedStore) -> None:
+        """Take note of the shards that were moved since the file was written."""
+        own = self._named[store.name]
+        for shard, placement in store.placements.items():
+            if placement.state == "here":
+                self._owners[shard] = own
+            elif placement.state == "moved" and self._owners[shard] is own:
+                self._owners[shard] = self._named.get(placement.destination or "", own)
 
     def _other(self, store: PlacedStore, why: str) -> StoreError:
         return StoreError(

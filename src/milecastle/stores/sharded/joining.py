@@ -9,15 +9,17 @@ it adds databases that have no shards yet, and no others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from uuid import uuid4
 
 import msgspec.structs
 
-from milecastle.errors import StoreError
+from milecastle.errors import StoreError, Unavailable
 from milecastle.ports.maintenance import Check, CheckVerdict, Pending
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.migrating import (
     LATEST,
+    Connection,
     PostgresServer,
     check_server,
     connect,
@@ -30,11 +32,20 @@ from milecastle.stores.postgres.placements import (
     membership_of,
     shards_here,
 )
+from milecastle.stores.postgres.statements import compose, file_text
 from milecastle.stores.sharded.map import ShardMap
 
-__all__ = ["MapServers", "initialise"]
+__all__ = ["MapServers", "entered", "initialise"]
 
 _VERDICTS: Sequence[CheckVerdict] = ("ok", "warning", "failed")
+
+
+def entered(stack: ExitStack, name: str, url: str) -> Connection:
+    """A connection to a database until the stack ends; ``Unavailable`` names the database."""
+    try:
+        return stack.enter_context(connect(parse(url)))
+    except Unavailable as error:
+        raise Unavailable(f"database '{name}' of the map: {error.message}") from error
 
 
 class MapServers:
@@ -93,6 +104,8 @@ def initialise(shards: ShardMap) -> Sequence[str]:
     (id,) = ids
     for name in missing:
         _join(shards, name, Membership(id, name, shards.version, False))
+        if known:
+            _copy_limits(shards, min(known), name)
     for name in shards.urls:
         _complete(shards, name)
     return missing
@@ -101,18 +114,17 @@ def initialise(shards: ShardMap) -> Sequence[str]:
 def _prepared(shards: ShardMap, name: str) -> Membership | None:
     """The membership of a database, which is migrated; refused if it does not fit the map."""
     address = parse(shards.urls[name])
-    with connect(address) as connection:
+    with ExitStack() as stack:
+        connection = entered(stack, name, shards.urls[name])
         check_server(connection, address)
         update(connection, address.schema)
         member = membership_of(connection, address.schema)
         if member is None:
             return None
-        if member.name != name or member.version != shards.version:
-            raise StoreError(
-                f"database '{name}' is '{member.name}' of version {member.version} of a map, and "
-                f"{shards.file} is version {shards.version}: check its URL"
-            )
-        if shards_here(connection, address.schema) != shards.shards_of(name):
+        if member.name != name:
+            raise StoreError(f"database '{name}' is '{member.name}' of a map: check its URL")
+        is_newer = member.version > shards.version  # shards were moved since
+        if not is_newer and shards_here(connection, address.schema) != shards.shards_of(name):
             raise StoreError(
                 f"database '{name}' has other shards than {shards.file} says: take the file that "
                 "it was initialised with"
@@ -122,11 +134,23 @@ def _prepared(shards: ShardMap, name: str) -> Membership | None:
 
 def _join(shards: ShardMap, name: str, member: Membership) -> None:
     address = parse(shards.urls[name])
-    with connect(address) as connection:
+    with ExitStack() as stack:
+        connection = entered(stack, name, shards.urls[name])
         join(connection, address.schema, member, sorted(shards.shards_of(name)))
+
+
+def _copy_limits(shards: ShardMap, known: str, name: str) -> None:
+    """Limits are in every database, and counted in the first: which may be the new one now."""
+    here, there = parse(shards.urls[known]), parse(shards.urls[name])
+    with ExitStack() as stack:
+        old = entered(stack, known, shards.urls[known])
+        new = entered(stack, name, shards.urls[name])
+        for row in old.execute(compose(file_text("all_limits"), schema=here.schema)).fetchall():
+            new.execute(compose(file_text("add_limit"), schema=there.schema), row)
 
 
 def _complete(shards: ShardMap, name: str) -> None:
     address = parse(shards.urls[name])
-    with connect(address) as connection:
+    with ExitStack() as stack:
+        connection = entered(stack, name, shards.urls[name])
         complete(connection, address.schema)

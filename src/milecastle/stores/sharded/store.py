@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 import msgspec.structs
 
-from milecastle.errors import InvalidRequest, ShardMoved, StoreError, Unavailable
+from milecastle.errors import Conflict, InvalidRequest, ShardMoved, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
@@ -52,6 +52,7 @@ from milecastle.stores.wrapping import ForwardingStore
 
 __all__ = ["ShardedStore"]
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -69,7 +70,7 @@ class ShardedStore(MapServers):
         self._claims = ShardedClaims(self._databases)
         self._parts = {database: _Part(self, database) for database in self._databases}
         self._closed = False
-        self.feed = _ShardedFeed(self._database)
+        self.feed = _ShardedFeed(self._databases)
         try:
             self._databases.open()
         except BaseException:
@@ -85,7 +86,7 @@ class ShardedStore(MapServers):
         return self._databases.of(key.shard)
 
     def _call(self, key: ThreadKey, work: Callable[[PlacedStore], T]) -> T:
-        return self._databases.of(key.shard).call(work)
+        return self._databases.routed(key.shard, lambda database: database.call(work))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -100,7 +101,12 @@ class ShardedStore(MapServers):
     def commit(self, batch: Batch) -> None:
         """Append the batch, or raise ``Conflict`` and change nothing."""
         require_key(batch.key)
-        self._call(batch.key, lambda store: store.commit(batch))
+        try:
+            self._database(batch.key).call(lambda store: store.commit(batch))
+        except Unavailable as error:
+            found = self.settled(batch, error)
+            if found is not None:
+                raise found from error
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Append the batches, those of each database in one transaction; the outcome of each."""
@@ -122,7 +128,7 @@ class ShardedStore(MapServers):
                 raised.append(error)
                 return
             for place, outcome in zip(places, found, strict=True):
-                outcomes[place] = outcome
+                outcomes[place] = self.settled(batches[place], outcome)
 
         threads = [Thread(target=write, args=part, daemon=True) for part in parts.items()]
         for thread in threads:
@@ -133,15 +139,54 @@ class ShardedStore(MapServers):
             raise raised[0]
         return outcomes
 
+    def settled(self, batch: Batch, found: StoreError | None) -> StoreError | None:
+        """The outcome of a batch, which is sent again if its shard is in another database.
+
+        Without an answer it may have moved with its shard.
+        """
+        shard = batch.key.shard
+        if not isinstance(found, ShardMoved) and not (
+            isinstance(found, Unavailable) and self._databases.is_elsewhere(shard)
+        ):
+            return found
+
+        def write(store: PlacedStore) -> None:
+            try:
+                store.commit(batch)
+            except Conflict:
+                if not store.is_written(batch):
+                    raise
+
+        try:
+            self._call(batch.key, write)
+        except StoreError as error:
+            return error
+        return None
+
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
-        """Let ``work`` write in the transaction that commits the results that it returns."""
-        self._call(key, lambda store: store.transact(key, work))
+        """Let ``work`` write in the transaction that commits the results that it returns.
+
+        It is not called again if its transaction was committed, and has moved with its shard.
+        """
+        made: list[Batch] = []
+
+        def remembered(connection: Any) -> Batch:
+            made[:] = [work(connection)]
+            return made[0]
+
+        def write(store: PlacedStore) -> None:
+            if not made or not store.has_results(made[0]):
+                store.transact(key, remembered)
+
+        self._call(key, write)
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
-        """Remove the thread."""
-        return self._call(key, lambda store: store.delete(key, head=head, head_id=head_id))
+        """Remove the thread; what is unreachable then, wherever its shard is."""
+        found = self._call(key, lambda store: store.bury(key, head, head_id))
+        self._call(key, lambda store: store.sweep(key))
+        return found
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``."""
@@ -157,10 +202,26 @@ class ShardedStore(MapServers):
 
     def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
         """The chains of several threads, each with the record of the run that wrote its head."""
+        return self._gathered(keys, PlacedStore.read_many)
+
+    def _gathered(
+        self,
+        keys: Iterable[ThreadKey],
+        ask: Callable[[PlacedStore, Sequence[ThreadKey]], Mapping[K, T]],
+    ) -> dict[K, T]:
+        """What databases say of threads; where a shard was moved, of one after the other."""
         self._check_open()
-        found: dict[ThreadKey, Opened] = {}
+        found: dict[K, T] = {}
+
+        def asked(keys: Sequence[ThreadKey]) -> Callable[[PlacedStore], Mapping[K, T]]:
+            return lambda store: ask(store, keys)
+
         for database, own in self._grouped(keys).items():
-            found |= database.call(methodcaller("read_many", own))
+            try:
+                found |= database.call(asked(own))
+            except Unavailable:
+                for key in own:
+                    found |= self._call(key, asked([key]))
         return found
 
     def _grouped(self, keys: Iterable[ThreadKey]) -> dict[Database, list[ThreadKey]]:
@@ -194,9 +255,24 @@ class ShardedStore(MapServers):
         self, key: ThreadKey, *, limit: int | None = None, before: int | None = None
     ) -> Iterator[Entry]:
         """Entries newest first, without payloads. Nothing is held between two pages."""
-        database = self._database(key)
-        found = database.call(lambda store: store.history(key, limit=limit, before=before))
-        return _naming(database, found)
+        self._check_open()
+        return self._history(key, limit, before)
+
+    def _history(self, key: ThreadKey, limit: int | None, before: int | None) -> Iterator[Entry]:
+        """Read on where the shard is, if it was moved."""
+        while True:
+            database = self._database(key)
+            read: Callable[[PlacedStore], Iterator[Entry]]
+            read = methodcaller("history", key, limit=limit, before=before)
+            try:
+                for entry in _naming(database, database.call(read)):
+                    yield entry
+                    before = entry.seq
+                    limit = None if limit is None else limit - 1
+            except ShardMoved:
+                self.head(key)  # which finds it
+            else:
+                return
 
     def entries(
         self, key: ThreadKey, *, after: int = 0, limit: int | None = None
@@ -255,12 +331,7 @@ class ShardedStore(MapServers):
 
     def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         """The tags of these threads."""
-        self._check_open()
-        found: dict[str, tuple[str, ...]] = {}
-        for database, keys in self._grouped(_possible(tenant, threads)).items():
-            names = [key.thread for key in keys]
-            found |= database.call(methodcaller("tags_of", tenant, names))
-        return found
+        return self._gathered(_possible(tenant, threads), PlacedStore.tags_of_keys)
 
     def recent_threads(
         self,
@@ -327,11 +398,14 @@ class ShardedStore(MapServers):
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
         """Make a thread due again after ``delay`` seconds. This does not wait for long."""
         require_key(key)
-        asked = [self._database(key)]
-        given = self._databases.ask(
-            lambda store: store.give_back(worker, key, delay=delay), of=asked
-        )
-        return given[asked[0]]
+
+        def give(database: Database) -> bool:
+            (given,) = self._databases.ask(
+                lambda store: store.give_back(worker, key, delay=delay), of=[database]
+            ).values()
+            return given
+
+        return self._databases.routed(key.shard, give)
 
     def reclaim(self, timeout: float) -> int:
         """Take the threads of all workers that were silent for longer, or that nobody knows."""
@@ -410,6 +484,7 @@ class _Part(ForwardingStore):
 
     def __init__(self, store: ShardedStore, database: Database) -> None:
         super().__init__(store)
+        self._whole = store
         self._database = database
 
     @property
@@ -419,30 +494,68 @@ class _Part(ForwardingStore):
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Append the batches in one transaction; return the outcome of each."""
-        return self._database.call(lambda store: store.commit_many(batches))
+        found: Sequence[StoreError | None]
+        try:
+            found = self._database.call(lambda store: store.commit_many(batches))
+        except Unavailable as error:
+            found = [error] * len(batches)
+        return [self._whole.settled(*each) for each in zip(batches, found, strict=True)]
 
 
 class _ShardedFeed:
-    """The feeds of all databases: each thread has that of its own."""
+    """The feeds of all databases: a thread has that of its own, which may be another soon."""
 
-    def __init__(self, database_of: Callable[[ThreadKey], Database]) -> None:
-        self._database_of = database_of
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
 
     def publish(self, key: ThreadKey, payload: bytes, /) -> None:
         """Send soon, if the database was ever reached."""
-        store = self._database_of(key).opened
+        store = self._databases.of(key.shard).opened
         if store is not None:
             store.feed.publish(key, payload)
 
     def subscribe(self, key: ThreadKey, heard: Callable[[bytes], None], /) -> Callable[[], None]:
         """Call ``heard`` with what is published from now on; returns a function that ends this."""
-        return self._database_of(key).call(lambda store: store.feed.subscribe(key, heard))
+        own = self._databases.of(key.shard)
+        return self._everywhere(key, heard, own, own.call(lambda s: s.feed.subscribe(key, heard)))
 
     def subscribe_soon(
         self, key: ThreadKey, heard: Callable[[bytes], None], /
     ) -> Callable[[], None]:
         """``subscribe`` without waiting for the server."""
-        return self._database_of(key).call(lambda store: store.feed.subscribe_soon(key, heard))
+        own = self._databases.of(key.shard)
+        end = own.call(lambda store: store.feed.subscribe_soon(key, heard))
+        return self._everywhere(key, heard, own, end)
+
+    def _everywhere(
+        self,
+        key: ThreadKey,
+        heard: Callable[[bytes], None],
+        own: Database,
+        end: Callable[[], None],
+    ) -> Callable[[], None]:
+        """Listen to the other databases, too: the thread's shard may be moved to one of them."""
+        others = [each.opened for each in self._databases if each is not own]
+        later = (one.feed.subscribe_soon(key, _after_first(heard)) for one in others if one)
+        ends = [end, *later]
+
+        def end_all() -> None:
+            for each in ends:
+                each()
+
+        return end_all
+
+
+def _after_first(heard: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """``heard`` without the empty payload by which a subscription says that it has begun."""
+    begun: list[bytes] = []
+
+    def hear(payload: bytes) -> None:
+        if payload or begun:
+            heard(payload)
+        begun[:] = [payload]
+
+    return hear
 
 
 class _Listeners:

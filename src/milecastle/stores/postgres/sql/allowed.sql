@@ -3,6 +3,5 @@ allowed AS MATERIALIZED (
     SELECT locked.place
     FROM locked JOIN {schema}.placements AS placed ON placed.shard = locked.shard
     WHERE placed.state = 'here'
-        AND current_setting('transaction_isolation') = 'read committed'
     FOR KEY SHARE OF placed SKIP LOCKED
 )

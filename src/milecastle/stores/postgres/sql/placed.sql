@@ -1,8 +1,7 @@
 EXISTS (
-    -- After a wait for whoever moves the shard, its row is looked at again: not so, if the whole
-    -- transaction saw the same, which is therefore refused.
+    -- After a wait for whoever moves the shard, its row is looked at again. A transaction that sees
+    -- one moment (REPEATABLE READ) fails there instead, and is tried again.
     SELECT FROM {schema}.placements AS placed
     WHERE placed.shard = {shard} AND placed.state = 'here'
-        AND current_setting('transaction_isolation') = 'read committed'
     FOR KEY SHARE
 )

@@ -1,5 +1,5 @@
 SELECT
-    current_setting('transaction_isolation'),
-    (SELECT state FROM {schema}.placements WHERE shard = %(shard)s),
-    (SELECT destination FROM {schema}.placements WHERE shard = %(shard)s),
-    (SELECT version FROM {schema}.membership)
+    (SELECT version FROM {schema}.membership),
+    placed.state, placed.move, placed.destination
+FROM (SELECT %(shard)s::smallint AS shard) AS asked
+LEFT JOIN {schema}.placements AS placed ON placed.shard = asked.shard

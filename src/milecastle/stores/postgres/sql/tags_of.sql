@@ -1,4 +1,4 @@
 SELECT thread, tag
-FROM {schema}.tags
-WHERE tenant = %(tenant)s AND thread = ANY(%(threads)s)
+FROM {schema}.tags AS known
+WHERE tenant = %(tenant)s AND thread = ANY(%(threads)s) AND {tagged}
 ORDER BY thread, tag

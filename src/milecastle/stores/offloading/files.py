@@ -1,0 +1,322 @@
+"""Files: content in chunks, so that nobody holds all of it, and each range can be verified.
+
+In the folder of a tenant, ``files/DIGEST/GENERATION/`` has
+
+- ``00000000``, ``00000001``, ...: the chunks, each compressed if that makes it smaller;
+- ``index``: the size of the file and the digest of each chunk; ``DIGEST`` is that of the index.
+
+Rules:
+
+- The index is put last and removed first: where it is, all chunks are.
+- What is read is verified: the index by the name of the file, a chunk by the index, before any byte
+  of it is returned.
+- An entry names the digest, not the generation: all generations have the same content, so a reader
+  takes any, and the sweep removes none while an entry names the digest.
+- Before an entry that names a file is committed, ``ensure`` sees to it that the generation that the
+  pointer names is there. If the sweep has condemned it, the file is copied to a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from functools import cache
+from hashlib import blake2b
+from io import RawIOBase
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import msgspec
+import msgspec.msgpack
+
+from milecastle.codec.envelope import COMPRESSED, compress, decompress, frame, unframe
+from milecastle.errors import CodecError, Corrupted, InvalidRequest
+from milecastle.model.file import File, FilePlace
+from milecastle.model.prepared import prepared
+from milecastle.ports.files import FileReader
+from milecastle.stores.offloading.objects import SharedObjects, root_of
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from milecastle.codec.encryption import FileCipher
+    from milecastle.ports.files import AnyPath
+
+__all__ = ["CHUNK", "StoredFile", "TenantFiles", "ensure", "files_at", "put_file", "unit_of"]
+
+CHUNK: Final = 4 << 20
+"""The size of a chunk before it is compressed: what a reader and a writer hold."""
+
+_INDEX: Final = "index"
+_DIGEST_BYTES: Final = 32
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+
+
+@prepared
+class FileIndex(msgspec.Struct, frozen=True, array_like=True):
+    """The chunks of a file: ``digests`` has 32 bytes for each."""
+
+    size: int
+    chunk: int
+    digests: bytes
+
+    @property
+    def count(self) -> int:
+        """How many chunks there are."""
+        return len(self.digests) // _DIGEST_BYTES
+
+    def digest(self, number: int) -> bytes:
+        """The digest of a chunk."""
+        return self.digests[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
+
+    def range(self, number: int) -> tuple[int, int]:
+        """Where a chunk begins and ends in the file."""
+        return number * self.chunk, min(self.size, (number + 1) * self.chunk)
+
+
+def _digest_of(value: bytes) -> bytes:
+    return blake2b(value, digest_size=_DIGEST_BYTES).digest()
+
+
+def _name_of(index: bytes) -> str:
+    """The digest that a file is named by; no value has it."""
+    return blake2b(index, digest_size=_DIGEST_BYTES, person=b"milecastle file").hexdigest()
+
+
+def folder_of(tenant: str, digest: str) -> str:
+    """The folder of all generations of a file."""
+    return f"{root_of(tenant)}files/{digest}/"
+
+
+def unit_of(path: str) -> str:
+    """The ``DIGEST.GENERATION`` of a path below ``files/``."""
+    digest, generation, _ = path.rpartition("files/")[2].split("/")
+    return f"{digest}.{generation}"
+
+
+class StoredFile:
+    """A file in an object storage, as it was stored: perhaps encrypted. ``place`` is for errors."""
+
+    def __init__(self, objects: SharedObjects, tenant: str, digest: str, place: str) -> None:
+        if not _DIGEST.fullmatch(digest):
+            raise Corrupted("the digest of a file is damaged", place=place)
+        self._objects = objects
+        self._tenant = tenant
+        self._digest = digest
+        self._place = place
+        self._base = ""
+        self.index = self._read_index()
+
+    def _read_index(self) -> FileIndex:
+        data, where = self._read(_INDEX)
+        try:
+            index = msgspec.msgpack.decode(data, type=FileIndex)
+        except msgspec.DecodeError:
+            index = FileIndex(0, 0, b"")
+        if _name_of(data) != self._digest or index.chunk < 1:
+            raise Corrupted("the index of a file does not match its name", place=where)
+        return index
+
+    def chunk(self, number: int) -> bytes:
+        """A chunk, as it was stored, verified."""
+        start, end = self.index.range(number)
+        data, where = self._read(f"{number:08}", f"bytes {start} to {end}, ")
+        if _digest_of(data) != self.index.digest(number):
+            raise Corrupted(
+                "a chunk of a file does not have the content that was stored", place=where
+            )
+        return data
+
+    def _read(self, part: str, which: str = "") -> tuple[bytes, str]:
+        """A part of the file, and where it is, for errors."""
+        folder = folder_of(self._tenant, self._digest)
+        for base in self._bases(folder):
+            path = f"{base}{part}"
+            data = self._objects.folder.read(path)
+            if data is None:
+                continue
+            self._base = base
+            where = f"{self._place}, {which}object {path}"
+            try:
+                _, flags, body = unframe(data)
+                return (decompress(body) if flags & COMPRESSED else body), where
+            except CodecError as error:
+                raise Corrupted(error.message, place=where) from None
+        where = f"{self._place}, {which}object {folder}*/{part}"
+        raise Corrupted("a file, or a chunk of it, is not in the object storage", place=where)
+
+    def _bases(self, folder: str) -> Iterator[str]:
+        """The folders of the generations: that of the last read, of the pointer, any other."""
+        if self._base:
+            yield self._base
+        pointed = self._objects.pointed(self._tenant, self._digest)
+        if pointed is not None:
+            yield f"{folder}{pointed}/"
+        for one in self._objects.folder.list(folder):
+            if one.path.endswith(f"/{_INDEX}"):
+                yield one.path.removesuffix(_INDEX)
+
+
+def put_file(
+    objects: SharedObjects, tenant: str, index: FileIndex, chunk: Callable[[int], bytes], name: str
+) -> str:
+    """Store a file unless it is there, and return its digest.
+
+    ``chunk`` is called for those that are missing; ``name`` is for errors.
+    """
+    encoded = msgspec.msgpack.encode(index)
+    digest = _name_of(encoded)
+    began = monotonic()
+    generation = objects.generation(tenant, digest)
+    base = f"{folder_of(tenant, digest)}{generation}/"
+    folder = objects.folder
+    if folder.find(f"{base}{_INDEX}") is None:
+        there = {one.path for one in folder.list(base)}
+        for number in range(index.count):
+            path = f"{base}{number:08}"
+            if path in there and folder.find(path) is not None:
+                continue
+            data = chunk(number)
+            if _digest_of(data) != index.digest(number):
+                raise InvalidRequest(f"{name} changed while it was being stored")
+            folder.create(path, frame(*compress(data)))
+        folder.create(f"{base}{_INDEX}", frame(*compress(encoded)))
+    objects.remember(tenant, digest, f"{digest}.{generation}", began)
+    return digest
+
+
+def ensure(objects: SharedObjects, tenant: str, digest: str, place: str) -> None:
+    """Let no sweep remove a file for as long as writers rely on what they have seen.
+
+    Raises:
+        Corrupted: the tenant has no such file, or it is damaged.
+    """
+    if not objects.known(tenant, digest):
+        stored = StoredFile(objects, tenant, digest, place)
+        put_file(objects, tenant, stored.index, stored.chunk, place)
+
+
+class _Content(RawIOBase):
+    """The content of a stored file. It holds one chunk."""
+
+    def __init__(self, stored: StoredFile, cipher: FileCipher | None) -> None:
+        self._stored = stored
+        self._cipher = cipher
+        self._at: int = 0
+        self._number: int = -1
+        self._held = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.index.size}
+        if whence not in start or start[whence] + offset < 0:
+            raise ValueError(f"cannot seek to {offset} from {whence}")
+        self._at = start[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        index = self._stored.index
+        if self._at >= index.size:
+            return 0
+        number, start = divmod(self._at, index.chunk)
+        if number != self._number:
+            self._number, self._held = -1, b""
+            held = self._stored.chunk(number)
+            self._held = self._cipher.unseal(number, held) if self._cipher else held
+            self._number = number
+        with memoryview(buffer).cast("B") as target:
+            found = self._held[start : start + len(target)]
+            target[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
+class TenantFiles:
+    """The files of one tenant; with ``sealed`` those that it stores are encrypted."""
+
+    def __init__(self, objects: SharedObjects, tenant: str, *, sealed: bool) -> None:
+        self._objects = objects
+        self._tenant = tenant
+        self._sealed = sealed
+
+    @property
+    def place(self) -> FilePlace:
+        """Where they are, as data for another process."""
+        objects = self._objects
+        return FilePlace(objects.url, objects.patience, self._tenant, self._sealed)
+
+    def store(self, path: AnyPath) -> File:
+        """Store a file of this machine. When it returns the content is durable.
+
+        Raises:
+            InvalidRequest: it is not a regular file, or it changed meanwhile.
+            OSError: it cannot be read.
+        """
+        path = Path(path)
+        name = path.name
+        secret = os.urandom(32) if self._sealed else None
+        cipher = _cipher(secret)
+        with path.open("rb") as source:
+            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                raise InvalidRequest(f"'{name}' is not a regular file: it cannot be stored")
+
+            def chunk(number: int) -> bytes:
+                source.seek(number * CHUNK)
+                data = source.read(CHUNK)
+                return cipher.seal(number, data) if cipher else data
+
+            index = _index_of(source, chunk)
+            digest = put_file(self._objects, self._tenant, index, chunk, f"the file '{name}'")
+        return File(digest, name, index.size, secret)
+
+    async def astore(self, path: AnyPath) -> File:
+        """``store`` without blocking the event loop."""
+        from asyncio import to_thread
+
+        return await to_thread(self.store, path)
+
+    def open(self, file: File) -> FileReader:
+        """Open a stored file; ``Corrupted`` if it is missing or damaged."""
+        stored = StoredFile(self._objects, self._tenant, file.digest, f"file {file.name!r}")
+        return FileReader(_Content(stored, _cipher(file.secret)))
+
+
+def _index_of(source: BinaryIO, chunk: Callable[[int], bytes]) -> FileIndex:
+    """Read a file once, for its digests."""
+    size = os.fstat(source.fileno()).st_size
+    count = -(-size // CHUNK)
+    return FileIndex(size, CHUNK, b"".join(_digest_of(chunk(number)) for number in range(count)))
+
+
+def _cipher(secret: bytes | None) -> FileCipher | None:
+    if secret is None:
+        return None
+    from milecastle.codec.encryption import FileCipher
+
+    return FileCipher(secret)
+
+
+@cache
+def _objects_at(url: str, patience: float) -> SharedObjects:
+    return SharedObjects(url, patience=patience)
+
+
+def files_at(place: FilePlace) -> TenantFiles:
+    """The files of a tenant, for a process that does not drive the run."""
+    if place.url.startswith("memory:"):
+        raise InvalidRequest(
+            "objects='memory:///' is the memory of the process that drives the run: a node with "
+            "run_on= needs files in file:///folder or a bucket"
+        )
+    return TenantFiles(_objects_at(place.url, place.patience), place.tenant, sealed=place.sealed)

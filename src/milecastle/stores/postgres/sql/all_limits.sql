@@ -1,0 +1,1 @@
+SELECT graph, tenant, concurrency, rate, period, paused, begun, used FROM {schema}.limits

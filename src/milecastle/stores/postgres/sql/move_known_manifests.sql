@@ -1,0 +1,1 @@
+SELECT tenant, fingerprint FROM {schema}.manifests WHERE tenant = ANY (%(tenants)s)

@@ -1,0 +1,1 @@
+SELECT tenant, thread FROM {schema}.threads WHERE shard = %(shard)s

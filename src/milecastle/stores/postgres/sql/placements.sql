@@ -1,0 +1,1 @@
+SELECT shard, state, move, destination FROM {schema}.placements

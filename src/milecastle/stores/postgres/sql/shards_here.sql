@@ -1,1 +1,0 @@
-SELECT shard FROM {schema}.placements WHERE state = 'here'

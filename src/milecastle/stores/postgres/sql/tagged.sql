@@ -1,0 +1,4 @@
+EXISTS (
+    SELECT FROM {schema}.threads AS line
+    WHERE line.tenant = known.tenant AND line.thread = known.thread AND {here}
+)

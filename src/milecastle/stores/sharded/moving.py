@@ -1,0 +1,441 @@
+"""Moving a shard to another database while its threads run.
+
+There is one commit point, at the source. Rules:
+
+- A move has a number, drawn by chance. The source, which has the shard ('here'), notes the number;
+  while its row is locked for that, the destination notes the same number ('arriving'), if it says
+  what it said before. So a later move ends an earlier one at both, and no earlier one comes late.
+- Rows are written to, and deleted from, the destination only in transactions that hold its row and
+  find the number of the move there. What an earlier move left behind is deleted first.
+- The switch is one transaction at the source. It locks the row, which waits for writers under way
+  and lets new ones wait, copies what is still missing, finds 'arriving' with its number at the
+  destination, and sets 'moved'. Until it commits, nothing has happened; if the mover dies, the
+  server ends the transaction and the source serves on.
+- Whoever has seen 'moved' with a number may turn 'arriving' with that number into 'here'.
+- Deleting at the source comes last, in transactions that find 'moved' with the number of the move.
+- While writers wait, no statement may take longer than ``_PATIENCE``, nor all of them together, nor
+  may the mover be silent for longer: then the switch is undone, and tried again.
+- What a move commits is on disk before the next step, whatever the server is set to.
+
+What is copied again: threads of which the source has written a row since a moment before they were
+read, by the transaction ids of their rows; and threads of which source and destination have another
+number of rows, because rows were deleted. At the switch nobody writes, so that nothing is missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from secrets import randbelow
+from time import monotonic
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+
+from milecastle.errors import InvalidRequest, StoreError, Unavailable
+from milecastle.model.keys import SHARDS
+from milecastle.stores.postgres.address import parse
+from milecastle.stores.postgres.migrating import LATEST, Connection, check_server, version_of
+from milecastle.stores.postgres.placements import Placement, membership_of, placements_of
+from milecastle.stores.postgres.security import check_protection
+from milecastle.stores.postgres.statements import compose, file_text
+from milecastle.stores.sharded.joining import entered
+from milecastle.stores.sharded.map import ShardMap
+
+__all__ = ["MoveStep", "Superseded", "move_shard"]
+
+_TABLES = ("entries", "runs", "results", "threads", "inputs", "tags")
+_WITHOUT_SHARD = ("inputs", "tags")
+_PAGE = 100
+_FEW = 20
+"""How many threads a switch copies while writers wait; if there are more, they come first."""
+_ROUNDS = 20
+_ATTEMPTS = 10
+_GAP = 1000
+"""How many numbers of inputs a switch passes over; if there are more, they come first."""
+_PATIENCE = 0.6
+"""For how many seconds writers wait for a switch. A statement that began in time may take as long,
+and then the server a little longer to notice a mover that stopped: two seconds at most."""
+_DURABLE = b"SELECT set_config('synchronous_commit', 'on', true)"
+_BRIEF = (
+    b"SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '500ms', "
+    b"true), set_config('statement_timeout', '600ms', true), "
+    b"set_config('idle_in_transaction_session_timeout', '700ms', true)"
+)
+"""Of transactions that others wait for: the server ends a mover that hangs."""
+_WAITED = (errors.LockNotAvailable, errors.QueryCanceled)
+
+MoveStep = Callable[[str], object]
+"""Is told which step of a move comes next."""
+_Thread = tuple[str, str]
+
+
+class Superseded(StoreError):
+    """Another move of the same shard has begun, and this one has ended."""
+
+
+class _Slow(Exception):
+    """Writers have waited for long enough."""
+
+
+class _Side:
+    """A database that takes part in a move."""
+
+    def __init__(self, name: str, url: str, connection: Connection) -> None:
+        self.name = name
+        self.address = parse(url)
+        self.schema = self.address.schema
+        self.connection = connection
+
+    def check(self) -> str:
+        """The id of its map; refused if it is not this database, or does not show all its rows."""
+        check_server(self.connection, self.address)
+        member = None
+        if version_of(self.connection, self.schema) == LATEST:
+            member = membership_of(self.connection, self.schema)
+        if member is None:
+            raise StoreError(
+                f"database '{self.name}' belongs to no map: run milecastle shards init"
+            )
+        if member.name != self.name or not member.is_complete:
+            raise StoreError(
+                f"database '{self.name}' is '{member.name}' of a map, or shards init was not "
+                "completed there: check its URL, and run milecastle shards init"
+            )
+        check_protection(self.connection, self.schema, wanted=False)
+        return member.id
+
+    def run(self, file: str, **given: Any) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(compose(file_text(file), schema=self.schema), given)
+        return cursor.fetchall() if cursor.description else []
+
+    def placement(self, shard: int) -> Placement | None:
+        return placements_of(self.connection, self.schema).get(shard)
+
+
+def move_shard(shards: ShardMap, shard: int, to: str, step: MoveStep = lambda name: None) -> bool:
+    """Move a shard to the database of this name; ``False`` if it is there already.
+
+    Run again after it was interrupted, it completes what was made, or begins anew. A shard that is
+    there already stays: a move to elsewhere is ended, and its copy deleted.
+    """
+    if to not in shards.urls:
+        raise InvalidRequest(f"'{to}' is not a database of {shards.file}")
+    if not 0 <= shard < SHARDS:
+        raise InvalidRequest(f"there is no shard {shard}: they are 0 to {SHARDS - 1}")
+    with ExitStack() as stack:
+        return _Move(_sides(stack, shards), shard, to, step).run()
+
+
+def _sides(stack: ExitStack, shards: ShardMap) -> Mapping[str, _Side]:
+    """The databases of a map, each checked."""
+    sides = {name: _Side(name, url, entered(stack, name, url)) for name, url in shards.urls.items()}
+    if len({side.check() for side in sides.values()}) > 1:
+        raise StoreError(f"the databases of {shards.file} belong to different maps: check the URLs")
+    return sides
+
+
+class _Move:
+    def __init__(self, sides: Mapping[str, _Side], shard: int, to: str, step: MoveStep) -> None:
+        self._sides = sides
+        self._shard = shard
+        self._target = sides[to]
+        self._step = step
+        self._number = 1 + randbelow(2**62)
+        self._since = "0"
+        self._arrived: Mapping[_Thread, tuple[Any, ...]] = {}
+        self._until: float | None = None
+        self._columns: dict[str, sql.Composed] = {}
+
+    def run(self) -> bool:
+        """Move, and clean up; also what an earlier move left to be done."""
+        source = self._source()
+        is_moved = source is not self._target
+        if is_moved:
+            self._begin(source)
+            self._delete(self._target, "arriving")
+            self._copy(source)
+            self._switch(source)
+            self._step("promote")
+            self._target.run("promote", shard=self._shard, move=self._number)
+        elif not self._noted(source):
+            raise self._superseded()
+        with suppress(Superseded):  # what is left over is the next move's
+            self._clean()
+        return is_moved
+
+    def _source(self) -> _Side:
+        """The database that has the shard; a switch that was made is completed."""
+        places = {name: side.placement(self._shard) for name, side in self._sides.items()}
+        here = [name for name, place in places.items() if place and place.state == "here"]
+        if len(here) > 1:
+            raise StoreError(
+                f"databases {' and '.join(here)} both have shard {self._shard}: one of them was "
+                "restored to a time before a move; its copy is older"
+            )
+        if here:
+            return self._sides[here[0]]
+        for place in places.values():
+            if place is None or place.state != "moved" or place.destination not in places:
+                continue
+            arrived = places[place.destination]
+            if arrived is not None and (arrived.state, arrived.move) == ("arriving", place.move):
+                target = self._sides[place.destination]
+                target.run("promote", shard=self._shard, move=place.move)
+                return target
+        raise StoreError(f"no database of the map has shard {self._shard}: is one missing in it?")
+
+    def _begin(self, source: _Side) -> None:
+        """Note the move at both ends; the source is locked until the destination has."""
+        self._step("begin")
+        before = self._target.placement(self._shard)
+        with source.connection.transaction():
+            source.connection.execute(_DURABLE)
+            found = self._noted(source)
+            self._step("expect")
+            expected = found and self._target.run(
+                "move_expect",
+                shard=self._shard,
+                move=self._number,
+                version=found[0][0] + 1,
+                state=before.state if before else "",
+                before=before.move if before else None,
+            )
+            if not expected:
+                raise self._superseded()
+            self._step("noted")
+
+    def _noted(self, source: _Side) -> Sequence[tuple[Any, ...]]:
+        """Note the move at the source, which ends every earlier one; its version, if it is that."""
+        to = self._target.name
+        return source.run("move_begin", shard=self._shard, move=self._number, to=to)
+
+    def _superseded(self) -> Superseded:
+        return Superseded(
+            f"shard {self._shard} is being moved by somebody else: run milecastle shards move "
+            "again when that is over"
+        )
+
+    @contextmanager
+    def _holding(self, side: _Side, state: str) -> Generator[None]:
+        """A transaction during which nobody else moves the shard; short, if writers wait."""
+        with side.connection.transaction():
+            side.connection.execute(_DURABLE if self._until is None else _BRIEF)
+            self._check_time()
+            if not side.run("move_hold", shard=self._shard, state=state, move=self._number):
+                raise self._superseded()
+            yield
+
+    def _check_time(self) -> None:
+        if self._until is not None and monotonic() > self._until:
+            raise _Slow
+
+    def _delete(self, side: _Side, state: str) -> None:
+        """Delete the shard's threads, where they are left over."""
+        found = side.run("move_threads", shard=self._shard)
+        for page in _paged(found):
+            self._step(f"delete {state}")
+            with self._holding(side, state):
+                self._remove(side, page)
+
+    def _remove(self, side: _Side, page: Sequence[_Thread]) -> None:
+        tenants, threads = zip(*page, strict=True)
+        given = {"tenants": list(tenants), "threads": list(threads)}
+        side.run("move_remove", shard=self._shard, **given)
+
+    def _copy(self, source: _Side) -> None:
+        """Copy everything, then what has changed meanwhile."""
+        self._since = _moment(source)
+        self._copy_threads(source, source.run("move_threads", shard=self._shard))
+        self._catch_up(source)
+
+    def _catch_up(self, source: _Side) -> None:
+        """Copy what has changed since everything was last copied, until that is little."""
+        for _ in range(_ROUNDS):
+            self._arrived = self._counted(self._target)
+            since, self._since = self._since, _moment(source)
+            changed = self._changed(source, since)
+            self._copy_threads(source, changed)
+            if len(changed) <= _FEW:
+                break
+        self._arrived = self._counted(self._target)
+        self._number_inputs()
+
+    def _counted(self, side: _Side, since: str = "0") -> dict[_Thread, tuple[Any, ...]]:
+        """Of each thread whether it was written since a moment, and how many rows it has."""
+        found = side.run("move_counts", shard=self._shard, since=since)
+        return {(tenant, thread): tuple(rest) for tenant, thread, *rest in found}
+
+    def _changed(self, source: _Side, since: str) -> Sequence[_Thread]:
+        """The threads that may differ at the destination; nobody else writes there."""
+        here, there = self._counted(source, since), self._arrived
+        changed = {
+            thread
+            for thread, (is_new, *counts) in here.items()
+            if is_new or thread not in there or counts != list(there[thread][1:])
+        }
+        return sorted(changed | (there.keys() - here.keys()))
+
+    def _copy_threads(self, source: _Side, threads: Sequence[tuple[Any, ...]]) -> None:
+        """Put what the source has of these threads in the place of what the destination has.
+
+        Unless writers wait, a page is read as of one moment.
+        """
+        for page in _paged(threads):
+            self._step("copy")
+            with self._holding(self._target, "arriving"):
+                self._remove(self._target, page)
+                if self._until is not None:
+                    self._copy_page(source, page)
+                    continue
+                with source.connection.transaction():
+                    source.connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                    self._copy_page(source, page)
+
+    def _copy_page(self, source: _Side, page: Sequence[_Thread]) -> None:
+        tenants, threads = (list(names) for names in zip(*page, strict=True))
+        asked = {"tenants": tenants, "threads": threads, "shard": self._shard}
+        for table in _TABLES:
+            self._check_time()
+            columns = self._columns_of(source, table)
+            file = "move_copy" if table in _WITHOUT_SHARD else "move_copy_shard"
+            read = _composed(file, columns=columns, table=sql.Identifier(source.schema, table))
+            write = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+                sql.Identifier(self._target.schema, table), columns
+            )
+            with (
+                psycopg.ClientCursor(source.connection) as reading,
+                self._target.connection.cursor() as writing,
+                reading.copy(read, asked) as rows,
+                writing.copy(write) as copied,
+            ):
+                for data in rows:
+                    copied.write(data)
+        self._copy_manifests(source, sorted(set(tenants)))
+
+    def _columns_of(self, source: _Side, table: str) -> sql.Composed:
+        if table not in self._columns:
+            found = source.run("move_columns", schema=source.schema, table=table)
+            names = (sql.Identifier(name) for (name,) in found)
+            self._columns[table] = sql.SQL(", ").join(names)
+        return self._columns[table]
+
+    def _copy_manifests(self, source: _Side, tenants: Sequence[str]) -> None:
+        """Those of the tenants that the destination does not have; they never change."""
+        self._check_time()
+        known = self._target.run("move_known_manifests", tenants=tenants)
+        of, fingerprints = [list(each) for each in zip(*known, strict=True)] or ([], [])
+        given = {"of": of, "fingerprints": fingerprints}
+        missing = source.run("move_manifests", tenants=tenants, **given)
+        if missing:
+            names = ("tenants", "fingerprints", "manifests")
+            columns = [list(each) for each in zip(*missing, strict=True)]
+            self._target.run("move_keep_manifests", **dict(zip(names, columns, strict=True)))
+
+    def _switch(self, source: _Side) -> None:
+        """Copy the rest while writers wait, and let the source say that the shard has moved."""
+        for _ in range(_ATTEMPTS):
+            try:
+                if self._switched(source):
+                    return
+            except (*_WAITED, _Slow):
+                pass
+            except errors.IdleInTransactionSessionTimeout:
+                raise Unavailable(
+                    f"shard {self._shard} was not moved: this process stood still while writers "
+                    "waited for it; try again"
+                ) from None
+            finally:
+                self._until = None
+            self._catch_up(source)
+        raise Unavailable(
+            f"shard {self._shard} could not be moved: its threads change faster than they can be "
+            "copied, or a transaction holds one for seconds; try again"
+        )
+
+    def _switched(self, source: _Side) -> bool:
+        self._step("lock")
+        with source.connection.transaction():
+            source.connection.execute(b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            source.connection.execute(_BRIEF)
+            if not source.run("move_lock", shard=self._shard, move=self._number):
+                raise self._superseded()
+            self._until = monotonic() + _PATIENCE
+            self._step("locked")
+            changed = self._changed(source, self._since)
+            if len(changed) > _FEW:
+                return False
+            self._copy_threads(source, changed)
+            with self._holding(self._target, "arriving"):
+                if self._behind() > _GAP:
+                    return False
+                self._target.run("move_pass_numbers", name=self._target.schema)
+            self._check_time()
+            source.run("move_switch", shard=self._shard, move=self._number)
+            self._step("switch")
+        return True
+
+    def _behind(self) -> int:
+        """By how much inputs that were moved are ahead of the destination's next number."""
+        return int(self._target.run("move_behind", name=self._target.schema)[0][0])
+
+    def _number_inputs(self) -> None:
+        """Let inputs that are enqueued at the destination come behind those that were moved.
+
+        Whoever enqueues there waits, and not for long.
+        """
+        if self._behind() <= _GAP:
+            return
+        schema, connection = self._target.schema, self._target.connection
+        number = _composed("move_number", schema=sql.Identifier(schema), name=sql.Literal(schema))
+        with suppress(*_WAITED), connection.transaction():  # it is tried again
+            connection.execute(_BRIEF)
+            connection.execute(number)
+
+    def _clean(self) -> None:
+        """Delete what is left over: where the shard moved away, or where a move was given up."""
+        for side in self._sides.values():
+            place = side.placement(self._shard)
+            if place is None or place.move is None or place.state == "here":
+                continue
+            if place.state == "arriving" and not self._ended(side, place.move):
+                continue
+            self._number = place.move
+            self._delete(side, "moved")
+            self._step("clean")
+            side.run("move_clean", shard=self._shard, move=place.move)
+
+    def _ended(self, side: _Side, move: int) -> bool:
+        """End a move to this database, unless it is the last one that the source has noted.
+
+        The source is locked meanwhile: it cannot switch, and never will by that move.
+        """
+        for other in self._sides.values():
+            with other.connection.transaction():
+                noted = other.run("move_noted", shard=self._shard)
+                if noted:
+                    return noted[0][0] != move and bool(
+                        side.run("move_end", shard=self._shard, move=move)
+                    )
+        return False
+
+
+def _moment(source: _Side) -> str:
+    """Before it, everything that is visible was written."""
+    row = source.connection.execute(
+        b"SELECT pg_snapshot_xmin(pg_current_snapshot())::xid::text"
+    ).fetchone()
+    return str(row[0]) if row else "0"
+
+
+def _paged(threads: Sequence[tuple[Any, ...]]) -> Iterable[Sequence[_Thread]]:
+    return (
+        [(row[0], row[1]) for row in threads[first : first + _PAGE]]
+        for first in range(0, len(threads), _PAGE)
+    )
+
+
+def _composed(file: str, **parts: sql.Composable) -> sql.Composed:
+    # The text is one of our own files, as in statements.py.
+    return sql.SQL(file_text(file)).format(**parts)  # pyright: ignore[reportArgumentType]
