@@ -26,8 +26,8 @@ from tests.simulation.simulate import Violation
 
 pytestmark = pytest.mark.no_cover
 
-SEEDS = 1000
-PARTS = 8
+SEEDS = 2000
+PARTS = 16
 PATIENCE = 300
 
 
