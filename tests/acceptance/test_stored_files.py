@@ -10,6 +10,7 @@ import textwrap
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Timer
 from typing import Any, TypedDict
 
 import pytest
@@ -125,6 +126,9 @@ def test_reader_is_a_binary_file(tmp_path: Path, place: str, report: Path) -> No
         with pytest.raises(ValueError, match="seek"):
             opened.seek(-1)
     assert opened.closed
+    for use in (opened.read, opened.tell, lambda: opened.seek(0), lambda: next(opened.chunks())):
+        with pytest.raises(ValueError, match="closed"):
+            use()
 
 
 def test_libraries_read_it_as_a_file(tmp_path: Path, place: str) -> None:
@@ -256,6 +260,64 @@ def test_file_that_changes_while_it_is_stored_is_refused(
     monkeypatch.setattr(files, "put_file", changed)
     with pytest.raises(InvalidRequest, match=r"'report.bin' changed"):
         app.files.store(report)
+
+
+@pytest.mark.parametrize("size", [2 * CHUNK - 400, 3 * CHUNK, 5 * CHUNK + 1])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_size_is_that_of_what_was_read(
+    place: str,
+    report: Path,
+    keyring: Keyring,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    sealed: bool,
+) -> None:
+    """A file is cut, or grows, after it was opened and before it is read.
+
+    Fails if the size is that of the file system at some other time: then a reader returned more or
+    less than ``size`` bytes.
+    """
+    options: dict[str, Any] = {"encryption": keyring} if sealed else {}
+    app = reporting(report, store="memory://", objects=place, **options)
+    report.write_bytes(CONTENT[: 3 * CHUNK - 400])
+    before = report.stat()
+
+    def then_changed(fd: int) -> os.stat_result:
+        report.write_bytes(CONTENT[:size])
+        return before
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "fstat", then_changed)
+        stored = app.files.store(report)
+    with app.files.open(stored) as opened:
+        assert opened.read() == CONTENT[:size]
+    assert stored.size == size
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_file_whose_size_is_not_known_is_stored(place: str) -> None:
+    """Fails if the size that the file system says is believed: here it is 0."""
+    app = reporting(Path(), store="memory://", objects=place)
+    stored = app.files.store("/proc/self/status")
+    with app.files.open(stored) as opened:
+        assert opened.read().startswith(b"Name:")
+    assert stored.size > 100
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_pipe_is_refused_at_once(tmp_path: Path, place: str) -> None:
+    """Fails if opening it waits for a writer: then this one gives it its file descriptor."""
+    app = reporting(tmp_path, store="memory://", objects=place)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    waited: list[int] = []
+    late = Timer(5, lambda: waited.append(os.open(pipe, os.O_RDWR)))
+    late.start()
+    with pytest.raises(InvalidRequest, match="'pipe' is not a regular file"):
+        app.files.store(pipe)
+    late.cancel()
+    late.join()
+    assert waited == []
 
 
 def test_what_is_not_a_file_is_refused(tmp_path: Path, place: str) -> None:

@@ -216,13 +216,12 @@ class _Content(RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if self.closed:
+            raise ValueError("seek of a closed file")
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.index.size}
         if whence not in start or start[whence] + offset < 0:
             raise ValueError(f"cannot seek to {offset} from {whence}")
         self._at = start[whence] + offset
-        return self._at
-
-    def tell(self) -> int:
         return self._at
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
@@ -267,16 +266,18 @@ class TenantFiles:
         name = path.name
         secret = os.urandom(32) if self._sealed else None
         cipher = _cipher(secret)
-        with path.open("rb") as source:
+        with open(path, "rb", opener=_open_at_once) as source:  # noqa: PTH123 - it has an opener
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 raise InvalidRequest(f"'{name}' is not a regular file: it cannot be stored")
 
-            def chunk(number: int) -> bytes:
-                source.seek(number * CHUNK)
-                data = source.read(CHUNK)
+            def sealed(number: int, data: bytes) -> bytes:
                 return cipher.seal(number, data) if cipher else data
 
-            index = _index_of(source, chunk)
+            def chunk(number: int) -> bytes:
+                source.seek(number * CHUNK)
+                return sealed(number, source.read(CHUNK))
+
+            index = _index_of(source, sealed)
             digest = put_file(self._objects, self._tenant, index, chunk, f"the file '{name}'")
         return File(digest, name, index.size, secret)
 
@@ -292,11 +293,20 @@ class TenantFiles:
         return FileReader(_Content(stored, _cipher(file.secret)))
 
 
-def _index_of(source: BinaryIO, chunk: Callable[[int], bytes]) -> FileIndex:
-    """Read a file once, for its digests."""
-    size = os.fstat(source.fileno()).st_size
-    count = -(-size // CHUNK)
-    return FileIndex(size, CHUNK, b"".join(_digest_of(chunk(number)) for number in range(count)))
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _index_of(source: BinaryIO, sealed: Callable[[int, bytes], bytes]) -> FileIndex:
+    """Read a file once, for its digests. Its size is what was read: what a disk says may differ."""
+    size, digests = 0, bytearray()
+    while data := source.read(CHUNK):
+        digests += _digest_of(sealed(size // CHUNK, data))
+        size += len(data)
+        if size % CHUNK:
+            break  # whatever is written behind it from now on is not part of it
+    return FileIndex(size, CHUNK, bytes(digests))
 
 
 def _cipher(secret: bytes | None) -> FileCipher | None:
