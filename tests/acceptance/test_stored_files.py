@@ -26,6 +26,7 @@ from milecastle import (
     File,
     InvalidRequest,
     Keyring,
+    MilecastleError,
     NoObjects,
     StateGraph,
     UnserializableState,
@@ -34,6 +35,7 @@ from milecastle import (
     open_store,
 )
 from milecastle.app.upkeep.verifying import verify_thread
+from milecastle.builds import Cache
 from milecastle.codec.envelope import names_files
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.memory import MemoryStore
@@ -509,6 +511,47 @@ def test_files_in_containers_and_queues_are_named(place: str, report: Path) -> N
         entry = store.inner.entries(key)[0]
         assert bytes.fromhex(stored.digest) in entry.payload
         assert app.state(thread=key)["asked"] == held(stored)
+
+
+@pytest.mark.parametrize("key", [None, lambda state: state["report"]])
+def test_node_with_a_cache_sees_files(
+    tmp_path: Path, place: str, report: Path, key: Callable[[Any], Any] | None
+) -> None:
+    """Fails if what it sees of the state is not encoded with its files: then it is not run."""
+    graph = StateGraph(State)
+    measured: list[int] = []
+
+    @graph.node
+    def store(state: State, ctx: Context) -> State:
+        return {"report": ctx.file(report)}
+
+    @graph.node(cache=Cache(key=key), version="1")
+    def measure(state: State, ctx: Context) -> State:
+        with ctx.open_file(state.get("report", NO_FILE)) as opened:
+            measured.append(len(opened.read()))
+        return {"length": measured[-1]}
+
+    graph.add_edges(START, "store", "measure", END)
+    app = graph.compile(store="memory://", objects=place, workspace=tmp_path / "workspace")
+    for thread in ("t", "u"):
+        assert app.invoke({}, thread=thread)["length"] == len(CONTENT)
+    report.write_bytes(b"another")
+    assert app.invoke({}, thread="v")["length"] == 7
+    assert measured == [len(CONTENT), 7]
+
+
+def test_node_with_a_cache_returns_no_file(tmp_path: Path, place: str, report: Path) -> None:
+    """Fails if it is cached: a sweep would remove what only a cache names."""
+    graph = StateGraph(State)
+
+    @graph.node(cache=Cache(key=lambda state: 1), version="1")
+    def store(state: State, ctx: Context) -> State:
+        return {"asked": [ctx.file(report)]}
+
+    graph.add_edges(START, "store", END)
+    app = graph.compile(store="memory://", objects=place, workspace=tmp_path / "workspace")
+    with pytest.raises(MilecastleError, match="names a file in object storage"):
+        app.invoke({}, thread="t")
 
 
 MEMORY = """

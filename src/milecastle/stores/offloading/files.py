@@ -266,7 +266,7 @@ class TenantFiles:
         name = path.name
         secret = os.urandom(32) if self._sealed else None
         cipher = _cipher(secret)
-        with open(path, "rb", opener=_open_at_once) as source:  # noqa: PTH123 - it has an opener
+        with open(path, "rb", opener=_open_at_once) as source:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 raise InvalidRequest(f"'{name}' is not a regular file: it cannot be stored")
 
