@@ -423,11 +423,14 @@ def test_encrypted_file(tmp_path: Path, place: str, report: Path, keyring: Keyri
 def test_encrypted_chunks_cannot_be_exchanged(
     tmp_path: Path, place: str, report: Path, keyring: Keyring
 ) -> None:
-    """Fails if a chunk is not bound to its number, or another key opens it."""
+    """Fails if a chunk is not bound to its number, another key opens it, or none is needed."""
     app = reporting(report, store="memory://", objects=place, encryption=keyring)
     stored = app.files.store(report)
     wrong = File(stored.digest, stored.name, stored.size, os.urandom(32))
     with app.files.open(wrong) as opened, pytest.raises(EncryptionError):
+        opened.read(1)
+    keyless = File(**stored.shown())  # type: ignore[arg-type]
+    with app.files.open(keyless) as opened, pytest.raises(Corrupted, match="without its key"):
         opened.read(1)
     from milecastle.codec.encryption import FileCipher
 

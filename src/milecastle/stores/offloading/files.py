@@ -130,6 +130,19 @@ class StoredFile:
             )
         return data
 
+    def content(self, number: int, cipher: FileCipher | None) -> bytes:
+        """The bytes of a chunk, decrypted."""
+        data = self.chunk(number)
+        found = cipher.unseal(number, data) if cipher else data
+        start, end = self.index.range(number)
+        if len(found) != end - start:
+            raise Corrupted(
+                "a chunk of a file does not have its size: is the file encrypted, and was this "
+                "File made without its key?",
+                place=f"{self._place}, bytes {start} to {end}",
+            )
+        return found
+
     def _read(self, part: str, which: str = "") -> tuple[bytes, str]:
         """A part of the file, and where it is, for errors."""
         folder = folder_of(self._tenant, self._digest)
@@ -231,8 +244,7 @@ class _Content(RawIOBase):
         number, start = divmod(self._at, index.chunk)
         if number != self._number:
             self._number, self._held = -1, b""
-            held = self._stored.chunk(number)
-            self._held = self._cipher.unseal(number, held) if self._cipher else held
+            self._held = self._stored.content(number, self._cipher)
             self._number = number
         with memoryview(buffer).cast("B") as target:
             found = self._held[start : start + len(target)]
