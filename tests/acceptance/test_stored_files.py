@@ -9,6 +9,7 @@ import sys
 import textwrap
 import zipfile
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from threading import Timer
 from typing import Any, TypedDict
@@ -430,7 +431,7 @@ def test_encrypted_chunks_cannot_be_exchanged(
     wrong = File(stored.digest, stored.name, stored.size, os.urandom(32))
     with app.files.open(wrong) as opened, pytest.raises(EncryptionError):
         opened.read(1)
-    keyless = File(**stored.shown())  # type: ignore[arg-type]
+    keyless = File(stored.digest, stored.name, stored.size)
     with app.files.open(keyless) as opened, pytest.raises(Corrupted, match="without its key"):
         opened.read(1)
     from milecastle.codec.encryption import FileCipher
@@ -517,7 +518,7 @@ def test_files_in_containers_and_queues_are_named(place: str, report: Path) -> N
         assert app.state(thread=key)["asked"] == held(stored)
 
 
-@pytest.mark.parametrize("key", [None, lambda state: state["report"]])
+@pytest.mark.parametrize("key", [None, itemgetter("report")])
 def test_node_with_a_cache_sees_files(
     tmp_path: Path, place: str, report: Path, key: Callable[[Any], Any] | None
 ) -> None:
