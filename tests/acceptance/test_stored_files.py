@@ -290,7 +290,7 @@ def test_size_is_that_of_what_was_read(
         return before
 
     with monkeypatch.context() as patched:
-        patched.setattr(files.os, "fstat", then_changed)
+        patched.setattr(os, "fstat", then_changed)
         stored = app.files.store(report)
     with app.files.open(stored) as opened:
         assert opened.read() == CONTENT[:size]
