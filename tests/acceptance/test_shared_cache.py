@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
+import msgspec.json
 import pytest
 
 from milecastle import END, START, App, InvalidRequest, Keyring, StateGraph, Unavailable
 from milecastle.builds import Cache
+from milecastle.codec.envelope import COMPRESSED, FILES_VERSION, decompress, frame, unframe
 from milecastle.stores import ObjectStorage
 from milecastle.stores.offloading import files
 from milecastle.stores.offloading.folder import ObjectFolder
@@ -190,6 +192,56 @@ def test_damage_is_a_miss_and_is_published_again(
     three = Machine(tmp_path / "three", storage)
     three.build()
     assert three.ran == []
+
+
+def of_another_format(body: bytes) -> bytes:
+    return frame(0, body.replace(b'"format":1', b'"format":2'))
+
+
+def not_text(body: bytes) -> bytes:
+    return frame(0, body.replace(b'"node":"', b'"node":"\xff'))
+
+
+def twice_an_output(body: bytes) -> bytes:
+    entry, stored = msgspec.json.decode(body)
+    entry["artifacts"] *= 2
+    return frame(0, msgspec.json.encode([entry, stored]))
+
+
+def nested(body: bytes) -> bytes:
+    return frame(0, body[:-1] + b"," + b"[" * 100_000)
+
+
+def of_a_newer_version(body: bytes) -> bytes:
+    return frame(0, body, FILES_VERSION + 1)
+
+
+@pytest.mark.parametrize(
+    "change", [of_another_format, not_text, twice_an_output, nested, of_a_newer_version]
+)
+def test_result_that_no_writer_of_this_version_wrote_is_a_miss(
+    tmp_path: Path, storage: ObjectStorage, change: Callable[[bytes], bytes]
+) -> None:
+    """Fails if it ends the build, or if it is admitted: then the next build ends."""
+    Machine(tmp_path / "one", storage).build()
+    for path in objects(tmp_path, "tasks/*"):
+        _, flags, body = unframe(path.read_bytes())
+        path.write_bytes(change(decompress(body) if flags & COMPRESSED else body))
+    two = Machine(tmp_path / "two", storage)
+    assert two.build()["words"] == 1500
+    assert two.ran == ["clean", "count"]
+    assert two.build()["words"] == 1500
+    assert two.ran == []
+
+
+def test_chunk_of_a_newer_version_is_a_miss(tmp_path: Path, storage: ObjectStorage) -> None:
+    """Fails if it ends the build."""
+    Machine(tmp_path / "one", storage).build()
+    for path in objects(tmp_path, "index"):
+        path.write_bytes(frame(0, b"", FILES_VERSION + 1))
+    two = Machine(tmp_path / "two", storage)
+    assert two.build()["words"] == 1500
+    assert two.ran == ["clean", "count"]
 
 
 def test_result_of_another_task_is_a_miss(tmp_path: Path, storage: ObjectStorage) -> None:

@@ -9,7 +9,9 @@ import sys
 import textwrap
 import zipfile
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
+from threading import Timer
 from typing import Any, TypedDict
 
 import pytest
@@ -25,6 +27,7 @@ from milecastle import (
     File,
     InvalidRequest,
     Keyring,
+    MilecastleError,
     NoObjects,
     StateGraph,
     UnserializableState,
@@ -33,6 +36,7 @@ from milecastle import (
     open_store,
 )
 from milecastle.app.upkeep.verifying import verify_thread
+from milecastle.builds import Cache
 from milecastle.codec.envelope import names_files
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.memory import MemoryStore
@@ -125,6 +129,9 @@ def test_reader_is_a_binary_file(tmp_path: Path, place: str, report: Path) -> No
         with pytest.raises(ValueError, match="seek"):
             opened.seek(-1)
     assert opened.closed
+    for use in (opened.read, opened.tell, lambda: opened.seek(0), lambda: next(opened.chunks())):
+        with pytest.raises(ValueError, match="closed"):
+            use()
 
 
 def test_libraries_read_it_as_a_file(tmp_path: Path, place: str) -> None:
@@ -258,6 +265,65 @@ def test_file_that_changes_while_it_is_stored_is_refused(
         app.files.store(report)
 
 
+@pytest.mark.parametrize("size", [2 * CHUNK - 400, 3 * CHUNK, 5 * CHUNK + 1])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_size_is_that_of_what_was_read(
+    place: str,
+    report: Path,
+    keyring: Keyring,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    sealed: bool,
+) -> None:
+    """A file is cut, or grows, after it was opened and before it is read.
+
+    Fails if the size is that of the file system at some other time: then a reader returned more or
+    less than ``size`` bytes.
+    """
+    options: dict[str, Any] = {"encryption": keyring} if sealed else {}
+    app = reporting(report, store="memory://", objects=place, **options)
+    report.write_bytes(CONTENT[: 3 * CHUNK - 400])
+    before = report.stat()
+
+    def then_changed(fd: int) -> os.stat_result:
+        report.write_bytes(CONTENT[:size])
+        return before
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", then_changed)
+        stored = app.files.store(report)
+    with app.files.open(stored) as opened:
+        assert opened.read() == CONTENT[:size]
+    assert stored.size == size
+
+
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="needs /proc")
+def test_file_whose_size_is_not_known_is_stored(place: str) -> None:
+    """Fails if the size that the file system says is believed: here it is 0."""
+    app = reporting(Path(), store="memory://", objects=place)
+    content = Path("/proc/version").read_bytes()
+    stored = app.files.store("/proc/version")
+    with app.files.open(stored) as opened:
+        assert opened.read() == content
+    assert stored.size == len(content) > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_pipe_is_refused_at_once(tmp_path: Path, place: str) -> None:
+    """Fails if opening it waits for a writer: then this one gives it its file descriptor."""
+    app = reporting(tmp_path, store="memory://", objects=place)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    waited: list[int] = []
+    late = Timer(5, lambda: waited.append(os.open(pipe, os.O_RDWR)))
+    late.start()
+    with pytest.raises(InvalidRequest, match="'pipe' is not a regular file"):
+        app.files.store(pipe)
+    late.cancel()
+    late.join()
+    assert waited == []
+
+
 def test_what_is_not_a_file_is_refused(tmp_path: Path, place: str) -> None:
     app = reporting(tmp_path, store="memory://", objects=place)
     with pytest.raises(FileNotFoundError):
@@ -359,11 +425,14 @@ def test_encrypted_file(tmp_path: Path, place: str, report: Path, keyring: Keyri
 def test_encrypted_chunks_cannot_be_exchanged(
     tmp_path: Path, place: str, report: Path, keyring: Keyring
 ) -> None:
-    """Fails if a chunk is not bound to its number, or another key opens it."""
+    """Fails if a chunk is not bound to its number, another key opens it, or none is needed."""
     app = reporting(report, store="memory://", objects=place, encryption=keyring)
     stored = app.files.store(report)
     wrong = File(stored.digest, stored.name, stored.size, os.urandom(32))
     with app.files.open(wrong) as opened, pytest.raises(EncryptionError):
+        opened.read(1)
+    keyless = File(stored.digest, stored.name, stored.size)
+    with app.files.open(keyless) as opened, pytest.raises(Corrupted, match="without its key"):
         opened.read(1)
     from milecastle.codec.encryption import FileCipher
 
@@ -447,6 +516,47 @@ def test_files_in_containers_and_queues_are_named(place: str, report: Path) -> N
         entry = store.inner.entries(key)[0]
         assert bytes.fromhex(stored.digest) in entry.payload
         assert app.state(thread=key)["asked"] == held(stored)
+
+
+@pytest.mark.parametrize("key", [None, itemgetter("report")])
+def test_node_with_a_cache_sees_files(
+    tmp_path: Path, place: str, report: Path, key: Callable[[Any], Any] | None
+) -> None:
+    """Fails if what it sees of the state is not encoded with its files: then it is not run."""
+    graph = StateGraph(State)
+    measured: list[int] = []
+
+    @graph.node
+    def store(state: State, ctx: Context) -> State:
+        return {"report": ctx.file(report)}
+
+    @graph.node(cache=Cache(key=key), version="1")
+    def measure(state: State, ctx: Context) -> State:
+        with ctx.open_file(state.get("report", NO_FILE)) as opened:
+            measured.append(len(opened.read()))
+        return {"length": measured[-1]}
+
+    graph.add_edges(START, "store", "measure", END)
+    app = graph.compile(store="memory://", objects=place, workspace=tmp_path / "workspace")
+    for thread in ("t", "u"):
+        assert app.invoke({}, thread=thread)["length"] == len(CONTENT)
+    report.write_bytes(b"another")
+    assert app.invoke({}, thread="v")["length"] == 7
+    assert measured == [len(CONTENT), 7]
+
+
+def test_node_with_a_cache_returns_no_file(tmp_path: Path, place: str, report: Path) -> None:
+    """Fails if it is cached: a sweep would remove what only a cache names."""
+    graph = StateGraph(State)
+
+    @graph.node(cache=Cache(key=lambda state: 1), version="1")
+    def store(state: State, ctx: Context) -> State:
+        return {"asked": [ctx.file(report)]}
+
+    graph.add_edges(START, "store", END)
+    app = graph.compile(store="memory://", objects=place, workspace=tmp_path / "workspace")
+    with pytest.raises(MilecastleError, match="names a file in object storage"):
+        app.invoke({}, thread="t")
 
 
 MEMORY = """

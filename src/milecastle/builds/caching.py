@@ -15,7 +15,7 @@ import msgspec
 import msgspec.structs
 
 from milecastle.builds.declarations import Cache, files_of
-from milecastle.builds.file_graph import codec_of, digest_of, version_of
+from milecastle.builds.file_graph import codec_of, digest_of, encode_update, version_of
 from milecastle.builds.hashing import task_hash
 from milecastle.builds.records import FORMAT, CacheEntry, open_update, seal_update
 from milecastle.builds.workspace import Workspace
@@ -115,7 +115,7 @@ class _Memory(msgspec.Struct, frozen=True, kw_only=True):
             if owner is None:
                 return
             sealer = self.encryption.sealer(owner, new=False)
-        body = self.codec.encode(None if update is None else dict(fields))
+        body = encode_update(self.codec, fields, self.node)
         entry = CacheEntry(
             format=FORMAT,
             node=self.node,

@@ -19,9 +19,10 @@ from milecastle.builds.commands import CommandNode
 from milecastle.builds.declarations import Cache, Files, files_of
 from milecastle.builds.hashing import hash_bytes
 from milecastle.builds.places import Places, inside, parts_of, problem_of
+from milecastle.codec.files import files_in
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
-from milecastle.errors import InvalidRequest
+from milecastle.errors import InvalidRequest, InvalidUpdate
 from milecastle.graph.edges import PlainEdge, exits_of, reachable
 from milecastle.graph.structure import CompiledGraph, Node
 from milecastle.model.keys import ThreadKey
@@ -296,9 +297,22 @@ def _takes_state(node: Node, declared: Files) -> bool:
 
 
 def codec_of(graph: CompiledGraph) -> ValueCodec:
-    """The codec of a graph's state."""
+    """The codec of a graph's state, which may name files in object storage."""
     annotations = [channel.annotation for channel in graph.schema.channels.values()]
-    return ValueCodec(TypeRegistry.for_annotations(annotations))
+    return ValueCodec(TypeRegistry.for_annotations(annotations, files=True))
+
+
+def encode_update(codec: ValueCodec, update: Mapping[str, Any] | None, node: str) -> bytes:
+    """The bytes of an update to cache; ``InvalidUpdate`` if it names a file."""
+    body = codec.encode(None if update is None else dict(update))
+    if files_in(body):
+        raise InvalidUpdate(
+            f"node '{node}' declares files or a cache, and its update names a file in object "
+            "storage, which may be removed before the cached update is used: store the file in a "
+            "node without cache=, inputs= and outputs=",
+            node=node,
+        )
+    return body
 
 
 def digest_of(codec: ValueCodec, graph: CompiledGraph, cache: Cache | None, state: Any) -> str:

@@ -19,7 +19,7 @@ import msgspec
 
 from milecastle.builds.cache import harvest
 from milecastle.builds.declarations import CurrentRun, within
-from milecastle.builds.file_graph import FileTask, digest_of
+from milecastle.builds.file_graph import FileTask, digest_of, encode_update
 from milecastle.builds.hashing import Links, StatIndex, problem_of_entry, result_hash, task_hash
 from milecastle.builds.plan import Plan, Why
 from milecastle.builds.records import (
@@ -249,10 +249,10 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
     def _encode(self, node: str, update: Any) -> bytes:
         fields: Any = update
         if update is None or isinstance(update, Mapping):
-            return self.codec.encode(None if update is None else {**fields})
+            return encode_update(self.codec, fields, node)
         schema = self.graph.schema
         if schema.form != "typed-dict" and isinstance(update, schema.state_type):
-            return self.codec.encode(schema.fields_of(update))
+            return encode_update(self.codec, schema.fields_of(update), node)
         raise InvalidUpdate(
             f"node '{node}' declares files or a cache and returned {type(update).__qualname__}: "
             "it must return an update (a dict) or None",

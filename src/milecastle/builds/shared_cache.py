@@ -9,8 +9,8 @@ Rules:
 
 - What is fetched is verified before it is used: the result by its checksum and its items, a file by
   its digest and by its SHA-256. It goes into the cache of the workspace first.
-- Whatever is missing, damaged or cannot be reached is a miss. What is damaged is forgotten, so that
-  the next workspace that runs the task publishes it again.
+- Whatever is missing, damaged, of a newer format or cannot be reached is a miss. What is damaged is
+  forgotten, so that the next workspace that runs the task publishes it again.
 - A task is published after its result is complete here. Failing to do so is not an error of the
   run: it is logged.
 - Nothing is removed: a lifecycle rule of the bucket may remove objects below ``builds/`` by age.
@@ -26,9 +26,9 @@ import msgspec.json
 
 from milecastle.builds.cache import ContentCache
 from milecastle.builds.hashing import problem_of_items
-from milecastle.builds.records import CacheEntry, Item
+from milecastle.builds.records import FORMAT, CacheEntry, Item
 from milecastle.codec.envelope import COMPRESSED, compress, decompress, frame, unframe
-from milecastle.errors import CodecError, Corrupted, MilecastleError, Unavailable
+from milecastle.errors import CodecError, Corrupted, FormatTooNew, MilecastleError, Unavailable
 from milecastle.model.file import File
 from milecastle.model.prepared import prepared
 from milecastle.stores.offloading import SharedObjects
@@ -67,7 +67,7 @@ class SharedCache:
             for item in _files_of(published.entry):
                 if not cache.has(item):
                     self._bring(tenant, item, published.files[item.hash], cache)
-        except Unavailable as error:
+        except (Unavailable, FormatTooNew) as error:
             _log("read", error)
             return None
         except (Corrupted, CodecError):
@@ -102,11 +102,12 @@ class SharedCache:
             found = msgspec.json.decode(
                 decompress(body) if flags & COMPRESSED else body, type=_Published
             )
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise Corrupted("a published result cannot be read", place=path) from None
         entry = found.entry
-        is_fit = entry.task_hash == task_hash and {a.path for a in entry.artifacts} == outputs
-        if not is_fit or any(map(problem_of_items, entry.artifacts)):
+        made = [artifact.path for artifact in entry.artifacts]
+        is_fit = entry.task_hash == task_hash and sorted(made) == sorted(outputs)
+        if entry.format != FORMAT or not is_fit or any(map(problem_of_items, entry.artifacts)):
             raise Corrupted("a published result is not that of its task", place=path)
         if {item.hash for item in _files_of(entry)} != found.files.keys():
             raise Corrupted("a published result does not name its files", place=path)

@@ -48,7 +48,7 @@ def naming_files(
 
     def seal_and_name(body: bytes, place: PayloadPlace) -> bytes:
         payload = seal(body, place)
-        found = files_in(body) if _MARK in body else ()
+        found = files_in(body)
         return frame_files(found, payload) if found else payload
 
     return seal_and_name
@@ -56,6 +56,8 @@ def naming_files(
 
 def files_in(body: bytes) -> list[str]:
     """The digests of the files in a body that a writer of this package wrote, each once."""
+    if _MARK not in body:
+        return []
     found: dict[str, None] = {}
 
     def look_into(code: int, data: memoryview) -> None:

@@ -130,6 +130,19 @@ class StoredFile:
             )
         return data
 
+    def content(self, number: int, cipher: FileCipher | None) -> bytes:
+        """The bytes of a chunk, decrypted."""
+        data = self.chunk(number)
+        found = cipher.unseal(number, data) if cipher else data
+        start, end = self.index.range(number)
+        if len(found) != end - start:
+            raise Corrupted(
+                "a chunk of a file does not have its size: is the file encrypted, and was this "
+                "File made without its key?",
+                place=f"{self._place}, bytes {start} to {end}",
+            )
+        return found
+
     def _read(self, part: str, which: str = "") -> tuple[bytes, str]:
         """A part of the file, and where it is, for errors."""
         folder = folder_of(self._tenant, self._digest)
@@ -216,13 +229,12 @@ class _Content(RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if self.closed:
+            raise ValueError("seek of a closed file")
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._stored.index.size}
         if whence not in start or start[whence] + offset < 0:
             raise ValueError(f"cannot seek to {offset} from {whence}")
         self._at = start[whence] + offset
-        return self._at
-
-    def tell(self) -> int:
         return self._at
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
@@ -232,8 +244,7 @@ class _Content(RawIOBase):
         number, start = divmod(self._at, index.chunk)
         if number != self._number:
             self._number, self._held = -1, b""
-            held = self._stored.chunk(number)
-            self._held = self._cipher.unseal(number, held) if self._cipher else held
+            self._held = self._stored.content(number, self._cipher)
             self._number = number
         with memoryview(buffer).cast("B") as target:
             found = self._held[start : start + len(target)]
@@ -267,16 +278,18 @@ class TenantFiles:
         name = path.name
         secret = os.urandom(32) if self._sealed else None
         cipher = _cipher(secret)
-        with path.open("rb") as source:
+        with open(path, "rb", opener=_open_at_once) as source:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 raise InvalidRequest(f"'{name}' is not a regular file: it cannot be stored")
 
-            def chunk(number: int) -> bytes:
-                source.seek(number * CHUNK)
-                data = source.read(CHUNK)
+            def sealed(number: int, data: bytes) -> bytes:
                 return cipher.seal(number, data) if cipher else data
 
-            index = _index_of(source, chunk)
+            def chunk(number: int) -> bytes:
+                source.seek(number * CHUNK)
+                return sealed(number, source.read(CHUNK))
+
+            index = _index_of(source, sealed)
             digest = put_file(self._objects, self._tenant, index, chunk, f"the file '{name}'")
         return File(digest, name, index.size, secret)
 
@@ -292,11 +305,20 @@ class TenantFiles:
         return FileReader(_Content(stored, _cipher(file.secret)))
 
 
-def _index_of(source: BinaryIO, chunk: Callable[[int], bytes]) -> FileIndex:
-    """Read a file once, for its digests."""
-    size = os.fstat(source.fileno()).st_size
-    count = -(-size // CHUNK)
-    return FileIndex(size, CHUNK, b"".join(_digest_of(chunk(number)) for number in range(count)))
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe is not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _index_of(source: BinaryIO, sealed: Callable[[int, bytes], bytes]) -> FileIndex:
+    """Read a file once, for its digests. Its size is what was read: what a disk says may differ."""
+    size, digests = 0, bytearray()
+    while data := source.read(CHUNK):
+        digests += _digest_of(sealed(size // CHUNK, data))
+        size += len(data)
+        if size % CHUNK:
+            break  # whatever is written behind it from now on is not part of it
+    return FileIndex(size, CHUNK, bytes(digests))
 
 
 def _cipher(secret: bytes | None) -> FileCipher | None:
