@@ -149,8 +149,11 @@ def test_upload_that_was_killed_is_continued(
     create = ObjectFolder.create
     stored: list[str] = []
 
+    def is_fourth(path: str) -> bool:
+        return path.endswith("/00000003")
+
     def killed(folder: ObjectFolder, path: str, data: bytes) -> bool:
-        if path.endswith("/00000003") and not any(one.endswith("3") for one in stored):
+        if is_fourth(path) and not any(map(is_fourth, stored)):
             stored.append(path)
             raise Unavailable("it was killed here")
         stored.append(path)
@@ -165,7 +168,7 @@ def test_upload_that_was_killed_is_continued(
         "00000002",
     ]
     stored.clear()
-    stored.append("3")
+    stored.append("/00000003")
     file = files_of(forgetful(store)).store(path)
     assert [one.rpartition("/")[2] for one in stored[1:]] == ["00000003", "00000004", "index"]
     assert content(store, file) == CONTENT
