@@ -55,7 +55,7 @@ def test_one_run_over_processes_and_a_resume_is_one_trace(kind: str, tmp_path: P
     """Submitted by one process, run by the worker of another until it asks, resumed by a third:
     one root, and every parent is exported. Fails if the context is not stored with the run, or if
     a later segment becomes a root."""
-    process = Processes(Stores(tmp_path).url(kind), tmp_path)
+    process = Processes(Stores(tmp_path).url(kind, "traces"), tmp_path)
     process.do("submit")
     process.do("work")
     spans = process.do("resume")

@@ -458,6 +458,36 @@ def test_what_is_confirmed_is_on_disk(tmp_path: Path, monkeypatch: pytest.Monkey
         assert {path.stat().st_ino for path in above} <= synced
 
 
+def test_file_is_whole_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if an object gets its name before it is on disk, or if what a killed writer left is an
+    object: after a power cut, the next writer would take a torn one for its own."""
+    synced: dict[int, int] = {}
+    fsync, link = os.fsync, os.link
+
+    def noted(fd: int) -> None:
+        fsync(fd)
+        synced[os.fstat(fd).st_ino] = os.fstat(fd).st_size
+
+    def named(staged: Path, file: Path) -> None:
+        assert synced[staged.stat().st_ino] == len(b"content")
+        if file.name == "second":
+            raise KeyboardInterrupt
+        link(staged, file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "link", named)
+    monkeypatch.setattr(Path, "unlink", lambda path: None)
+    folder = ObjectFolder(f"file://{tmp_path}/objects")
+    assert folder.create("a/first", b"content")
+    with pytest.raises(KeyboardInterrupt):
+        folder.create("a/second", b"content")
+    assert [found.path for found in folder.list("a/")] == ["a/first"]
+    assert not folder.create("a/first", b"other")
+    assert folder.read("a/first") == b"content"
+
+
 def fail(*given: object, **named: object) -> Any:
     from obstore.exceptions import GenericError
 

@@ -2,8 +2,10 @@
 
 Rules:
 
-- What ``create`` or ``exists`` confirms is durable: of local files, the file and the names of its
-  folders are synced here, because the library underneath does not.
+- What ``create`` or ``find`` confirms is durable: of local files, the file and the names of its
+  folders are synced here, because the library underneath does not. A local file is synced before
+  it gets its name: a power cut must not leave the name of a torn one, which the next writer of the
+  same content would take for its own.
 - Times are those of the object storage and are compared only with each other.
 - Errors of the library become ``Unavailable``, without passwords or signatures of a URL.
 """
@@ -15,6 +17,7 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import randbits
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote
 
@@ -22,7 +25,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from milecastle.disk.files import make_root, sync_folder
+from milecastle.disk.files import PRIVATE_FILE, append, make_root, sync_folder
 from milecastle.errors import InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
@@ -80,8 +83,11 @@ class ObjectFolder:
         """Store an object unless there is one; return whether there was none."""
         with _translated("write"):
             try:
-                obstore.put(self._store, path, data, mode="create", use_multipart=False)
-            except AlreadyExistsError:
+                if self._local is None:
+                    obstore.put(self._store, path, data, mode="create", use_multipart=False)
+                else:
+                    _create_file(self._local / path, data)
+            except (AlreadyExistsError, FileExistsError):
                 self._sync(path)
                 return False
             self._sync(path)
@@ -144,6 +150,22 @@ class ObjectFolder:
             for above in file.parent.relative_to(self._local).parents:
                 sync_folder(self._local / above)
             self._synced.add(file.parent)
+
+
+def _create_file(file: Path, data: bytes) -> None:
+    """Write a file, and then let it have its name; ``FileExistsError`` if there is one."""
+    if file.exists():
+        raise FileExistsError
+    make_root(file.parent)
+    staged = file.with_name(f"{file.name}#{randbits(60)}")  # no object: the library lists no such
+    fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    try:
+        append(fd, data)
+        os.fsync(fd)
+        os.link(staged, file)
+    finally:
+        os.close(fd)
+        staged.unlink()
 
 
 @contextmanager
