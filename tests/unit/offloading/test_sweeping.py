@@ -476,9 +476,12 @@ def test_file_is_whole_before_it_has_its_name(
             raise KeyboardInterrupt
         link(staged, file)
 
+    def left(path: Path) -> None:
+        """As if the writer was killed before."""
+
     monkeypatch.setattr(os, "fsync", noted)
     monkeypatch.setattr(os, "link", named)
-    monkeypatch.setattr(Path, "unlink", lambda path: None)
+    monkeypatch.setattr(Path, "unlink", left)
     folder = ObjectFolder(f"file://{tmp_path}/objects")
     assert folder.create("a/first", b"content")
     with pytest.raises(KeyboardInterrupt):
