@@ -56,7 +56,7 @@ from milecastle.model.policies import ExecutionOptions, Retry
 from milecastle.model.run import RunStatus
 from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
-from milecastle.ports.files import FileStore, StoredFiles
+from milecastle.ports.files import StoredFiles, require_files
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
 
@@ -135,11 +135,8 @@ class Runner(Generic[S]):
     def stored_files(self) -> StoredFiles:
         """The files of the tenant; ``InvalidRequest`` without an object storage."""
         settings = self.settings
-        if not isinstance(settings.store, FileStore):
-            raise InvalidRequest(
-                "files need an object storage: compile(store=..., objects='s3://bucket/prefix')"
-            )
-        return settings.store.files(settings.tenant, sealed=settings.encryption is not None)
+        sealed = settings.encryption is not None
+        return require_files(settings.store).files(settings.tenant, sealed=sealed)
 
     @property
     def shared_cache(self) -> SharedCache | None:

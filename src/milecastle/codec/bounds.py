@@ -50,19 +50,7 @@ _TEXTS: Final = {0xD9: 1, 0xC4: 1, 0xDA: 2, 0xC5: 2, 0xDB: 4, 0xC6: 4}
 
 _EXTENSIONS: Final = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 _SHORT: Final = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
-_NESTS: Final = frozenset(
-    bytes([code])
-    for code in (
-        codes.TUPLE,
-        codes.SET,
-        codes.FROZENSET,
-        codes.PAIRS,
-        codes.RECORD,
-        codes.MODEL,
-        codes.MEMBER,
-        codes.ADAPTED,
-    )
-)
+_NESTS: Final = frozenset(bytes([code]) for code in codes.NESTING)
 _MAYBE_CONTAINERS: Final = bytes([*range(0x80, 0xA0), *range(0xC7, 0xCA), *range(0xD4, 0xE0)])
 _LARGE_MAP: Final = re.compile(rb"\xde[\x04-\xff]|\xdf")
 _LONG: Final = 32 * 1024

@@ -33,6 +33,9 @@ MODEL: Final = 31
 MEMBER: Final = 32
 ADAPTED: Final = 33
 
+NESTING: Final = frozenset({TUPLE, SET, FROZENSET, PAIRS, RECORD, MODEL, MEMBER, ADAPTED})
+"""The codes whose body is msgpack again."""
+
 # NumPy.
 ARRAY: Final = 40
 ARRAY_SCALAR: Final = 41

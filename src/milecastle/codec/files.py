@@ -21,17 +21,6 @@ FILE_TYPE: Final = "milecastle.File"
 
 _MARK: Final = FILE_TYPE.encode()
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
-_NESTS: Final = frozenset(
-    {
-        codes.TUPLE,
-        codes.SET,
-        codes.FROZENSET,
-        codes.PAIRS,
-        codes.RECORD,
-        codes.MODEL,
-        codes.ADAPTED,
-    }
-)
 
 
 def parts_of_file(file: File) -> list[object]:
@@ -61,7 +50,7 @@ def files_in(body: bytes) -> list[str]:
     found: dict[str, None] = {}
 
     def look_into(code: int, data: memoryview) -> None:
-        if code not in _NESTS or _MARK not in bytes(data):
+        if code not in codes.NESTING or _MARK not in bytes(data):
             return
         parts: list[Any] = decode(data)
         if code == codes.ADAPTED and parts[0] == FILE_TYPE:

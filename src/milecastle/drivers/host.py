@@ -25,7 +25,7 @@ from milecastle.model.policies import CancelEvent
 from milecastle.model.run import Segment
 from milecastle.ports.clock import Clock
 from milecastle.ports.executor import Executors
-from milecastle.ports.files import FileStore, PlacedFiles
+from milecastle.ports.files import PlacedFiles, require_files
 from milecastle.ports.observer import Observer
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch, Store, TransactionStore
@@ -193,11 +193,7 @@ class HostServices:
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         """The files of a tenant, of a store that has an object storage."""
-        if not isinstance(self.host.store, FileStore):
-            raise InvalidRequest(
-                "files need an object storage: compile(store=..., objects='s3://bucket/prefix')"
-            )
-        return self.host.store.files(tenant, sealed=sealed)
+        return require_files(self.host.store).files(tenant, sealed=sealed)
 
     def heartbeat(self) -> None:
         """A node is still at work."""

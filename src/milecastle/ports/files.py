@@ -7,13 +7,14 @@ from io import BufferedReader, RawIOBase
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from milecastle.errors import InvalidRequest
 from milecastle.model.file import File, FilePlace
-from milecastle.ports.store import Store
+from milecastle.ports.store import Store, offers
 
 if TYPE_CHECKING:
     AnyPath = str | PathLike[str]
 
-__all__ = ["FileReader", "FileStore", "PlacedFiles", "StoredFiles"]
+__all__ = ["FileReader", "FileStore", "PlacedFiles", "StoredFiles", "require_files"]
 
 _CHUNK = 1 << 20
 
@@ -89,3 +90,12 @@ class FileStore(Store, Protocol):
     def verify_file(self, tenant: str, digest: str, place: str) -> None:
         """Read all of a file; ``Corrupted`` names ``place`` and what is damaged."""
         ...
+
+
+def require_files(store: Store | None) -> FileStore:
+    """The store, if it has files; ``InvalidRequest`` without an object storage."""
+    if not offers(store, FileStore):
+        raise InvalidRequest(
+            "files need an object storage: compile(store=..., objects='s3://bucket/prefix')"
+        )
+    return store

@@ -17,18 +17,6 @@ from milecastle.codec import codes
 
 Range = tuple[int, int]
 
-_NESTS: Final = frozenset(
-    {
-        codes.TUPLE,
-        codes.SET,
-        codes.FROZENSET,
-        codes.PAIRS,
-        codes.RECORD,
-        codes.MODEL,
-        codes.MEMBER,
-        codes.ADAPTED,
-    }
-)
 _EXTENSIONS: Final = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 _ARRAYS: Final = {0xDC: 2, 0xDD: 4}
 _MAPS: Final = {0xDE: 2, 0xDF: 4}
@@ -81,6 +69,6 @@ def _container(body: bytes, start: int) -> tuple[int, int]:
         return 2 * int.from_bytes(body[start + 1 : start + 1 + width]), start + 1 + width
     if head in _EXTENSIONS:
         code = start + 1 + _EXTENSIONS[head]
-        if body[code : code + 1] and body[code] in _NESTS:
+        if body[code : code + 1] and body[code] in codes.NESTING:
             return 0, code + 1
     return 0, 0

@@ -87,10 +87,10 @@ class ObjectFolder:
                     obstore.put(self._store, path, data, mode="create", use_multipart=False)
                 else:
                     _create_file(self._local / path, data)
+                    self._sync_names(self._local / path)
             except (AlreadyExistsError, FileExistsError):
                 self._sync(path)
                 return False
-            self._sync(path)
         return True
 
     def read(self, path: str) -> bytes | None:
@@ -145,8 +145,12 @@ class ObjectFolder:
             os.fsync(fd)
         finally:
             os.close(fd)
+        self._sync_names(file)
+
+    def _sync_names(self, file: Path) -> None:
+        """Make the name of a local file durable, and those of its folders."""
         sync_folder(file.parent)
-        if file.parent not in self._synced:
+        if self._local is not None and file.parent not in self._synced:
             for above in file.parent.relative_to(self._local).parents:
                 sync_folder(self._local / above)
             self._synced.add(file.parent)
