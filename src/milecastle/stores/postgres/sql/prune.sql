@@ -67,5 +67,9 @@ WITH head AS (
             LIMIT %(limit)s
         ))
     RETURNING 1
+), touched AS ( -- see move_heads.sql
+    UPDATE {schema}.threads
+    SET fence = fence
+    WHERE tenant = %(tenant)s AND thread = %(thread)s AND EXISTS (SELECT FROM passed)
 )
 SELECT life, (SELECT count(*) FROM gone) FROM passed

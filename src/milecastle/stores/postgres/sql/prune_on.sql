@@ -12,5 +12,9 @@ WITH gone AS (
             LIMIT %(limit)s
         ))
     RETURNING 1
+), touched AS ( -- see move_heads.sql
+    UPDATE {schema}.threads
+    SET fence = fence
+    WHERE tenant = %(tenant)s AND thread = %(thread)s AND EXISTS (SELECT FROM gone)
 )
 SELECT count(*) FROM gone

@@ -1,0 +1,167 @@
+"""A switch compares threads, not entries: shards with long logs move, and nothing is missed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from time import monotonic
+
+import psycopg
+import pytest
+
+from milecastle.model.checkpoint import SNAPSHOT
+from milecastle.model.keys import ThreadKey
+from milecastle.stores.postgres.address import parse
+from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.statements import compose, file_text
+from milecastle.stores.sharded import ShardedStore, move_shard, read_map
+from milecastle.testing.entries import Writer
+from tests.postgres_cluster import needs_postgres
+from tests.process.sharded_moves import execute, same_shard
+from tests.sharded_cluster import new_map
+
+pytestmark = needs_postgres
+
+ENTRIES = int(os.environ.get("MILECASTLE_SHARD_ENTRIES", "20000"))
+_THREADS = """
+INSERT INTO milecastle.threads
+SELECT (jsonb_populate_record(model, jsonb_build_object('thread', 'copy ' || number))).*
+FROM milecastle.threads AS model, generate_series(1, {threads}) AS number
+"""
+_ENTRIES = """
+INSERT INTO milecastle.entries
+SELECT (jsonb_populate_record(
+    model, jsonb_build_object('thread', 'copy ' || number, 'seq', seq.place)
+)).*
+FROM milecastle.entries AS model, generate_series(1, {threads}) AS number,
+    generate_series(1, {entries}) AS seq (place)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return new_map(tmp_path)
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[ShardedStore]:
+    with closing(ShardedStore(path)) as store:
+        yield store
+
+
+@pytest.fixture
+def place(path: Path) -> Iterator[PlacedStore]:
+    """The database that has the shard at first."""
+    with closing(PlacedStore(read_map(path).urls["a"], "a")) as place:
+        yield place
+
+
+def test_what_is_pruned_after_it_was_copied_is_copied_again(
+    store: ShardedStore, path: Path
+) -> None:
+    """The newest entry is as before. Fails if pruning does not write the line of its thread."""
+    (key,) = same_shard(1, "a", path)
+    writer = Writer(key).begin(store, 5)
+    writer.append(store, SNAPSHOT)
+
+    def prune(name: str) -> None:
+        if name == "lock" and len(writer.entries) > 1:
+            writer.prune(store, writer.head)
+
+    assert move_shard(read_map(path), key.shard, "b", prune)
+    assert [entry.seq for entry in store.history(key)] == [writer.head]
+
+
+def test_what_is_pruned_further_after_it_was_copied_is_copied_again(
+    store: ShardedStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if only the first page of what is dropped writes the line of its thread."""
+    (key,) = same_shard(1, "a", path)
+    writer = Writer(key).begin(store, 8)
+    writer.append(store, SNAPSHOT)
+    monkeypatch.setattr("milecastle.stores.postgres.store._BATCH", 4)
+    prune_on = vars(PlacedStore)["_prune_on"]
+
+    def moving(self: PlacedStore, *given: object) -> object:
+        dropped: list[object] = []
+
+        def drop(name: str) -> None:
+            if name == "lock" and not dropped:
+                dropped.append(prune_on(self, *given))
+
+        monkeypatch.setattr(PlacedStore, "_prune_on", prune_on)
+        move_shard(read_map(path), key.shard, "b", drop)
+        return dropped[0]
+
+    monkeypatch.setattr(PlacedStore, "_prune_on", moving)
+    writer.prune(store, writer.head)
+    assert execute(path, "b", "SELECT count(*) FROM milecastle.entries") == [(1,)]
+
+
+def test_what_is_swept_after_it_was_copied_is_copied_again(
+    store: ShardedStore, place: PlacedStore, path: Path
+) -> None:
+    """The thread was deleted before. Fails if sweeping does not write the line of its thread."""
+    (key,) = same_shard(1, "a", path)
+    writer = Writer(key).begin(store, 5)
+    assert place.bury(key, writer.head, None)
+
+    def sweep(name: str) -> None:
+        if name == "lock":
+            place.sweep(key)
+
+    assert move_shard(read_map(path), key.shard, "b", sweep)
+    assert execute(path, "b", "SELECT count(*) FROM milecastle.entries WHERE kind < 3") == [(0,)]
+
+
+def multiply(path: Path, key: ThreadKey, threads: int, entries: int) -> None:
+    """Let the shard of a thread, which has one entry, have so many more with so many each."""
+    for query in (_THREADS, _ENTRIES):
+        execute(path, "a", query.format(threads=threads, entries=entries))
+    execute(path, "a", "VACUUM ANALYZE milecastle.entries, milecastle.threads")
+
+
+def blocks_read(path: Path, shard: int) -> int:
+    """How many blocks the comparison of a shard looks at."""
+    address = parse(read_map(path).urls["a"])
+    query = b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
+    query += compose(file_text("move_heads"), schema=address.schema)
+    with psycopg.connect(**address.connect) as connection:
+        row = connection.execute(query, {"shard": shard, "since": "0"}).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def test_a_switch_does_not_look_at_every_entry(store: ShardedStore, path: Path) -> None:
+    """Fails if the comparison counts the entries of each thread."""
+    (key,) = same_shard(1, "a", path)
+    Writer(key).begin(store)
+    multiply(path, key, 20, 5)
+    few = blocks_read(path, key.shard)
+    copies = "FROM milecastle.{} WHERE thread <> '" + key.thread + "'"
+    for table in ("entries", "threads"):
+        execute(path, "a", "DELETE " + copies.format(table))
+    multiply(path, key, 20, 500)
+    assert blocks_read(path, key.shard) < 2 * few
+
+
+def test_a_shard_with_long_logs_is_switched_in_time(store: ShardedStore, path: Path) -> None:
+    """Fails if writers wait for longer than a switch may take."""
+    (key,) = same_shard(1, "a", path)
+    Writer(key).begin(store)
+    multiply(path, key, ENTRIES // 100, 100)
+    times: dict[str, float] = {}
+
+    def note(name: str) -> None:
+        times[name] = monotonic()
+
+    began = monotonic()
+    assert move_shard(read_map(path), key.shard, "b", note)
+    took = times["switch"] - times["locked"]
+    print(f"{ENTRIES} entries: moved in {monotonic() - began:.1f} s, switched in {took:.3f} s")
+    assert took < 0.6
+    copied = execute(path, "b", "SELECT count(*) FROM milecastle.entries")
+    assert copied == [(ENTRIES + 1,)]
