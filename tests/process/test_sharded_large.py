@@ -19,7 +19,7 @@ from milecastle.stores.postgres.statements import compose, file_text
 from milecastle.stores.sharded import ShardedStore, move_shard, read_map
 from milecastle.testing.entries import Writer
 from tests.postgres_cluster import needs_postgres
-from tests.process.sharded_moves import execute, same_shard
+from tests.process.sharded_moves import execute, results, same_shard
 from tests.sharded_cluster import new_map
 
 pytestmark = needs_postgres
@@ -100,20 +100,39 @@ def test_what_is_pruned_further_after_it_was_copied_is_copied_again(
     assert execute(path, "b", "SELECT count(*) FROM milecastle.entries") == [(1,)]
 
 
-def test_what_is_swept_after_it_was_copied_is_copied_again(
-    store: ShardedStore, place: PlacedStore, path: Path
-) -> None:
-    """The thread was deleted before. Fails if sweeping does not write the line of its thread."""
-    (key,) = same_shard(1, "a", path)
-    writer = Writer(key).begin(store, 5)
-    assert place.bury(key, writer.head, None)
+def swept_while_it_moves(place: PlacedStore, path: Path, key: ThreadKey) -> None:
+    """Move the shard of a deleted thread, which is swept after it was copied."""
 
     def sweep(name: str) -> None:
         if name == "lock":
             place.sweep(key)
 
     assert move_shard(read_map(path), key.shard, "b", sweep)
-    assert execute(path, "b", "SELECT count(*) FROM milecastle.entries WHERE kind < 3") == [(0,)]
+
+
+def test_entries_that_are_swept_after_they_were_copied_are_gone(
+    store: ShardedStore, place: PlacedStore, path: Path
+) -> None:
+    """Fails if sweeping entries does not write the line of their thread."""
+    (key,) = same_shard(1, "a", path)
+    writer = Writer(key).begin(store, 5)
+    assert place.bury(key, writer.head, None)
+    swept_while_it_moves(place, path, key)
+    assert execute(path, "b", "SELECT 1 FROM milecastle.entries WHERE kind < 3") == []
+
+
+def test_results_that_are_swept_after_they_were_copied_are_gone(
+    store: ShardedStore, place: PlacedStore, path: Path
+) -> None:
+    """One came late. Fails if sweeping results does not write the line of their thread."""
+    (key,) = same_shard(1, "a", path)
+    writer = Writer(key).begin(store, 5)
+    store.commit(results(writer))
+    execute(path, "a", "CREATE TABLE late AS SELECT * FROM milecastle.results")
+    store.delete(key)
+    execute(path, "a", "INSERT INTO milecastle.results SELECT * FROM late")
+    swept_while_it_moves(place, path, key)
+    assert execute(path, "b", "SELECT 1 FROM milecastle.results") == []
 
 
 def multiply(path: Path, key: ThreadKey, threads: int, entries: int) -> None:
@@ -127,7 +146,7 @@ def blocks_read(path: Path, shard: int) -> int:
     """How many blocks the comparison of a shard looks at."""
     address = parse(read_map(path).urls["a"])
     query = b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
-    query += compose(file_text("move_heads"), schema=address.schema)
+    query += compose(file_text("move_changed"), schema=address.schema)
     with psycopg.connect(**address.connect) as connection:
         row = connection.execute(query, {"shard": shard, "since": "0"}).fetchone()
     assert row is not None

@@ -17,10 +17,9 @@ There is one commit point, at the source. Rules:
   may the mover be silent for longer: then the switch is undone, and tried again.
 - What a move commits is on disk before the next step, whatever the server is set to.
 
-What is copied again: threads whose newest entry, or number of results, is another at the source
-than at the destination; and threads whose line the source has written since a moment before they
-were read, by the transaction ids of rows. Whatever changes a thread, except an entry or a result
-that is added, writes its line. At the switch nobody writes, so that nothing is missed.
+What is copied again: threads whose newest entry, line or results the source has written since a
+moment before they were read, by the transaction ids of rows. Whatever else changes a thread writes
+its line as well. At the switch nobody writes, so that nothing is missed.
 """
 
 from __future__ import annotations
@@ -145,7 +144,6 @@ class _Move:
         self._step = step
         self._number = 1 + randbelow(2**62)
         self._since = "0"
-        self._arrived: Mapping[_Thread, tuple[Any, ...]] = {}
         self._until: float | None = None
         self._columns: dict[str, sql.Composed] = {}
 
@@ -254,29 +252,16 @@ class _Move:
     def _catch_up(self, source: _Side) -> None:
         """Copy what has changed since everything was last copied, until that is little."""
         for _ in range(_ROUNDS):
-            self._arrived = self._heads(self._target)
             since, self._since = self._since, _moment(source)
             changed = self._changed(source, since)
             self._copy_threads(source, changed)
             if len(changed) <= _FEW:
                 break
-        self._arrived = self._heads(self._target)
         self._number_inputs()
 
-    def _heads(self, side: _Side, since: str = "0") -> dict[_Thread, tuple[Any, ...]]:
-        """Of each thread whether it was written since a moment, and how far it is."""
-        found = side.run("move_heads", shard=self._shard, since=since)
-        return {(tenant, thread): tuple(rest) for tenant, thread, *rest in found}
-
-    def _changed(self, source: _Side, since: str) -> Sequence[_Thread]:
+    def _changed(self, source: _Side, since: str) -> Sequence[tuple[Any, ...]]:
         """The threads that may differ at the destination; nobody else writes there."""
-        here, there = self._heads(source, since), self._arrived
-        changed = {
-            thread
-            for thread, (is_new, *head) in here.items()
-            if is_new or thread not in there or head != list(there[thread][1:])
-        }
-        return sorted(changed | (there.keys() - here.keys()))
+        return source.run("move_changed", shard=self._shard, since=since)
 
     def _copy_threads(self, source: _Side, threads: Sequence[tuple[Any, ...]]) -> None:
         """Put what the source has of these threads in the place of what the destination has.

@@ -22,7 +22,7 @@ WITH gone AS (
             LIMIT %(limit)s
         ))
     RETURNING 1
-), touched AS ( -- see move_heads.sql
+), touched AS ( -- see move_changed.sql
     UPDATE {schema}.threads
     SET fence = fence
     WHERE tenant = %(tenant)s AND thread = %(thread)s AND EXISTS (SELECT FROM gone)
