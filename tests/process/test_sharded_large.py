@@ -184,3 +184,44 @@ def test_a_shard_with_long_logs_is_switched_in_time(store: ShardedStore, path: P
     assert took < 0.6
     copied = execute(path, "b", "SELECT count(*) FROM milecastle.entries")
     assert copied == [(ENTRIES + 1,)]
+
+
+def test_of_a_thread_that_goes_on_only_what_is_new_is_copied(
+    store: ShardedStore, path: Path
+) -> None:
+    """Fails if entries that have arrived are written again: a long thread that is written all the
+    time could not be moved."""
+    (key,) = same_shard(1, "a", path)
+    writer = Writer(key).begin(store, 5)
+    written = "SELECT seq, xmin::text FROM milecastle.entries ORDER BY seq"
+    before: list[tuple[object, ...]] = []
+
+    def go_on(name: str) -> None:
+        if name == "lock":
+            before.extend(execute(path, "b", written))
+            writer.append(store)
+
+    assert move_shard(read_map(path), key.shard, "b", go_on)
+    after = execute(path, "b", written)
+    assert (after[:-1], len(after)) == (before, writer.head)
+    assert [entry.seq for entry in store.history(key)] == list(range(writer.head, 0, -1))
+
+
+def test_what_is_pruned_while_new_entries_are_copied_is_copied_again(
+    store: ShardedStore, path: Path
+) -> None:
+    """Fails if the moment since which changes are looked for is after the look before."""
+    keys = same_shard(25, "a", path)
+    writers = [Writer(key, number).begin(store, 5) for number, key in enumerate(keys, 1)]
+    steps: list[str] = []
+
+    def change(name: str) -> None:
+        if name == "lock" and "lock" not in steps:
+            for writer in writers:
+                writer.append(store, SNAPSHOT)
+        if name == "copy" and "lock" in steps and len(writers[0].entries) > 1:
+            writers[0].prune(store, writers[0].head)
+        steps.append(name)
+
+    assert move_shard(read_map(path), keys[0].shard, "b", change)
+    assert [entry.seq for entry in store.history(keys[0])] == [writers[0].head]

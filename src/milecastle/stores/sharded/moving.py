@@ -19,7 +19,8 @@ There is one commit point, at the source. Rules:
 
 What is copied again: threads whose newest entry, line or results the source has written since a
 moment before they were read, by the transaction ids of rows. Whatever else changes a thread writes
-its line as well. At the switch nobody writes, so that nothing is missed.
+its line as well; if that was not written, only entries that were added are copied. At the switch
+nobody writes, so that nothing is missed.
 """
 
 from __future__ import annotations
@@ -45,8 +46,15 @@ from milecastle.stores.sharded.map import ShardMap
 
 __all__ = ["MoveStep", "Superseded", "move_shard"]
 
-_TABLES = ("entries", "runs", "results", "threads", "inputs", "tags")
-_WITHOUT_SHARD = ("inputs", "tags")
+_TABLES = {
+    "entries": "move_copy_entries",
+    "runs": "move_copy_shard",
+    "results": "move_copy_shard",
+    "threads": "move_copy_shard",
+    "inputs": "move_copy",
+    "tags": "move_copy",
+}
+"""Of a thread, and the files of the statements that copy them."""
 _PAGE = 100
 _FEW = 20
 """How many threads a switch copies while writers wait; if there are more, they come first."""
@@ -68,7 +76,8 @@ _WAITED = (errors.LockNotAvailable, errors.QueryCanceled)
 
 MoveStep = Callable[[str], object]
 """Is told which step of a move comes next."""
-_Thread = tuple[str, str]
+_Page = Mapping[str, list[Any]]
+"""Some threads: tenants, names, and whether they are taken as a whole."""
 
 
 class Superseded(StoreError):
@@ -238,10 +247,9 @@ class _Move:
             with self._holding(side, state):
                 self._remove(side, page)
 
-    def _remove(self, side: _Side, page: Sequence[_Thread]) -> None:
-        tenants, threads = zip(*page, strict=True)
-        given = {"tenants": list(tenants), "threads": list(threads)}
-        side.run("move_remove", shard=self._shard, **given)
+    def _remove(self, side: _Side, page: _Page) -> list[int]:
+        """The seqs up to which entries stay: 0 for threads that are taken as a whole."""
+        return [after for (after,) in side.run("move_remove", shard=self._shard, **page)]
 
     def _copy(self, source: _Side) -> None:
         """Copy everything, then what has changed meanwhile."""
@@ -271,21 +279,19 @@ class _Move:
         for page in _paged(threads):
             self._step("copy")
             with self._holding(self._target, "arriving"):
-                self._remove(self._target, page)
+                asked = {**page, "after": self._remove(self._target, page)}
                 if self._until is not None:
-                    self._copy_page(source, page)
+                    self._copy_page(source, asked)
                     continue
                 with source.connection.transaction():
                     source.connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                    self._copy_page(source, page)
+                    self._copy_page(source, asked)
 
-    def _copy_page(self, source: _Side, page: Sequence[_Thread]) -> None:
-        tenants, threads = (list(names) for names in zip(*page, strict=True))
-        asked = {"tenants": tenants, "threads": threads, "shard": self._shard}
-        for table in _TABLES:
+    def _copy_page(self, source: _Side, page: _Page) -> None:
+        asked = {"shard": self._shard, **page}
+        for table, file in _TABLES.items():
             self._check_time()
             columns = self._columns_of(source, table)
-            file = "move_copy" if table in _WITHOUT_SHARD else "move_copy_shard"
             read = _composed(file, columns=columns, table=sql.Identifier(source.schema, table))
             write = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
                 sql.Identifier(self._target.schema, table), columns
@@ -298,7 +304,7 @@ class _Move:
             ):
                 for data in rows:
                     copied.write(data)
-        self._copy_manifests(source, sorted(set(tenants)))
+        self._copy_manifests(source, sorted(set(page["tenants"])))
 
     def _columns_of(self, source: _Side, table: str) -> sql.Composed:
         if table not in self._columns:
@@ -415,11 +421,10 @@ def _moment(source: _Side) -> str:
     return str(row[0]) if row else "0"
 
 
-def _paged(threads: Sequence[tuple[Any, ...]]) -> Iterable[Sequence[_Thread]]:
-    return (
-        [(row[0], row[1]) for row in threads[first : first + _PAGE]]
-        for first in range(0, len(threads), _PAGE)
-    )
+def _paged(threads: Sequence[tuple[Any, ...]]) -> Iterable[_Page]:
+    for first in range(0, len(threads), _PAGE):
+        columns = zip(*threads[first : first + _PAGE], strict=True)
+        yield dict(zip(("tenants", "threads", "whole"), map(list, columns), strict=True))
 
 
 def _composed(file: str, **parts: sql.Composable) -> sql.Composed:

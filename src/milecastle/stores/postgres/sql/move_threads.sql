@@ -1,1 +1,1 @@
-SELECT tenant, thread FROM {schema}.threads WHERE shard = %(shard)s
+SELECT tenant, thread, true FROM {schema}.threads WHERE shard = %(shard)s
