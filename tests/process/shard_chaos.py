@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from milecastle import Conflict, StoreError
+from milecastle.model.checkpoint import DELTA, SNAPSHOT, Kind
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.sharded import ShardedStore, read_map
 from milecastle.testing.entries import Writer
@@ -34,6 +35,8 @@ SETTLED = 10.0
 _PAUSE = 0.01
 _LENGTH = 200
 """How many steps a pen writes to a thread before it begins the next one."""
+_PRUNED = 50
+"""After how many steps it prunes the thread."""
 
 MOVER = """
 import os, random, signal, sys, time
@@ -72,12 +75,16 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Pen:
-    """Appends to threads of one shard, one after the other, until it is stopped."""
+    """Appends to threads of one shard, one after the other, until it is stopped.
+
+    It prunes them from time to time, and deletes every second one when it is long enough.
+    """
 
     def __init__(self, path: Path, shard: int, number: int) -> None:
         self.shard = shard
         self.writers: list[Writer] = []
         self.waits: list[Wait] = []
+        self.deleted: list[ThreadKey] = []
         self.steps = 0
         self.error: BaseException | None = None
         self._number = number
@@ -106,9 +113,16 @@ class Pen:
         while writer.head < _LENGTH and not self._stopped.is_set():
             self._step(store, writer)
             sleep(_PAUSE)
+            if writer.head % _PRUNED == 0:
+                self._step(store, writer, SNAPSHOT)
+                self._until_done(lambda: writer.prune(store, writer.head))
+        if len(self.writers) % 2:
+            self._until_done(lambda: store.delete(writer.key))
+            writer.entries.clear()
+            self.deleted.append(writer.key)
 
-    def _step(self, store: ShardedStore, writer: Writer, **parts: Any) -> None:
-        entry = writer.plan()
+    def _step(self, store: ShardedStore, writer: Writer, kind: Kind = DELTA, **parts: Any) -> None:
+        entry = writer.plan(kind)
         batch = writer.batch(entry, **parts)
 
         def commit() -> None:

@@ -15,10 +15,12 @@ from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 
+import psycopg
 import pytest
 
 from milecastle import StoreError
 from milecastle.model.keys import ThreadKey
+from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.statements import file_text
 from milecastle.stores.sharded import ShardedStore, initialise, move_shard, read_map
 from tests.postgres_cluster import Cluster, find_binaries, needs_postgres, wait_until
@@ -131,6 +133,7 @@ def test_shards_move_under_load_whatever_is_killed(
             assert not wrong, wrong
             assert waits[0] <= LIMIT, waits
             _check_places(path, shards)
+            _check_deleted(path, [key.thread for pen in pens for key in pen.deleted])
     finally:
         workers.stop()
         movers.stop()
@@ -164,6 +167,18 @@ def _check_places(path: Path, shards: list[int]) -> None:
         query = f"SELECT count(*) FROM milecastle.entries WHERE shard = {shard}"
         found = [name for name in known.urls if execute(path, name, query) != [(0,)]]
         assert found == [place], shard
+
+
+def _check_deleted(path: Path, threads: list[str]) -> None:
+    """Nothing of them is left in any database, but what says that they are deleted."""
+    assert threads
+    for name, url in read_map(path).urls.items():
+        with psycopg.connect(**parse(url).connect) as connection:
+            found = connection.execute(
+                b"SELECT thread FROM milecastle.entries WHERE kind < 3 AND thread = ANY (%s)",
+                (threads,),
+            ).fetchall()
+        assert not found, (name, found)
 
 
 def _report(
