@@ -65,6 +65,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     began: float
     ended: float
+    call: str = ""
 
     @property
     def seconds(self) -> float:
@@ -115,9 +116,9 @@ class Pen:
             sleep(_PAUSE)
             if writer.head % _PRUNED == 0:
                 self._step(store, writer, SNAPSHOT)
-                self._until_done(lambda: writer.prune(store, writer.head))
+                self._until_done("prune", lambda: writer.prune(store, writer.head))
         if len(self.writers) % 2:
-            self._until_done(lambda: store.delete(writer.key))
+            self._until_done("delete", lambda: store.delete(writer.key))
             writer.entries.clear()
             self.deleted.append(writer.key)
 
@@ -133,12 +134,12 @@ class Pen:
                 if head is None or head.id != entry.id:
                     raise
 
-        self._until_done(commit)
+        self._until_done("commit", commit)
         writer.keep(entry)
         self.steps += 1
-        self._until_done(lambda: store.read(writer.key))
+        self._until_done("read", lambda: store.read(writer.key))
 
-    def _until_done(self, call: Callable[[], object]) -> None:
+    def _until_done(self, name: str, call: Callable[[], object]) -> None:
         """Do it again while no answer comes: a step that was written is found then."""
         began = monotonic()
         while True:
@@ -151,7 +152,7 @@ class Pen:
                 if monotonic() - began > 120:
                     raise
                 sleep(_PAUSE)
-        self.waits.append(Wait(began, monotonic()))
+        self.waits.append(Wait(began, monotonic(), name))
 
     def torn(self, store: ShardedStore) -> list[ThreadKey]:
         """The threads without every step that was acknowledged, once, and no other."""
@@ -164,17 +165,17 @@ def _is_whole(store: ShardedStore, writer: Writer) -> bool:
     return found == [(seq, known[seq].id) for seq in sorted(known, reverse=True)]
 
 
-def longest(pens: Sequence[Pen], outages: Sequence[Wait], others: Sequence[Pen] = ()) -> float:
+def longest(pens: Sequence[Pen], outages: Sequence[Wait], others: Sequence[Pen] = ()) -> Wait:
     """The longest wait of pens, but for outages and for times at which others waited, too."""
     slow = [w for pen in others for w in pen.waits if w.seconds > LIMIT / 2]
     counted = (
-        wait.seconds
+        wait
         for pen in pens
         for wait in pen.waits
         if not any(wait.overlaps(outage, 0.0, SETTLED) for outage in outages)
         and not (wait.seconds > LIMIT and any(wait.overlaps(one) for one in slow))
     )
-    return max(counted, default=0.0)
+    return max(counted, key=lambda wait: wait.seconds, default=Wait(0.0, 0.0))
 
 
 class Movers:

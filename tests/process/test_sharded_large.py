@@ -11,6 +11,7 @@ from time import monotonic
 import psycopg
 import pytest
 
+from milecastle import ShardMoved
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.postgres.address import parse
@@ -38,6 +39,13 @@ SELECT (jsonb_populate_record(
 FROM milecastle.entries AS model, generate_series(1, {threads}) AS number,
     generate_series(1, {entries}) AS seq (place)
 """
+_NO_WAIT = """
+DO $$
+BEGIN
+    EXECUTE format('ALTER DATABASE %I SET lock_timeout = 1000', current_database());
+END
+$$
+"""
 
 
 @pytest.fixture
@@ -53,7 +61,8 @@ def store(path: Path) -> Iterator[ShardedStore]:
 
 @pytest.fixture
 def place(path: Path) -> Iterator[PlacedStore]:
-    """The database that has the shard at first."""
+    """The database that has the shard at first; who waits there for others is refused."""
+    execute(path, "a", _NO_WAIT)
     with closing(PlacedStore(read_map(path).urls["a"], "a")) as place:
         yield place
 
@@ -225,3 +234,37 @@ def test_what_is_pruned_while_new_entries_are_copied_is_copied_again(
 
     assert move_shard(read_map(path), keys[0].shard, "b", change)
     assert [entry.seq for entry in store.history(keys[0])] == [writers[0].head]
+
+
+@pytest.mark.parametrize("work", ["sweep", "prune"])
+def test_nobody_waits_for_a_mover_that_cleans_up(
+    store: ShardedStore, place: PlacedStore, path: Path, work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of a shard that has moved is the mover's. Fails if a deletion, or pruning, goes
+    on there: it waits for the mover, or both for each other."""
+    monkeypatch.setattr("milecastle.stores.postgres.store._BATCH", 4)
+    (key,) = same_shard(1, "a", path)
+    writer = Writer(key).begin(store, 12)
+    head = writer.append(store, SNAPSHOT).seq
+    calls = {
+        "sweep": lambda: place.sweep(key),
+        "prune": lambda: vars(PlacedStore)["_prune_on"](
+            place, key, 0, 4, {"cut": head, "limit": 4}
+        ),
+    }
+    if work == "sweep":
+        assert place.bury(key, head, None)
+    done: list[str] = []
+
+    def meanwhile(name: str) -> None:
+        if name == "delete moved" and not done:
+            done.append(name)
+            with psycopg.connect(**parse(read_map(path).urls["a"]).connect) as mover:
+                mover.execute(b"DELETE FROM milecastle.entries")
+                mover.execute(b"DELETE FROM milecastle.threads")
+                with pytest.raises(ShardMoved):
+                    calls[work]()
+                mover.rollback()
+
+    assert move_shard(read_map(path), key.shard, "b", meanwhile)
+    assert done

@@ -1,7 +1,7 @@
 -- Goes on dropping what is below a cut that was passed; chosen first, as in sweep_entries.sql.
 WITH gone AS (
     DELETE FROM {schema}.entries
-    WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+    WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s AND {placed}
         AND seq = ANY (ARRAY(
             SELECT seq
             FROM {schema}.entries

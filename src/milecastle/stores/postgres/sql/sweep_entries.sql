@@ -5,7 +5,7 @@
 -- each entry among all the chosen.
 WITH gone AS (
     DELETE FROM {schema}.entries
-    WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s
+    WHERE shard = %(shard)s AND tenant = %(tenant)s AND thread = %(thread)s AND {placed}
         AND seq = ANY (ARRAY(
             SELECT seq
             FROM {schema}.entries

@@ -10,7 +10,7 @@ WITH buried AS (
     ) AND NOT EXISTS (
         SELECT FROM {schema}.threads
         WHERE tenant = %(tenant)s AND thread = %(thread)s AND run_id IS NOT NULL
-    )
+    ) AND {placed}
 ), run AS (
     DELETE FROM {schema}.runs
     USING buried

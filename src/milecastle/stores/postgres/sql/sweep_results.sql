@@ -9,7 +9,7 @@ WITH gone AS (
         LIMIT 1
     ) AS head
     WHERE result.shard = %(shard)s AND result.tenant = %(tenant)s AND result.thread = %(thread)s
-        AND result.seq < head.life
+        AND result.seq < head.life AND {placed}
     RETURNING 1
 )
 UPDATE {schema}.threads -- see move_changed.sql
