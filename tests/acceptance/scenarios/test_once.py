@@ -139,6 +139,21 @@ def test_what_is_recorded_is_not_repeated_by_a_takeover(call: Caller, store: Sto
     assert shop.calls.count("charge") == 1
 
 
+def test_nothing_is_recorded_for_a_node_that_was_interrupted(store: Store) -> None:
+    """What it has started may still run. Fails if that can write to the thread of the run."""
+    kept: list[Context] = []
+
+    def leaves(state: Any, ctx: Context) -> None:
+        kept.append(ctx)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        one(leaves, store).invoke({}, "t")
+    with pytest.raises(InvalidRequest, match="is over"):
+        kept[0].once("late", str)
+    assert not any("?" in row for row in rows(store))
+
+
 def test_an_effect_that_failed_is_not_recorded(call: Caller, store: Store) -> None:
     calls = Calls()
 
