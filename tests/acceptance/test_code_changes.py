@@ -202,8 +202,11 @@ def test_stored_command_to_what_is_no_longer_declared_is_refused(store: Store) -
         raise ValueError("no")
 
     def choosing(target: str, sibling: Any) -> App[Any]:
+        def choose(state: Any) -> Command[Any]:
+            return Command(goto=target)
+
         graph: StateGraph[Any] = StateGraph(Old, name="choosing")
-        graph.add_node("choose", lambda state: Command(goto=target), goto=[target])
+        graph.add_node("choose", choose, goto=[target])
         graph.add_node("sibling", sibling)
         graph.add_node("left", note)
         graph.add_node("right", note)
