@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -13,8 +13,11 @@ from milecastle import (
     END,
     START,
     App,
+    Command,
+    ExecutionError,
     InvalidRequest,
     ResumeRefused,
+    RoutingError,
     StateGraph,
     Store,
     append,
@@ -163,3 +166,60 @@ def test_a_migration_stays_with_the_app_whatever_store_it_gets(store: Store) -> 
     new.migrate(old.fingerprint, lambda state, nodes: ({"log": []}, ["verify"]))
     fit = with_store(new, store).fit("t")
     assert (fit.reasons, fit.note) == ((), f"migrated from {old.fingerprint[:8]}")
+
+
+@dataclass
+class Bare:
+    title: str = ""
+
+
+@dataclass
+class Logged:
+    title: str = ""
+    log: Annotated[list[str], append] = field(default_factory=lambda: ["created"])
+
+
+def test_reducer_builds_on_the_default_of_a_field_that_was_added(store: Store) -> None:
+    """Also in the log. Fails if the default is not stored: it is lost when the thread is read."""
+    graph: StateGraph[Any] = StateGraph(Bare, name="line")
+    for name in ("fetch", "check"):
+        graph.add_node(name, of_nothing)
+    graph.add_edges(START, "fetch", "check", END)
+    graph.compile(store=store, interrupt_before=["check"]).invoke({"title": "walls"}, "t")
+    app = line(Logged, store, "fetch", "check", stop="check")
+    assert app.resume("t").state == Logged("walls", ["created", "check"])
+    assert app.state("t").state == Logged("walls", ["created", "check"])
+
+
+def of_nothing(state: Any) -> None:
+    return None
+
+
+def test_stored_command_to_what_is_no_longer_declared_is_refused(store: Store) -> None:
+    """Its node has run, and its sibling failed. Fails if the stored target is followed."""
+
+    def broken(state: Any) -> None:
+        raise ValueError("no")
+
+    def choosing(target: str, sibling: Any) -> App[Any]:
+        def choose(state: Any) -> Command[Any]:
+            return Command(goto=target)
+
+        graph: StateGraph[Any] = StateGraph(Old, name="choosing")
+        graph.add_node("choose", choose, goto=[target])
+        graph.add_node("sibling", sibling)
+        graph.add_node("left", note)
+        graph.add_node("right", note)
+        graph.add_edge(START, "choose")
+        graph.add_edge(START, "sibling")
+        graph.add_conditional_edges("sibling", lambda state: END, ["left", "right", END])
+        graph.add_edge("left", END)
+        graph.add_edge("right", END)
+        return graph.compile(store=store)
+
+    with pytest.raises(ExecutionError):
+        choosing("left", broken).invoke({}, "t")
+    app = choosing("right", of_nothing)
+    with pytest.raises(RoutingError, match="did not declare"):
+        app.resume("t", accept_changes=True)
+    assert app.state("t").state == {"log": []}

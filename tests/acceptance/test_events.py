@@ -158,10 +158,8 @@ def test_events_of_checkpoints_name_the_node_that_made_them(run: Runner, wrap: W
     (load,), (resume,) = only(events, "checkpoint_load"), only(events, "checkpoint_resume")
     assert (load.node, resume.node, resume["next"]) == ("flaky", "flaky", ("ask",))
     (cycle,) = only(events, "cycle")
-    assert (cycle.node, cycle["visits"], cycle["iteration"], cycle["path_length"]) == (
-        *("again", 2),
-        *(3, 3),
-    )
+    assert (cycle.node, cycle.step, cycle["visits"]) == ("again", 4, 2)
+    assert (cycle["iteration"], cycle["path_length"]) == (3, 3)
     attempts = [(event.type, event.attempt) for event in events if event.node == "flaky"]
     assert [
         found for found in attempts if found[0] in ("node_start", "retry", "node_complete")
@@ -173,6 +171,69 @@ def test_events_of_checkpoints_name_the_node_that_made_them(run: Runner, wrap: W
     ]
     (complete,) = only(events, "graph_complete")
     assert (complete.node, complete["iterations"]) == ("again", 3)
+
+
+@pytest.mark.requirement("O1", api="Event")
+def test_failed_run_says_with_what_and_after_how_many_steps(run: Runner, wrap: Wrap) -> None:
+    """Fails if ``graph_failed`` leaves out the error, or the count."""
+    seen = Recorder()
+
+    def bad(state: Trip) -> None:
+        raise ValueError
+
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    graph.add_node("a", wrap(note))
+    graph.add_node("bad", wrap(bad))
+    graph.add_edges(START, "a", "bad", END)
+    with pytest.raises(ExecutionError):
+        run.invoke(graph.compile(observers=[seen]), {"n": 0})
+    (failed,) = only(seen.events, "graph_failed")
+    assert (failed.node, failed.step) == ("bad", 1)
+    assert failed.data == {"error": "ExecutionError", "iterations": 2}
+
+
+def edges(events: list[Event]) -> list[tuple[str | None, str, bool]]:
+    return [
+        (event.node, event["target"], event["taken"]) for event in only(events, "edge_evaluate")
+    ]
+
+
+@pytest.mark.requirement("O1", api="Event")
+def test_edges_that_are_evaluated_again_are_events(run: Runner, wrap: Wrap) -> None:
+    """After a router that raised. Fails if a resumed run is silent about where it goes."""
+    seen, broken = Recorder(), [True]
+
+    def router(state: Trip) -> str:
+        if broken:
+            raise ValueError
+        return "b"
+
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    graph.add_node("a", wrap(note))
+    graph.add_node("b", wrap(note))
+    graph.add_edge(START, "a")
+    graph.add_conditional_edges("a", router, ["b"])
+    graph.add_edge("b", END)
+    app = graph.compile(store=MemoryStore(), observers=[seen])
+    with pytest.raises(ExecutionError):
+        run.invoke(app, {"n": 0}, "t")
+    broken.clear()
+    seen.events.clear()
+    run.resume(app, "t")
+    assert edges(seen.events) == [("a", "b", True), ("b", END, True)]
+    assert [event.step for event in only(seen.events, "state")] == [1, 2]
+
+
+@pytest.mark.requirement("O1", api="Event")
+def test_edge_to_a_map_over_nothing_is_an_event(run: Runner, wrap: Wrap) -> None:
+    """And so is the edge behind it. Fails if only the second is."""
+    seen = Recorder()
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    graph.add_node("work", wrap(note))
+    graph.map(START, "work", over="log", item="item")
+    graph.add_edge("work", END)
+    assert run.invoke(graph.compile(observers=[seen]), {"n": 0, "log": []})["n"] == 0
+    assert edges(seen.events) == [(START, "work", True), ("work", END, True)]
 
 
 @pytest.mark.requirement("O1", api="Event")

@@ -102,6 +102,25 @@ def test_a_failed_save_says_where_the_run_was(run: Runner, wrap: Wrap, error: Ex
     assert (again.node, again.path, str(again)) == (found.node, found.path, str(found))
 
 
+@pytest.mark.requirement("X4", api="ExecutionError")
+@pytest.mark.parametrize("stored", [True, False])
+def test_failure_names_its_run_if_there_is_a_store(run: Runner, wrap: Wrap, stored: bool) -> None:
+    """Without one it cannot be found by its id. Fails if an error of such a run has one."""
+
+    def bad(state: State) -> None:
+        raise ValueError("on purpose")
+
+    with pytest.raises(ExecutionError) as caught:
+        run.invoke(
+            line(wrap, MemoryStore() if stored else None, bad=bad),
+            {"n": 0},
+            "t" if stored else None,
+        )
+    assert (caught.value.thread, caught.value.run_id is None) == (
+        ("t", False) if stored else (None, True)
+    )
+
+
 @pytest.mark.requirement("S9", "X4", api="Conflict")
 def test_a_conflict_says_where_the_run_was(run: Runner, wrap: Wrap) -> None:
     """Fails if the engine adds the facts to a ``RunError`` only."""

@@ -25,6 +25,7 @@ from milecastle.engine.parts import Parts
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.tasks import Task
 from milecastle.errors import StoreError
+from milecastle.graph.structure import Subgraph
 from milecastle.model.task import Finished, RunTask
 
 BeginChild = Callable[[RunPlan], Generator[Effect, Any, Ending]]
@@ -35,6 +36,7 @@ class Child(msgspec.Struct, eq=False):
     """The run of one subgraph. ``ready`` contains finished tasks that it has not received yet."""
 
     task: Task
+    subgraph: Subgraph
     state: Any
     attempt: int
     effects: Generator[Effect, Any, Ending] | None = None
@@ -62,13 +64,12 @@ class Children:
     def __len__(self) -> int:
         return len(self._children)
 
-    def begin(self, task: Task, state: Any, attempt: int) -> Generator[Effect, Any, Child]:
+    def begin(
+        self, task: Task, subgraph: Subgraph, state: Any, attempt: int
+    ) -> Generator[Effect, Any, Child]:
         """Look the thread of a subgraph up, and run it until it has to wait."""
-        child = Child(task, state, attempt)
+        child = Child(task, subgraph, state, attempt)
         self._children.append(child)
-        subgraph = task.node.subgraph
-        if subgraph is None:
-            raise AssertionError(f"node '{task.node.name}' is not a subgraph")
         parts = self._parts
         try:
             plan: RunPlan = yield Begin(

@@ -104,7 +104,6 @@ class Saver:
 
     def last_batch(self, error: BaseException, run_id: str, attempt: int = 1) -> Batch:
         """The batch that records how the run ended, with every step that was not saved yet."""
-        self.may_record = False
         stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         waiting = self._progress.next
         node = getattr(error, "node", None) or (waiting[0] if len(waiting) == 1 else None)

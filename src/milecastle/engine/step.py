@@ -171,9 +171,9 @@ class Step:
                     task.node.name, task.id, attempt=attempt, item=item
                 )
             values = task.state(parts.progress.values)
-            if task.node.subgraph is not None:
+            if (subgraph := task.node.subgraph) is not None:
                 state = parts.schema.present(values)
-                child = yield from self._children.begin(task, state, attempt)
+                child = yield from self._children.begin(task, subgraph, state, attempt)
                 yield from self._take_child(child)
                 continue
             run_task = RunTask(
@@ -218,9 +218,9 @@ class Step:
             self._pause_with(task, child.ending)
             self._mark_pause(task, child.attempt)
             return
-        if child.ending is not None and task.node.subgraph is not None:
+        if child.ending is not None:
             try:
-                update = task.node.subgraph.update(task.node.name, child.state, child.ending.values)
+                update = child.subgraph.update(task.node.name, child.state, child.ending.values)
             except Exception as raised:
                 error = raised
         yield from self._settle(task, child.attempt, update, error)

@@ -141,8 +141,6 @@ def has_work(graph: CompiledGraph, position: Position, now: int) -> bool:
     It would also end a step whose tasks all have their results, and close what was asked by a
     task that has its result: the run that would have done so was interrupted.
     """
-    if position.route:
-        return True
     hidden = position.hidden
     tasks = tasks_of(graph, ready_nodes(graph, position.next), hidden.get(SENDS))
     ended = {t.id for t in tasks if outcome_row(position.step + 1, t.id) in position.results}

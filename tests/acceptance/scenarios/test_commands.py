@@ -238,6 +238,23 @@ def test_a_loop_in_which_only_the_router_changes_the_state_makes_progress(
     assert call.invoke(graph.compile(store=store), {"n": 0})["n"] == 4
 
 
+def test_a_loop_that_both_the_node_and_the_router_change_makes_progress(
+    call: Caller, store: Store
+) -> None:
+    """Fails if the change by the router takes back the change by the node."""
+
+    def onward(state: Trip) -> Command[Any]:
+        n = state.get("n", 0)
+        return Command(update={"n": n + 1}, goto="a" if n < 3 else END)
+
+    graph: StateGraph[Trip] = StateGraph(Trip)
+    graph.add_node("a", stop("a"))
+    graph.add_edge(START, "a")
+    graph.add_conditional_edges("a", onward, ["a", END])
+    result = call.invoke(graph.compile(store=store), {"n": 0})
+    assert (result["n"], result["way"]) == (4, ["a"] * 4)
+
+
 def test_commands_of_several_nodes_in_one_step_are_all_followed(call: Caller, store: Store) -> None:
     graph: StateGraph[Trip] = StateGraph(Trip)
     for name, goto in (("a", "x"), ("b", "y"), ("c", "x")):

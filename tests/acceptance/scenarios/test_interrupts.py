@@ -125,6 +125,24 @@ def test_questions_of_parallel_branches_are_answered_together(
 
 
 @pytest.mark.requirement("H2", api="App.resume")
+def test_branch_whose_question_is_still_open_does_not_run_again(call: Caller, store: Store) -> None:
+    """Fails if an answer starts every branch that asks, and not only the one that it is for."""
+    calls = Calls()
+
+    def asking(name: str) -> Any:
+        def node(state: Any) -> dict[str, Any]:
+            calls(name)
+            return {"log": [interrupt(name, answer=str)]}
+
+        return node
+
+    app = side_by_side(store, x=asking("x"), y=asking("y"))
+    result = call.resume(app, answers={ids(call.invoke(app, {}))["x"]: "X"})
+    assert questions(result) == ["y"]
+    assert sorted(calls.made) == ["x", "x", "y"]
+
+
+@pytest.mark.requirement("H2", api="App.resume")
 def test_questions_of_parallel_branches_are_answered_one_by_one(
     call: Caller, store: Store, paint: Paint
 ) -> None:

@@ -13,6 +13,7 @@ from milecastle import (
     END,
     START,
     App,
+    CheckpointConfig,
     Context,
     ExecutionError,
     InvalidRequest,
@@ -25,7 +26,16 @@ from milecastle import (
 )
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import crash_everywhere
-from tests.acceptance.scenarios.calling import Caller, Calls, crash_at, of_state, rows
+from tests.acceptance.scenarios.calling import (
+    COLOURS,
+    KEY,
+    Caller,
+    Calls,
+    crash_at,
+    die_at_work,
+    of_state,
+    rows,
+)
 
 
 class Work(TypedDict, total=False):
@@ -137,6 +147,68 @@ def test_what_is_recorded_is_not_repeated_by_a_takeover(call: Caller, store: Sto
     assert "1?pay/charge" in rows(store)
     assert call.invoke(app, {})["log"] == ["receipt 5 no 1"]
     assert shop.calls.count("charge") == 1
+
+
+def test_nothing_is_recorded_for_a_node_that_was_interrupted(store: Store) -> None:
+    """What it has started may still run. Fails if that can write to the thread of the run."""
+    kept: list[Context] = []
+
+    def leaves(state: Any, ctx: Context) -> None:
+        kept.append(ctx)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        one(leaves, store).invoke({}, "t")
+    with pytest.raises(InvalidRequest, match="is over"):
+        kept[0].once("late", str)
+    assert not any("?" in row for row in rows(store))
+
+
+@pytest.mark.parametrize("interval", [1, 5])
+def test_resumed_run_is_in_the_log_before_a_node_can_record(
+    call: Caller, store: Store, interval: int
+) -> None:
+    """Another run may have taken the thread. Fails if only the first node is looked at."""
+    broken, heads = [True], list[tuple[str, str]]()
+
+    def first(state: Any) -> None:
+        if broken:
+            raise ValueError("no")
+
+    def second(state: Any, ctx: Context) -> None:
+        head = store.head(KEY)
+        heads.append((head.run_id if head else "", ctx.run_id))
+
+    graph: StateGraph[Work] = StateGraph(Work)
+    graph.add_node("first", first)
+    graph.add_node("second", second)
+    graph.add_edges(START, "first", "second", END)
+    app = graph.compile(checkpoint=CheckpointConfig(store=store, interval=interval))
+    call.fails(app, {})
+    broken.clear()
+    resumed = call.resume(app).run_id
+    assert heads == [(resumed, resumed)]
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_attempts_of_a_step_that_was_taken_over_are_counted(
+    call: Caller, store: Store, colour: str
+) -> None:
+    """And those of the next step from one. Fails if the count is of another step."""
+    attempts: list[tuple[str, int]] = []
+
+    def node(state: Any, name: str, ctx: Context) -> None:
+        attempts.append((name, ctx.attempt))
+
+    paint = COLOURS[f"{colour} nodes"]
+    graph: StateGraph[Work] = StateGraph(Work)
+    graph.add_node("first", paint(node))
+    graph.add_node("second", paint(node))
+    graph.add_edges(START, "first", "second", END)
+    app = graph.compile(store=store)
+    die_at_work(app, {})
+    call.resume(app)
+    assert attempts == [("first", 1), ("first", 2), ("second", 1)]
 
 
 def test_an_effect_that_failed_is_not_recorded(call: Caller, store: Store) -> None:

@@ -272,11 +272,12 @@ def test_a_real_process_that_dies_each_time_gives_up(tmp_path: Path) -> None:
 # ---- falling back
 
 
-def with_fallback(node: Any, store: Store, **policy: Any) -> App[Work]:
-    def plan_b(state: Any, ctx: Context) -> dict[str, Any]:
-        told = [f"{name}: {kind}" for name, (kind, _) in ctx.failures.items()]
-        return {"log": ["plan b", *told]}
+def plan_b(state: Any, ctx: Context) -> dict[str, Any]:
+    told = [f"{name}: {kind}" for name, (kind, _) in ctx.failures.items()]
+    return {"log": ["plan b", *told]}
 
+
+def with_fallback(node: Any, store: Store, **policy: Any) -> App[Work]:
     graph: StateGraph[Work] = StateGraph(Work)
     graph.add_node("work", node, on_error="plan b", **policy)
     graph.add_node("next", of_state(lambda state: {"log": ["next"]}))
@@ -328,6 +329,51 @@ def test_a_fallback_that_is_cut_short_still_knows_why(call: Caller, store: Store
     call.fails(app, {})
     broken.clear()
     assert call.resume(app)["log"] == ["work"]
+
+
+def test_a_fallback_beside_a_failure_is_stored_with_its_reason(call: Caller, store: Store) -> None:
+    """Fails if its outcome is not stored, or is stored without the reason."""
+    breaking, broken = Breaking(9), [True]
+
+    def beside(state: Any) -> None:
+        if broken:
+            raise KeyError("no")
+
+    graph: StateGraph[Work] = StateGraph(Work)
+    graph.add_node("work", breaking.node, on_error="plan b")
+    graph.add_node("beside", beside)
+    graph.add_node("plan b", plan_b)
+    graph.add_edges(START, "work", END)
+    graph.add_edges(START, "beside", END)
+    graph.add_edge("plan b", END)
+    app = graph.compile(store=store)
+    call.fails(app, {})
+    broken.clear()
+    assert call.resume(app)["log"] == ["plan b", "work: ValueError"]
+    assert breaking.attempts == [1]
+
+
+def test_a_fallback_beside_a_router_that_raised_still_knows_why(call: Caller, store: Store) -> None:
+    """Fails if the reason is forgotten when the edges of the step are evaluated again."""
+    broken = [True]
+
+    def router(state: Any) -> str:
+        if broken:
+            raise KeyError("no")
+        return END
+
+    graph: StateGraph[Work] = StateGraph(Work)
+    graph.add_node("work", Breaking(9).node, on_error="plan b")
+    graph.add_node("beside", of_state(lambda state: None))
+    graph.add_node("plan b", plan_b)
+    graph.add_edges(START, "work", END)
+    graph.add_edge(START, "beside")
+    graph.add_conditional_edges("beside", router, [END])
+    graph.add_edge("plan b", END)
+    app = graph.compile(store=store)
+    call.fails(app, {})
+    broken.clear()
+    assert call.resume(app)["log"] == ["plan b", "work: ValueError"]
 
 
 def test_one_fallback_for_failed_items_while_the_others_continue(
@@ -390,6 +436,7 @@ def test_siblings_of_a_node_that_fails_finish_and_are_not_repeated(
 
 
 def test_siblings_that_can_be_cancelled_are(call: Caller, store: Store) -> None:
+    """Fails if a sibling that was asked to stop counts as another failure."""
     calls = Calls()
 
     async def fails(state: Any) -> None:
@@ -408,6 +455,7 @@ def test_siblings_that_can_be_cancelled_are(call: Caller, store: Store) -> None:
     before = time.monotonic()
     error = call.fails(app, {})
     assert error.node == "fails"
+    assert not getattr(error, "__notes__", [])
     assert time.monotonic() - before < 10
     assert calls.made in (["started", "cancelled"], [])
     assert app.state("t").status == "failed"

@@ -272,6 +272,16 @@ def test_instances_of_one_subgraph_are_answered_by_id(call: Caller, store: Store
     assert result["log"] == ["what about a: A", "what about b: B", "what about c: C"]
 
 
+def test_instance_that_waits_makes_room_for_the_next(call: Caller, store: Store) -> None:
+    """Fails if it counts against the limit of its node: then the run never stops to ask."""
+    graph: StateGraph[Outer] = StateGraph(Outer)
+    graph.add_node("each", line(Inner, asks("what about")), limit=1)
+    graph.map(START, "each", over="items", item="item")
+    graph.add_edge("each", END)
+    result = call.invoke(graph.compile(store=store), {"items": ["a", "b", "c"]})
+    assert questions(result) == ["what about a", "what about b", "what about c"]
+
+
 def test_interrupt_before_inside_a_subgraph_stops_the_whole_run(call: Caller, store: Store) -> None:
     calls = Calls()
     inner = line(Inner, says("in"), of_state(lambda state: calls("n1")), interrupt_before=["n1"])

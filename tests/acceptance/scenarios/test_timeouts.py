@@ -102,6 +102,45 @@ def wait_for(calls: Calls, name: str) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.parametrize("verb", ["emit", "heartbeat"])
+def test_what_a_sync_node_still_says_after_its_timeout_is_refused(call: Caller, verb: str) -> None:
+    """Fails if a late value is emitted, or a late sign of life is taken for one of the run."""
+    gate, calls = threading.Event(), Calls()
+
+    def late(state: Any, ctx: Context) -> None:
+        gate.wait(60)
+        try:
+            ctx.emit("late") if verb == "emit" else ctx.heartbeat()
+        except InvalidRequest:
+            calls("refused")
+        calls("over")
+
+    call.fails(one(late, MemoryStore(), timeout=0.03), {})
+    gate.set()
+    wait_for(calls, "over")
+    assert calls.made == ["refused", "over"]
+
+
+def test_what_an_async_node_still_says_after_its_timeout_is_refused(call: Caller) -> None:
+    """Fails if a value is emitted by a node that was cancelled and goes on."""
+    calls = Calls()
+
+    async def late(state: Any, ctx: Context) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            try:
+                await ctx.aemit("late")
+            except InvalidRequest:
+                calls("refused")
+            calls("over")
+            raise
+
+    call.fails(one(late, MemoryStore(), timeout=0.03), {})
+    wait_for(calls, "over")
+    assert calls.made == ["refused", "over"]
+
+
 @pytest.mark.parametrize("colour", ["sync", "on_loop"])
 def test_an_attempt_that_took_too_long_is_followed_by_another(
     call: Caller, store: Store, colour: str

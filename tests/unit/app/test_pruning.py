@@ -15,6 +15,7 @@ from milecastle import (
     StateGraph,
     ThreadKey,
     append,
+    interrupt,
 )
 from milecastle.app.runtime.pruning import prune_thread
 from milecastle.app.runtime.threads import log_codec_for
@@ -106,3 +107,27 @@ def test_repeated_input_finds_its_run_when_only_later_updates_are_left() -> None
     assert prune_thread(store, log_codec_for(app.graph), KEY, keep_last=1) == 4
     found = app.invoke({"n": 0}, "t")
     assert (found.run_id, found.reused, found.state["n"]) == (run, True, 21)
+
+
+def test_question_that_is_the_oldest_checkpoint_left_is_read() -> None:
+    """The entry that began its step is gone. Fails if that is expected to exist."""
+
+    def ask(state: State) -> dict[str, Any]:
+        return {"n": interrupt("how many?", answer=int)}
+
+    store = Rolling()
+    graph: StateGraph[State] = StateGraph(State)
+    graph.add_node("ask", ask)
+    graph.add_node("note", note)
+    graph.add_edges(START, "ask", "note")
+    graph.add_edge("note", END, when=lambda state: state["n"] > 9)
+    graph.add_edge("note", "note")
+    app = graph.compile(store=store)
+    app.invoke({"n": 0}, "t")
+    asked = app.state("t")
+    app.resume("t", 0)
+    left = [known.seq for known in app.history("t") if known.seq >= asked.seq]
+    prune_thread(store, log_codec_for(app.graph), KEY, keep_last=len(left))
+    assert [known.seq for known in app.history("t")] == left
+    found = app.state("t", asked.seq)
+    assert (found.state, found.next) == (asked.state, ("ask",))

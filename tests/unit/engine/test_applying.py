@@ -111,6 +111,24 @@ def test_updates_of_one_step_are_applied_in_order() -> None:
     assert not apply_updates(SCHEMA, values, [("a", {})], None)
 
 
+def longest(old: list[str], new: list[str]) -> list[str]:
+    return max(old, new, key=len)
+
+
+class Found(TypedDict):
+    log: Annotated[list[str], append]
+    best: Annotated[list[str], longest]
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_reducer_of_the_user_gets_each_update_however_many_there_are(count: int) -> None:
+    """Fails if the lists of many updates are merged before a reducer that is not ``append``."""
+    values: dict[str, Any] = {"log": [], "best": []}
+    updates = [(f"work#{n}", {"log": [str(n)], "best": [str(n)] * 2}) for n in range(count)]
+    assert apply_updates(read_schema(Found, {}), values, updates, None)
+    assert values == {"log": [str(n) for n in range(count)], "best": ["0", "0"]}
+
+
 def test_two_writers_of_a_plain_channel_are_refused() -> None:
     with pytest.raises(InvalidUpdate, match="'a' and 'b'") as caught:
         apply_updates(SCHEMA, {}, [("a", {"n": 1}), ("b", {"n": 1})], None)

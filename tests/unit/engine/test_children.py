@@ -25,7 +25,7 @@ def test_a_run_that_is_closed_while_it_stops_its_children_asks_for_nothing_more(
         effects = closes_its_record()
         next(effects)
         children._children.append(  # pyright: ignore[reportPrivateUsage] - as `begin` does
-            Child(cast("Any", None), None, 1, effects)
+            Child(cast("Any", None), cast("Any", None), None, 1, effects)
         )
     stopping = children.stop(RuntimeError("stop"))
     next(stopping)

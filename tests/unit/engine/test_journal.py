@@ -142,6 +142,21 @@ def test_chain_of_rollups_is_measured_as_it_is_read() -> None:
     assert read(writer.store).chain_bytes <= 4 * read(writer.store).snapshot_bytes
 
 
+def test_writer_measures_its_chain_as_a_reader_does() -> None:
+    """Fails if a writer counts the deltas of a rollup and not the rollup."""
+    store = MemoryStore()
+    writer = Writer(store, rollup_after=3)
+    kinds = [writer.set("x" * 60).entries[0].kind for _ in range(60)]
+    for_each = MemoryStore()
+    Writer(for_each, rollup_after=3).set("x" * 60)
+    read_again = [
+        Writer(for_each, read(for_each), rollup_after=3).set("x" * 60).entries[0].kind
+        for _ in range(59)
+    ]
+    assert {SNAPSHOT, ROLLUP, DELTA} == {*read_again}
+    assert kinds == [SNAPSHOT, *read_again]
+
+
 def test_writer_continues_its_chain() -> None:
     store = MemoryStore()
     writer = Writer(store, rollup_after=4)

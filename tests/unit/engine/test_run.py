@@ -183,6 +183,15 @@ def test_branches_that_end_together_cost_no_separate_commit() -> None:
     assert len(step.entries) == 1
 
 
+def test_step_whose_updates_do_not_fit_together_failed_in_its_first_attempt() -> None:
+    """No task of it failed, and none runs. Fails if the failure has another number."""
+    effects = effects_of(fan("a", "b"), stored=True)
+    effects.send(None)
+    last = commit_of(effects.send([Finished(task, {"n": 1}) for task in started(effects)])).batch
+    assert last.failure is not None
+    assert (last.failure.node, last.failure.attempt) == ("b", 1)
+
+
 def test_branches_without_a_store_keep_nothing() -> None:
     effects = effects_of(fan("a", "b"))
     a, b = started(effects)

@@ -8,8 +8,10 @@ import pytest
 
 from milecastle import MaxStepsExceeded, RunCancelled, UnserializableState
 from milecastle.engine.plan import Progress
+from milecastle.engine.position import fresh_position
 from milecastle.engine.saving import Saver
-from tests.unit.engine.by_hand import journal_for, line, plan_for
+from milecastle.stores.memory import MemoryStore
+from tests.unit.engine.by_hand import head_of, journal_for, line, plan_for
 
 GRAPH = line("a", "b")
 
@@ -135,3 +137,29 @@ def test_what_cannot_be_stored_is_left_out_of_the_record() -> None:
     assert saver.may_record
     batch = saver.last_batch(ValueError("boom"), "run")
     assert (batch.entries, [run.status for run in batch.runs]) == ((), ["failed"])
+
+
+def at_the_head(**options: Any) -> Saver:
+    """The saver of a run that begins at the newest entry of a thread."""
+    store, first = MemoryStore(), journal_for(GRAPH)
+    store.commit(first.append(fresh_position(GRAPH.schema), "input"))
+    position = head_of(GRAPH, store)
+    journal = journal_for(GRAPH, position)
+    plan = plan_for(GRAPH, position=position, journal=journal, **options)
+    return Saver(plan, journal, Progress(plan))
+
+
+@pytest.mark.parametrize("opening", [None, "takeover", "answer"])
+def test_run_that_is_stopped_at_once_marks_where_it_began(opening: Any) -> None:
+    """Fails if it leaves no entry: the head is then of an older run than the newest record."""
+    batch = at_the_head(opening=opening).last_batch(RunCancelled(), "run")
+    assert [entry.source for entry in batch.entries] == ["takeover"]
+    assert batch.failure is not None
+
+
+@pytest.mark.parametrize("opening", ["update", "fork"])
+def test_run_that_brings_a_state_and_is_stopped_at_once_writes_nothing_of_it(opening: Any) -> None:
+    """A migrated state, or that of a file. Fails if it is written as where the run began."""
+    batch = at_the_head(opening=opening).last_batch(RunCancelled(), "run")
+    assert batch.entries == ()
+    assert batch.failure is not None
