@@ -20,6 +20,7 @@ from milecastle.ports.store import Batch
 from milecastle.stores.sqlite import SqliteStore, store
 from milecastle.stores.sqlite.connections import Connections
 from milecastle.stores.sqlite.migrating import FORMAT_VERSION, SqliteFile
+from milecastle.stores.sqlite.rows import entry_row, pack_parent
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, make_id
 
 KEY = a_key("alpha")
@@ -158,6 +159,47 @@ def test_missing_run_is_damage_and_an_unknown_one_is_not(path: Path) -> None:
     change(path, "DELETE FROM runs")
     with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted, match="a row is missing"):
         opened.run(KEY, make_id(1))
+
+
+def test_missing_failure_is_damage_and_an_unknown_one_is_not(path: Path) -> None:
+    """Fails if the failures of a thread are not counted when one is not found."""
+    failed = a_run(KEY, 1, status="failed")
+    with closing(SqliteStore(path)) as opened:
+        opened.commit(Batch(key=KEY, head=7, runs=(failed,), failure=a_failure(failed.run_id)))
+        assert opened.failure(KEY, failed.run_id) == a_failure(failed.run_id)
+        assert opened.failure(KEY, make_id(99)) is None
+    change(path, "DELETE FROM failures")
+    with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted, match="a row is missing"):
+        opened.failure(KEY, failed.run_id)
+
+
+def test_missing_table_is_named(path: Path) -> None:
+    """Fails if an error of SQLite is taken for a row that holds invalid text."""
+    with closing(SqliteStore(path)) as opened:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("DROP TABLE results")
+        with pytest.raises(Corrupted, match="no such table: results"):
+            opened.results(KEY)
+
+
+def test_chain_that_leads_to_itself_is_damage(path: Path) -> None:
+    """Its checksum is right. Fails if it is followed: that never ends."""
+    with closing(SqliteStore(path)) as opened:
+        (rollup,) = opened.entries(KEY, after=4, limit=1)
+    assert rollup.kind == ROLLUP
+    row = entry_row(rollup, 1, 1, pack_parent(rollup), prior=rollup.seq)
+    change(path, f"UPDATE entries SET prior = 5, sum = {row[-1]} WHERE id = {FIRST + 5}")
+    with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted, match="missing") as caught:
+        opened.read(KEY)
+    assert "seq 5" in caught.value.place
+
+
+def test_thread_without_entries_has_no_checkpoint(path: Path) -> None:
+    """Fails if a checkpoint is looked for in a thread that has only a run."""
+    key = a_key("only a run")
+    with closing(SqliteStore(path)) as opened:
+        opened.commit(Batch(key=key, head=0, runs=(a_run(key, 2),)))
+        assert opened.locate(key, make_id(1)) is None
 
 
 def test_damaged_thread_of_another_tenant_is_told_with_the_list_beside_it(path: Path) -> None:

@@ -209,6 +209,28 @@ def test_list_is_read_from_the_end_of_a_log(store: JsonlStore) -> None:
     assert [info.key for info in again.threads("tenant")] == [writer.key]
 
 
+@pytest.mark.parametrize("head", [b'"head":0', b'"seq":1,"created_at":1,"checkpoint":' + BARE])
+def test_thread_of_version_1_whose_head_has_no_record_is_listed_by_its_newest_run(
+    store: JsonlStore, head: bytes
+) -> None:
+    """Fails if a thread without entries, or without the run of its head, is not listed."""
+    path = store.path_of(a_key())
+    path.parent.mkdir(parents=True)
+    run = (
+        b'{"run_id":"%d","graph":"graph","fingerprint":"1","mode":"incremental","status":"%s",'
+        b'"retry_count":0,"previous_run_id":null,"started_at":"1970-01-01T00:00:00.000005Z",'
+        b'"ended_at":null}'
+    )
+    runs = b"%s,%s" % (run % (7, b"superseded"), run % (8, b"running"))
+    first, check = frame(
+        b'{"format":1,"tenant":"tenant","thread":"thread","log":"1"}', ROOT_CHECK
+    )
+    path.write_bytes(first + frame(b'{%s,"runs":[%s]}' % (head, runs), check)[0])
+    (listed,) = store.threads("tenant")
+    assert (listed.run_id, listed.status) == ("8", "running")
+    assert store.thread(a_key()) == listed
+
+
 def test_list_that_is_refused_a_log_leaves_it_closed(tmp_path: Path) -> None:
     """Fails if a file stays open that another writer held for too long."""
     store = JsonlStore(tmp_path, lock_timeout=0.05)
@@ -292,12 +314,14 @@ def test_pruning_keeps_everything_but_entries(store: JsonlStore) -> None:
 
 
 def test_file_that_was_removed_by_hand_is_not_a_thread(store: JsonlStore) -> None:
+    """Fails if its verification is an error: it has no line."""
     writer = Writer().begin(store, 2)
     store.path_of(writer.key).unlink()
     with pytest.raises(Conflict) as caught:
         writer.append(store)
     assert caught.value.head == 0
     assert store.read(writer.key) is None
+    assert store.verify_thread(writer.key) == 0
     Writer(writer.key, 2).begin(store, 3)
     assert len(list(JsonlStore(store.root).history(writer.key))) == 3
 
