@@ -272,6 +272,17 @@ def test_verification_reads_again_what_was_read_before(store: JsonlStore) -> Non
         store.verify_thread(writer.key)
 
 
+def test_repair_looks_at_every_thread(store: JsonlStore) -> None:
+    """Fails if it ends at a thread that has nothing to repair, or tells that it has."""
+    for number, name in enumerate(("a", "b", "c")):
+        Writer(a_key(name), number).begin(store)
+    torn = store.path_of(a_key("b"))
+    torn.write_bytes(torn.read_bytes() + b"{")
+    repaired = {line.thread: line.file for line in store.repair("tenant")}
+    assert repaired == {"a": None, "b": str(torn), "c": None}
+    assert [inspected.findings for inspected in store.verify("tenant")] == [()] * 3
+
+
 def test_another_store_sees_what_is_appended_pruned_and_deleted(store: JsonlStore) -> None:
     other = JsonlStore(store.root)
     writer = Writer().begin(store, 3)
@@ -314,14 +325,12 @@ def test_pruning_keeps_everything_but_entries(store: JsonlStore) -> None:
 
 
 def test_file_that_was_removed_by_hand_is_not_a_thread(store: JsonlStore) -> None:
-    """Fails if its verification is an error: it has no line."""
     writer = Writer().begin(store, 2)
     store.path_of(writer.key).unlink()
     with pytest.raises(Conflict) as caught:
         writer.append(store)
     assert caught.value.head == 0
     assert store.read(writer.key) is None
-    assert store.verify_thread(writer.key) == 0
     Writer(writer.key, 2).begin(store, 3)
     assert len(list(JsonlStore(store.root).history(writer.key))) == 3
 
