@@ -14,13 +14,14 @@ from typing import Any, Literal
 import pytest
 
 from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest
-from milecastle.model.checkpoint import DELTA, ROLLUP
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
 from milecastle.model.tags import TagChange
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite import SqliteStore, store
 from milecastle.stores.sqlite.connections import Connections
 from milecastle.stores.sqlite.migrating import FORMAT_VERSION, SqliteFile
 from milecastle.stores.sqlite.rows import entry_row, pack_parent
+from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, make_id
 
 KEY = a_key("alpha")
@@ -161,18 +162,6 @@ def test_missing_run_is_damage_and_an_unknown_one_is_not(path: Path) -> None:
         opened.run(KEY, make_id(1))
 
 
-def test_missing_failure_is_damage_and_an_unknown_one_is_not(path: Path) -> None:
-    """Fails if the failures of a thread are not counted when one is not found."""
-    failed = a_run(KEY, 1, status="failed")
-    with closing(SqliteStore(path)) as opened:
-        opened.commit(Batch(key=KEY, head=7, runs=(failed,), failure=a_failure(failed.run_id)))
-        assert opened.failure(KEY, failed.run_id) == a_failure(failed.run_id)
-        assert opened.failure(KEY, make_id(99)) is None
-    change(path, "DELETE FROM failures")
-    with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted, match="a row is missing"):
-        opened.failure(KEY, failed.run_id)
-
-
 def test_missing_table_is_named(path: Path) -> None:
     """Fails if an error of SQLite is taken for a row that holds invalid text."""
     with closing(SqliteStore(path)) as opened:
@@ -268,6 +257,16 @@ def test_pruning_a_thread_that_does_not_exist_drops_nothing(path: Path) -> None:
     with closing(SqliteStore(path)) as opened:
         assert opened.prune(a_key("none"), head=0, cut=0, rewritten=()) == 0
         assert opened.thread(a_key("none")) is None
+
+
+def test_entries_of_an_older_run_are_rewritten_by_each_pruning(path: Path) -> None:
+    """Fails if an entry loses its run when that run is the last one that was looked for."""
+    with closing(SqliteStore(path)) as opened:
+        writer = Writer(a_key("beta"), 2).begin(opened, 3)
+        writer.append(opened, SNAPSHOT, run_id=make_id(9))
+        for cut in (2, 3):
+            writer.prune(opened, cut)
+        check_reads(opened, writer)
 
 
 def test_store_forgets_threads_and_reads_them_again(
