@@ -222,9 +222,7 @@ def test_thread_of_version_1_whose_head_has_no_record_is_listed_by_its_newest_ru
         b'"ended_at":null}'
     )
     runs = b"%s,%s" % (run % (7, b"superseded"), run % (8, b"running"))
-    first, check = frame(
-        b'{"format":1,"tenant":"tenant","thread":"thread","log":"1"}', ROOT_CHECK
-    )
+    first, check = frame(b'{"format":1,"tenant":"tenant","thread":"thread","log":"1"}', ROOT_CHECK)
     path.write_bytes(first + frame(b'{%s,"runs":[%s]}' % (head, runs), check)[0])
     (listed,) = store.threads("tenant")
     assert (listed.run_id, listed.status) == ("8", "running")
