@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from milecastle.errors import Unavailable
+from milecastle.model.checkpoint import DELTA
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.stores.sqlite.connections import Ahead, Synchronous
 from milecastle.testing.contract_reading import check_reads
@@ -93,8 +94,7 @@ def test_room_that_cannot_be_taken_back_ends_writing(
     with closing(SqliteStore(path)) as store:
         writer = Writer().begin(store)
         with pytest.raises(Unavailable, match="reopen the store"):
-            for _ in range(COMMITS):
-                writer.append(store)
+            writer.write(store, (DELTA,) * COMMITS)
         assert writer.head > 1
     with closing(SqliteStore(path)) as again:
         check_reads(again, writer)
