@@ -316,6 +316,13 @@ def test_messages_of_langchain_come_back_exactly(langchain: Any) -> None:
         assert read[0].model_dump() == message.model_dump()
 
 
+def test_messages_of_langchain_come_back_with_the_fields_that_were_set(langchain: Any) -> None:
+    """Fails if a field that was set to its default is lost, or one that was not set is stored."""
+    message = langchain.HumanMessage("hi", name=None)
+    read: Any = codec().decode(codec().encode(message))
+    assert read.model_dump(exclude_unset=True) == message.model_dump(exclude_unset=True)
+
+
 def test_messages_of_langchain_that_a_state_declares_are_stored_by_the_table(
     langchain: Any,
 ) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
-from milecastle.stores.sqlite import SqliteStore
+from milecastle.stores.sqlite import SqliteStore, claiming
 from milecastle.testing import ClaimContract, StoreContract
+from milecastle.testing.contract_claims import LANE, queued
 
 
 class TestSqliteStore(StoreContract):
@@ -34,3 +35,16 @@ class TestClaimsOfSqliteStore(ClaimContract):
 
     def reopen(self, store: Store) -> ClaimStore:
         return SqliteStore(self.path)
+
+    def test_a_claim_that_gave_up_looks_at_those_that_waited_longest(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Fails if it gets nothing, or an error, behind many tenants that have nothing due."""
+        monkeypatch.setattr(claiming, "VISITS", 3)
+        store = self.open_store()
+        for number in range(1, 9):
+            queued(store, "sleeps", number, tenant=f"a{number}", due_at=2**53)
+        for number in range(9, 12):
+            queued(store, f"{number}", number, tenant="waits longest", due_at=number)
+        found = store.claim("one", [LANE], limit=1)
+        assert [line.key.thread for line in found] == ["9"]

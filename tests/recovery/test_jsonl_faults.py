@@ -139,6 +139,31 @@ def test_failed_sync_poisons_the_thread_until_it_is_opened_again(
     assert [entry.seq for entry in again.history(writer.key)] == [3, 2, 1]
 
 
+def test_pruning_that_failed_poisons_the_thread_only_if_its_file_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a new name that may not be on disk is written to, or an old file is refused."""
+    store = JsonlStore(tmp_path)
+    writer = Writer(a_key()).begin(store, 2)
+    writer.append(store, SNAPSHOT)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    for name in ("sync", "sync_folder"):
+        with monkeypatch.context() as patched:
+            patched.setattr(files, name, refuse)
+            with pytest.raises(Unavailable):
+                store.prune(writer.key, head=writer.head, cut=3, rewritten=())
+        if name == "sync":
+            writer.append(store)
+    with pytest.raises(Unavailable, match="reopen the store"):
+        writer.append(store)
+    again = JsonlStore(tmp_path)
+    writer.append(again)
+    assert [entry.seq for entry in again.history(writer.key)] == [5, 4, 3]
+
+
 def test_a_write_that_failed_is_taken_back_and_may_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

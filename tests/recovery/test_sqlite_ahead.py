@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from milecastle.errors import Unavailable
+from milecastle.model.checkpoint import DELTA
 from milecastle.stores.sqlite import SqliteStore
-from milecastle.stores.sqlite.connections import Synchronous
+from milecastle.stores.sqlite.connections import Ahead, Synchronous
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer
 from tests.recovery.test_sqlite_trouble import files_up_to
@@ -76,6 +79,25 @@ def test_failing_to_make_room_fails_nothing(path: Path) -> None:
         for _ in range(COMMITS):
             writer.append(store)
         check_reads(store, writer)
+
+
+def test_room_that_cannot_be_taken_back_ends_writing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if commits continue inside the transaction that made room: they would be lost."""
+
+    def stay_inside(ahead: Ahead, cursor: sqlite3.Cursor) -> None:
+        cursor.execute("BEGIN IMMEDIATE")
+        raise sqlite3.OperationalError("no")
+
+    monkeypatch.setattr(Ahead, "make_room", stay_inside)
+    with closing(SqliteStore(path)) as store:
+        writer = Writer().begin(store)
+        with pytest.raises(Unavailable, match="reopen the store"):
+            writer.write(store, (DELTA,) * COMMITS)
+        assert writer.head > 1
+    with closing(SqliteStore(path)) as again:
+        check_reads(again, writer)
 
 
 def test_log_is_no_longer_than_without_a_check(path: Path) -> None:

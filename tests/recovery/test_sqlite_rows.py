@@ -14,12 +14,14 @@ from typing import Any, Literal
 import pytest
 
 from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest
-from milecastle.model.checkpoint import DELTA, ROLLUP
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
 from milecastle.model.tags import TagChange
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite import SqliteStore, store
 from milecastle.stores.sqlite.connections import Connections
 from milecastle.stores.sqlite.migrating import FORMAT_VERSION, SqliteFile
+from milecastle.stores.sqlite.rows import entry_row, pack_parent
+from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, make_id
 
 KEY = a_key("alpha")
@@ -160,6 +162,35 @@ def test_missing_run_is_damage_and_an_unknown_one_is_not(path: Path) -> None:
         opened.run(KEY, make_id(1))
 
 
+def test_missing_table_is_named(path: Path) -> None:
+    """Fails if an error of SQLite is taken for a row that holds invalid text."""
+    with closing(SqliteStore(path)) as opened:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("DROP TABLE results")
+        with pytest.raises(Corrupted, match="no such table: results"):
+            opened.results(KEY)
+
+
+def test_chain_that_leads_to_itself_is_damage(path: Path) -> None:
+    """Its checksum is right. Fails if it is followed: that never ends."""
+    with closing(SqliteStore(path)) as opened:
+        (rollup,) = opened.entries(KEY, after=4, limit=1)
+    assert rollup.kind == ROLLUP
+    row = entry_row(rollup, 1, 1, pack_parent(rollup), prior=rollup.seq)
+    change(path, f"UPDATE entries SET prior = 5, sum = {row[-1]} WHERE id = {FIRST + 5}")
+    with closing(SqliteStore(path)) as opened, pytest.raises(Corrupted, match="missing") as caught:
+        opened.read(KEY)
+    assert "seq 5" in caught.value.place
+
+
+def test_thread_without_entries_has_no_checkpoint(path: Path) -> None:
+    """Fails if a checkpoint is looked for in a thread that has only a run."""
+    key = a_key("only a run")
+    with closing(SqliteStore(path)) as opened:
+        opened.commit(Batch(key=key, head=0, runs=(a_run(key, 2),)))
+        assert opened.locate(key, make_id(1)) is None
+
+
 def test_damaged_thread_of_another_tenant_is_told_with_the_list_beside_it(path: Path) -> None:
     """It may have been a thread of this one. Fails if only the rows of the list are told."""
     with closing(SqliteStore(path)) as written:
@@ -226,6 +257,16 @@ def test_pruning_a_thread_that_does_not_exist_drops_nothing(path: Path) -> None:
     with closing(SqliteStore(path)) as opened:
         assert opened.prune(a_key("none"), head=0, cut=0, rewritten=()) == 0
         assert opened.thread(a_key("none")) is None
+
+
+def test_entries_of_an_older_run_are_rewritten_by_each_pruning(path: Path) -> None:
+    """Fails if an entry loses its run when that run is the last one that was looked for."""
+    with closing(SqliteStore(path)) as opened:
+        writer = Writer(a_key("beta"), 2).begin(opened, 3)
+        writer.append(opened, SNAPSHOT, run_id=make_id(9))
+        for cut in (2, 3):
+            writer.prune(opened, cut)
+        check_reads(opened, writer)
 
 
 def test_store_forgets_threads_and_reads_them_again(

@@ -270,11 +270,15 @@ def test_results_end_though_another_store_wrote_them(store: SqliteStore) -> None
 
 
 def test_results_are_cleared_away_when_their_step_ends(store: SqliteStore) -> None:
-    """So that nobody has to read them to find that they do not count."""
+    """So that nobody has to read them to find that they do not count.
+
+    Fails if a store that has read them takes note of the opposite of what it found.
+    """
     writer = Writer().begin(store, 2)
     for source, kept in (("interrupt", 2), ("answer", 4), ("step", 0)):
         results = tuple(a_result(writer.head, f"{source} {number}") for number in range(2))
         store.commit(writer.batch(results=results))
+        assert len(store.results(writer.key)) == kept or source == "step"
         writer.append(store, source=source)
         with closing(sqlite3.connect(store.path)) as other:
             assert other.execute("SELECT count(*) FROM results").fetchone() == (kept,)

@@ -132,6 +132,12 @@ def test_stores_without_threads_repair_nothing(tmp_path: Path) -> None:
     assert found == []
 
 
+def test_stores_that_lack_nothing_have_no_migration(tmp_path: Path) -> None:
+    """Fails if a store of files answers with something else than no SQL."""
+    stores: list[Maintenance] = [JsonlStore(tmp_path), SqliteStore(tmp_path / "a.db")]
+    assert [store.migrate() for store in stores] == ["", ""]
+
+
 def test_command_line_imports_no_store_to_maintain_another() -> None:
     verbs = ("verify", "repair", "migrate", "doctor")
     imports = "".join(f"import milecastle.cli.verbs.{verb}\n" for verb in verbs)

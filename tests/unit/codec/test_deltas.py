@@ -101,7 +101,9 @@ def test_a_channel_that_is_left_encoded_is_the_same(updates: list[dict[str, Any]
 
 
 def test_a_channel_that_is_set_is_left_encoded() -> None:
-    """Fails if it is decoded, or nothing is taken for a value."""
+    """Fails if it is decoded, nothing is taken for a value, or a part of the next one goes too."""
+    between = CODEC.encode_state({"b": 3, "a": 1, "c": 4})
+    assert CODEC.rebuild([between], encoded="a") == {"b": 3, "c": 4, "a": b"\x01"}
     first = CODEC.encode_state({"a": [1, 2], "b": 3})
     second = CODEC.encode_state({"a": [4]})
     assert CODEC.rebuild([first, second], encoded="a") == {"b": 3, "a": b"\x91\x04"}

@@ -209,6 +209,26 @@ def test_list_is_read_from_the_end_of_a_log(store: JsonlStore) -> None:
     assert [info.key for info in again.threads("tenant")] == [writer.key]
 
 
+@pytest.mark.parametrize("head", [b'"head":0', b'"seq":1,"created_at":1,"checkpoint":' + BARE])
+def test_thread_of_version_1_whose_head_has_no_record_is_listed_by_its_newest_run(
+    store: JsonlStore, head: bytes
+) -> None:
+    """Fails if a thread without entries, or without the run of its head, is not listed."""
+    path = store.path_of(a_key())
+    path.parent.mkdir(parents=True)
+    run = (
+        b'{"run_id":"%d","graph":"graph","fingerprint":"1","mode":"incremental","status":"%s",'
+        b'"retry_count":0,"previous_run_id":null,"started_at":"1970-01-01T00:00:00.000005Z",'
+        b'"ended_at":null}'
+    )
+    runs = b"%s,%s" % (run % (7, b"superseded"), run % (8, b"running"))
+    first, check = frame(b'{"format":1,"tenant":"tenant","thread":"thread","log":"1"}', ROOT_CHECK)
+    path.write_bytes(first + frame(b'{%s,"runs":[%s]}' % (head, runs), check)[0])
+    (listed,) = store.threads("tenant")
+    assert (listed.run_id, listed.status) == ("8", "running")
+    assert store.thread(a_key()) == listed
+
+
 def test_list_that_is_refused_a_log_leaves_it_closed(tmp_path: Path) -> None:
     """Fails if a file stays open that another writer held for too long."""
     store = JsonlStore(tmp_path, lock_timeout=0.05)
@@ -248,6 +268,17 @@ def test_verification_reads_again_what_was_read_before(store: JsonlStore) -> Non
     path.write_bytes(path.read_bytes().replace(b'"host":"h"', b'"host":"i"'))
     with pytest.raises(Corrupted):
         store.verify_thread(writer.key)
+
+
+def test_repair_looks_at_every_thread(store: JsonlStore) -> None:
+    """Fails if it ends at a thread that has nothing to repair, or tells that it has."""
+    for number, name in enumerate(("a", "b", "c")):
+        Writer(a_key(name), number).begin(store)
+    torn = store.path_of(a_key("b"))
+    torn.write_bytes(torn.read_bytes() + b"{")
+    repaired = {line.thread: line.file for line in store.repair("tenant")}
+    assert repaired == {"a": None, "b": str(torn), "c": None}
+    assert [inspected.findings for inspected in store.verify("tenant")] == [()] * 3
 
 
 def test_another_store_sees_what_is_appended_pruned_and_deleted(store: JsonlStore) -> None:

@@ -126,22 +126,21 @@ class LogFile:
 
     # -- reading
 
-    def refresh(self) -> Index:
+    def refresh(self) -> None:
         """Read what was appended since the last read."""
         try:
             found = os.lstat(self._name)
         except FileNotFoundError:
             self.release()
-            return self.index
+            return
         if self._identity != (found.st_dev, found.st_ino) and not self._open():
-            return self.index
+            return
         if found.st_size != self.index.size or not self.index.size:
             try:
                 lock(self._fd, shared=True, timeout=self._timeout)
                 self._catch_up(os.fstat(self._fd).st_size)
             finally:
                 self.give_back()
-        return self.index
 
     def read(self, span: Span, take: Callable[[CommitShape], T]) -> T:
         """The result of ``take`` for the commit at that offset."""

@@ -488,7 +488,8 @@ class JsonlStore:
         """
         with self._pool.holding(key) as log:
             log.release()
-            index = log.refresh()
+            log.refresh()
+            index = log.index
             for _ in reading.each_record(log, index.first, index.head, entry_of):
                 pass
             reading.results_of(log)

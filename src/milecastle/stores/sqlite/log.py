@@ -133,7 +133,6 @@ class ThreadLog:
         if self._is_held(newest[1], head):
             return int(newest[_ID] - thread.origin)
         self._view.run("drop_results", (thread.origin, thread.last))
-        self._known.has_results = False
         return 0
 
     def _newest_result(self, head: int) -> Row | None:
