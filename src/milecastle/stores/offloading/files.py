@@ -53,6 +53,7 @@ CHUNK: Final = 4 << 20
 _INDEX: Final = "index"
 _DIGEST_BYTES: Final = 32
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
+_PART: Final = re.compile(r"[0-9a-f]+/files/([0-9a-f]{64})/([0-9a-f]{16})/(?:index|[0-9]{8,})")
 
 
 @prepared
@@ -91,10 +92,10 @@ def folder_of(tenant: str, digest: str) -> str:
     return f"{root_of(tenant)}files/{digest}/"
 
 
-def unit_of(path: str) -> str:
-    """The ``DIGEST.GENERATION`` of a path below ``files/``."""
-    digest, generation, _ = path.rpartition("files/")[2].split("/")
-    return f"{digest}.{generation}"
+def unit_of(path: str) -> str | None:
+    """The ``DIGEST.GENERATION`` of a part of a file; ``None`` if no writer gives such a name."""
+    part = _PART.fullmatch(path)
+    return f"{part[1]}.{part[2]}" if part else None
 
 
 class StoredFile:
@@ -254,16 +255,32 @@ class _Content(RawIOBase):
 
 
 class TenantFiles:
-    """The files of one tenant; with ``sealed`` those that it stores are encrypted."""
+    """The files of one tenant; with ``sealed`` those that it stores are encrypted.
 
-    def __init__(self, objects: SharedObjects, tenant: str, *, sealed: bool) -> None:
+    ``begin`` is called before something is stored, here or by another process.
+    """
+
+    def __init__(
+        self,
+        objects: SharedObjects,
+        tenant: str,
+        *,
+        sealed: bool,
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:
         self._objects = objects
         self._tenant = tenant
         self._sealed = sealed
+        self._begin = begin
 
     @property
     def place(self) -> FilePlace:
-        """Where they are, as data for another process."""
+        """Where they are, as data for another process, which may store some.
+
+        Raises:
+            StoreError: they belong to another store.
+        """
+        self._begin()
         objects = self._objects
         return FilePlace(objects.url, objects.patience, self._tenant, self._sealed)
 
@@ -273,6 +290,7 @@ class TenantFiles:
         Raises:
             InvalidRequest: it is not a regular file, or it changed meanwhile.
             OSError: it cannot be read.
+            StoreError: the objects of the tenant belong to another store.
         """
         path = Path(path)
         name = path.name
@@ -290,6 +308,7 @@ class TenantFiles:
                 return sealed(number, source.read(CHUNK))
 
             index = _index_of(source, sealed)
+            self._begin()
             digest = put_file(self._objects, self._tenant, index, chunk, f"the file '{name}'")
         return File(digest, name, index.size, secret)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 
@@ -119,13 +120,15 @@ class OffloadingStore(ForwardingStore):
 
     def files(self, tenant: str, *, sealed: bool) -> TenantFiles:
         """The files of a tenant."""
-        return TenantFiles(self.objects, tenant, sealed=sealed)
+        begin = partial(self.belonging.check, tenant)
+        return TenantFiles(self.objects, tenant, sealed=sealed, begin=begin)
 
     def copy_file(self, tenant: str, digest: str, source: FileStore) -> None:
         """Store a file that another store has, encrypted or not as it is there."""
         if not isinstance(source, OffloadingStore):
             raise InvalidRequest("files are copied between stores with object storage only")
         if not self.objects.known(tenant, digest):
+            self.belonging.check(tenant)
             stored = StoredFile(source.objects, tenant, digest, f"file {digest} of the source")
             put_file(self.objects, tenant, stored.index, stored.chunk, f"file {digest}")
 
