@@ -22,6 +22,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from io import RawIOBase
@@ -166,7 +167,9 @@ class StoredFile:
         """The folders of the generations: that of the last read, of the pointer, any other."""
         if self._base:
             yield self._base
-        pointed = self._objects.pointed(self._tenant, self._digest)
+        pointed = None
+        with suppress(Corrupted):  # writers need the pointer, readers do not
+            pointed = self._objects.pointed(self._tenant, self._digest)
         if pointed is not None:
             yield f"{folder}{pointed}/"
         for one in self._objects.folder.list(folder):
@@ -320,7 +323,12 @@ class TenantFiles:
 
     def open(self, file: File) -> FileReader:
         """Open a stored file; ``Corrupted`` if it is missing or damaged."""
-        stored = StoredFile(self._objects, self._tenant, file.digest, f"file {file.name!r}")
+        place = f"file {file.name!r}"
+        stored = StoredFile(self._objects, self._tenant, file.digest, place)
+        if stored.index.size != file.size:
+            raise Corrupted(
+                f"it has {stored.index.size} bytes, and this File says {file.size}", place=place
+            )
         return FileReader(_Content(stored, _cipher(file.secret)))
 
 

@@ -24,13 +24,12 @@ import msgspec
 
 from milecastle.errors import CodecError, Corrupted, InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.store import Store
 from milecastle.stores.offloading.files import unit_of
 from milecastle.stores.offloading.folder import Stored
 from milecastle.stores.offloading.objects import GRACE, SharedObjects, name_at, root_of
 from milecastle.stores.offloading.payloads import named_files, references
-from milecastle.stores.offloading.store import OffloadingStore, entries_of
+from milecastle.stores.offloading.store import OffloadingStore, payloads_of
 
 __all__ = ["DAY", "SweepReport", "sweep"]
 
@@ -136,21 +135,13 @@ class _Sweep:
         return named
 
     def _named_by(self, key: ThreadKey) -> Iterator[str]:
-        for place, payload in self._payloads(key):
+        for place, payload in payloads_of(self._store, key):
             try:
                 yield from (reference.name for reference in references(payload))
                 yield from named_files(payload)
             except CodecError as error:
                 where = f"thread '{key.thread}', {place}"
                 raise Corrupted(error.message, place=where) from None
-
-    def _payloads(self, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
-        for entry in entries_of(self._store, key):
-            yield f"seq {entry.seq}", entry.payload
-        for row in self._store.results(key):
-            yield f"task '{row.task}'", row.payload
-        for waiting in waiting_inputs(self._store, key):
-            yield f"input of run {waiting.run_id}", waiting.payload
 
     def _unpin(self, pins: list[Stored], *, keep: bool) -> None:
         kept = min(pin.path for pin in pins) if keep else None
