@@ -88,7 +88,7 @@ def test_large_values_travel(site: Any) -> None:
 
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_actor_stores_and_reads_files(site: Any, tmp_path: Path, encrypted: bool) -> None:
-    """Fails if the content goes through the driver, or is not encrypted as it is there."""
+    """The actor reaches the object storage itself, and encrypts as this process does."""
     keyring = Keyring({"k": bytes(32)}, store="memory://") if encrypted else None
     app = app_on(site, graphs.storing, objects=f"file://{tmp_path}/objects", encryption=keyring)
     (tmp_path / "given.txt").write_text("written here")
