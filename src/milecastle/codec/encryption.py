@@ -109,6 +109,8 @@ class FileCipher:
     """
 
     def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise EncryptionError(f"the key of a file has {KEY_BYTES} bytes, not {len(key)}")
         self._cipher = AESGCM(key)
 
     def seal(self, number: int, chunk: bytes) -> bytes:

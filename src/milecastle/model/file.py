@@ -16,6 +16,11 @@ class File:
     that of the content: unencrypted files of the same content have the same. Two files are equal if
     all three are.
 
+    It is a name, not a right: one that was made by hand, from what is shown of another, is as good
+    as the one that ``ctx.file`` returned. A checkpoint that names a file which the tenant does not
+    have is refused; ``open_file`` finds the content by the digest, verifies it, and refuses a
+    ``size`` that differs. What keeps others in the tenant from a file is encryption.
+
     ``secret`` is the key that the content of a file of an encrypted thread is encrypted with. It is
     stored in the state, which is encrypted with the key of its thread, and is never shown.
     """

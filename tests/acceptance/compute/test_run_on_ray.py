@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from milecastle import ExecutionError, ExecutionOptions, ProcessLost, Ray, RunCancelled
+from milecastle import ExecutionError, ExecutionOptions, Keyring, ProcessLost, Ray, RunCancelled
 from milecastle.compute import ray_cluster
 from tests.acceptance.compute import graphs, on_ray
 from tests.acceptance.compute.on_ray import ITEMS, MOST
@@ -84,6 +84,29 @@ def test_large_values_travel(site: Any) -> None:
     texts = ["x" * 1_000_000] * 6  # Ray stores what is above 100 KiB
     state = app_on(site, graphs.echoing).invoke({"texts": texts}, "t").state
     assert state.get("said") == texts
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_actor_stores_and_reads_files(site: Any, tmp_path: Path, encrypted: bool) -> None:
+    """The actor reaches the object storage itself, and encrypts as this process does."""
+    keyring = Keyring({"k": bytes(32)}, store="memory://") if encrypted else None
+    app = app_on(site, graphs.storing, objects=f"file://{tmp_path}/objects", encryption=keyring)
+    (tmp_path / "given.txt").write_text("written here")
+    given = app.files.store(tmp_path / "given.txt")
+    app.invoke({"folder": str(tmp_path), "given": given}, "t")
+    state = app.state(thread="t")
+    assert int(state["said"][0]) != os.getpid()
+    assert (state["made"].secret is not None) == encrypted
+    with app.files.open(state["made"]) as opened:
+        assert opened.read() == b"WRITTEN HERE"
+
+
+def test_files_in_memory_cannot_be_shared_with_an_actor(site: Any, tmp_path: Path) -> None:
+    app = app_on(site, graphs.storing, objects="memory:///")
+    (tmp_path / "given.txt").write_text("written here")
+    given = app.files.store(tmp_path / "given.txt")
+    with pytest.raises(ExecutionError, match="needs files in file:///folder or a bucket"):
+        app.invoke({"folder": str(tmp_path), "given": given}, "t")
 
 
 def test_killed_actor_repeats_only_what_was_in_flight(site: Any, tmp_path: Path) -> None:

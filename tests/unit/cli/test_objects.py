@@ -45,6 +45,15 @@ def test_objects_are_swept(stored: Desk) -> None:
     assert "in use" in stored.call("gc", "--objects", "--keep-last", "3").stderr
 
 
+def test_stray_object_is_reported(stored: Desk) -> None:
+    """Fails if it ends the sweep, or is not mentioned."""
+    assert "left alone" not in stored.call("gc", "--objects").stderr
+    (folder,) = (stored.folder / "objects").glob("*")
+    (folder / "files").mkdir()
+    (folder / "files" / "notes.txt").touch()
+    assert "1 object left alone" in stored.call("gc", "--objects").stderr
+
+
 def test_sweep_without_objects_is_refused(stored: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MILECASTLE_OBJECTS")
     assert "MILECASTLE_OBJECTS" in stored.err("gc", "--objects", code=2)

@@ -64,6 +64,30 @@ def test_second_store_is_refused(tmp_path: Path) -> None:
     assert first.entries(KEY)[0].payload == LARGE
 
 
+def test_second_store_stores_no_file(tmp_path: Path) -> None:
+    """Fails if only the entry that names it is refused: here, in another process, or as a copy."""
+    url = f"file://{tmp_path}/objects"
+    first, second = (offload(MemoryStore(), storage(url)) for _ in range(2))
+    path = tmp_path / "file"
+    path.write_bytes(LARGE)
+    file = first.files(KEY.tenant, sealed=False).store(path)
+    path.write_bytes(LARGE[::-1])
+    before = [*first.objects.folder.list("")]
+    files = second.files(KEY.tenant, sealed=False)
+    source = offload(MemoryStore(), storage(f"file://{tmp_path}/source"))
+    copied = source.files(KEY.tenant, sealed=False).store(path)
+    for use in (
+        lambda: files.store(path),
+        lambda: files.place,
+        lambda: second.copy_file(KEY.tenant, copied.digest, source),
+    ):
+        with pytest.raises(StoreError, match="belong to another store"):
+            use()
+    assert [*first.objects.folder.list("")] == before
+    with files.open(file) as opened:
+        assert opened.read() == LARGE
+
+
 def test_sweep_takes_what_belongs_to_nobody(tmp_path: Path) -> None:
     """A dry run takes nothing."""
     store = offload(MemoryStore(), storage(f"file://{tmp_path}/objects"))

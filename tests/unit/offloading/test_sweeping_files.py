@@ -224,6 +224,40 @@ def test_sweep_that_is_killed_while_it_removes_leaves_no_index(
     assert paths(store) == []
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "files/{stray}",
+        "files/{digest}",
+        "files/{digest}/{stray}",
+        "files/{unit}/{stray}",
+        "files/{unit}/index/{stray}",
+        "files/files/{unit}/index",
+        "objects/{stray}",
+        "objects/{stray}/{digest}.{generation}",
+        "objects/objects/{digest}.{generation}",
+    ],
+)
+def test_stray_is_counted_and_left_alone(
+    store: OffloadingStore, hour: Hour, path: Path, pattern: str
+) -> None:
+    """Fails if it ends the sweep, is removed, or counts as a part of a file."""
+    file = files_of(store).store(path)
+    unit = paths(store, "files/")[0].split("/files/")[1].rpartition("/")[0]
+    stray = ROOT + pattern.format(
+        stray="stray", digest=file.digest, unit=unit, generation=unit.rpartition("/")[2]
+    )
+    store.objects.folder.create(stray, b"of somebody else")
+    write(store, payload=naming(file))
+    hour.passes()
+    assert swept(store) == nothing_but(named=1, strays=1)
+    store.delete(KEY)
+    for _ in range(3):
+        hour.passes()
+        assert swept(store).strays == 1
+    assert paths(store) == [stray]
+
+
 def test_sweep_stops_at_a_payload_whose_files_cannot_be_read(
     store: OffloadingStore, hour: Hour, path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from milecastle.errors import CodecError, Corrupted, MilecastleError, StoreError
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import Manifest
+from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.files import FileStore
 from milecastle.ports.maintenance import Finding, finding_of
 from milecastle.ports.store import Store
@@ -53,6 +54,7 @@ def verify_thread(store: Store, key: ThreadKey) -> ThreadReport:
     for part in (
         reading.read_log,
         reading.read_head,
+        reading.read_inputs,
         reading.read_runs,
         reading.read_manifests,
         reading.read_tags,
@@ -138,12 +140,21 @@ class _Reading:
                 Finding(self._place(head), "the history and the head do not match")
             )
         for result in chain.results if chain else ():
-            place = f"{self._place(result.seq)}, task '{result.task}'"
-            try:
-                _check_payload(result.payload)
-            except MilecastleError as error:
-                self.findings.append(Finding(place, error.message, error.code))
-            self._read_files(result.payload, place)
+            self._check(result.payload, f"{self._place(result.seq)}, task '{result.task}'")
+
+    def read_inputs(self) -> None:
+        """The inputs that wait for their turn."""
+        for waiting in waiting_inputs(self._store, self._key):
+            place = f"thread '{self._key.thread}', input of run {waiting.run_id}"
+            self._check(waiting.payload, place)
+
+    def _check(self, payload: bytes, place: str) -> None:
+        """A payload outside of the log, and the files that it names."""
+        try:
+            _check_payload(payload)
+        except MilecastleError as error:
+            self.findings.append(Finding(place, error.message, error.code))
+        self._read_files(payload, place)
 
     def _read_files(self, payload: bytes, place: str) -> None:
         """All files that a payload names, each once for a thread."""

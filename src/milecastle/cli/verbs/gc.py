@@ -102,6 +102,11 @@ def _sweep_objects(session: Session, dry_run: bool) -> None:
         f"{counted(report.named + report.waiting, 'object')} in use or new, {report.condemned} "
         f"to be removed by a later sweep, {report.removed} {would}removed"
     )
+    if report.strays:
+        say(
+            f"{counted(report.strays, 'object')} left alone: Milecastle does not give such names; "
+            "look below objects/ and files/ of the tenant, and remove what does not belong there"
+        )
 
 
 class Swept:

@@ -22,6 +22,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from io import RawIOBase
@@ -53,6 +54,7 @@ CHUNK: Final = 4 << 20
 _INDEX: Final = "index"
 _DIGEST_BYTES: Final = 32
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
+_PART: Final = re.compile(r"[0-9a-f]+/files/([0-9a-f]{64})/([0-9a-f]{16})/(?:index|[0-9]{8,})")
 
 
 @prepared
@@ -91,10 +93,10 @@ def folder_of(tenant: str, digest: str) -> str:
     return f"{root_of(tenant)}files/{digest}/"
 
 
-def unit_of(path: str) -> str:
-    """The ``DIGEST.GENERATION`` of a path below ``files/``."""
-    digest, generation, _ = path.rpartition("files/")[2].split("/")
-    return f"{digest}.{generation}"
+def unit_of(path: str) -> str | None:
+    """The ``DIGEST.GENERATION`` of a part of a file; ``None`` if no writer gives such a name."""
+    part = _PART.fullmatch(path)
+    return f"{part[1]}.{part[2]}" if part else None
 
 
 class StoredFile:
@@ -165,7 +167,9 @@ class StoredFile:
         """The folders of the generations: that of the last read, of the pointer, any other."""
         if self._base:
             yield self._base
-        pointed = self._objects.pointed(self._tenant, self._digest)
+        pointed = None
+        with suppress(Corrupted):  # writers need the pointer, readers do not
+            pointed = self._objects.pointed(self._tenant, self._digest)
         if pointed is not None:
             yield f"{folder}{pointed}/"
         for one in self._objects.folder.list(folder):
@@ -254,16 +258,32 @@ class _Content(RawIOBase):
 
 
 class TenantFiles:
-    """The files of one tenant; with ``sealed`` those that it stores are encrypted."""
+    """The files of one tenant; with ``sealed`` those that it stores are encrypted.
 
-    def __init__(self, objects: SharedObjects, tenant: str, *, sealed: bool) -> None:
+    ``begin`` is called before something is stored, here or by another process.
+    """
+
+    def __init__(
+        self,
+        objects: SharedObjects,
+        tenant: str,
+        *,
+        sealed: bool,
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:
         self._objects = objects
         self._tenant = tenant
         self._sealed = sealed
+        self._begin = begin
 
     @property
     def place(self) -> FilePlace:
-        """Where they are, as data for another process."""
+        """Where they are, as data for another process, which may store some.
+
+        Raises:
+            StoreError: they belong to another store.
+        """
+        self._begin()
         objects = self._objects
         return FilePlace(objects.url, objects.patience, self._tenant, self._sealed)
 
@@ -273,6 +293,7 @@ class TenantFiles:
         Raises:
             InvalidRequest: it is not a regular file, or it changed meanwhile.
             OSError: it cannot be read.
+            StoreError: the objects of the tenant belong to another store.
         """
         path = Path(path)
         name = path.name
@@ -290,6 +311,7 @@ class TenantFiles:
                 return sealed(number, source.read(CHUNK))
 
             index = _index_of(source, sealed)
+            self._begin()
             digest = put_file(self._objects, self._tenant, index, chunk, f"the file '{name}'")
         return File(digest, name, index.size, secret)
 
@@ -301,7 +323,12 @@ class TenantFiles:
 
     def open(self, file: File) -> FileReader:
         """Open a stored file; ``Corrupted`` if it is missing or damaged."""
-        stored = StoredFile(self._objects, self._tenant, file.digest, f"file {file.name!r}")
+        place = f"file {file.name!r}"
+        stored = StoredFile(self._objects, self._tenant, file.digest, place)
+        if stored.index.size != file.size:
+            raise Corrupted(
+                f"it has {stored.index.size} bytes, and this File says {file.size}", place=place
+            )
         return FileReader(_Content(stored, _cipher(file.secret)))
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -125,6 +125,16 @@ class ObjectFolder:
                 obstore.delete(self._store, path)
             except FileNotFoundError:
                 return
+
+    def remove_staged(self, prefix: str, before: float) -> None:
+        """Remove what writers left that were killed before a local file had its name."""
+        if self._local is None:
+            return
+        with _translated("remove"):
+            for file in (self._local / prefix).rglob("*#*"):
+                with suppress(FileNotFoundError):  # its writer is alive
+                    if file.stat().st_mtime < before:
+                        file.unlink()
 
     def now(self, path: str) -> float:
         """The time of the object storage: that of a new object at ``path``, which is removed."""

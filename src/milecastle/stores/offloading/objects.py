@@ -201,6 +201,12 @@ def object_path(tenant: str, name: str) -> str:
     return f"{root_of(tenant)}objects/{name}"
 
 
+def name_at(path: str) -> str | None:
+    """The name of the object at a path; ``None`` if no writer gives such a name."""
+    name = path.partition("/objects/")[2]
+    return name if _NAME.fullmatch(name) else None
+
+
 def _pointer(tenant: str, digest: str) -> str:
     return f"{root_of(tenant)}current/{digest}"
 

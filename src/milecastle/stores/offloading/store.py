@@ -14,8 +14,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from milecastle.codec.envelope import frame_files, names_objects
 from milecastle.errors import CodecError, Corrupted, InvalidRequest, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
-from milecastle.ports.claims import WaitingInput
+from milecastle.ports.claims import WaitingInput, waiting_inputs
 from milecastle.ports.files import FileStore
 from milecastle.ports.store import Batch, Chain, Store
 from milecastle.stores.offloading.belonging import Belonging
@@ -42,7 +43,7 @@ from milecastle.stores.offloading.payloads import (
 )
 from milecastle.stores.wrapping import ForwardingStore
 
-__all__ = ["OffloadingStore", "entries_of", "relies_on_files"]
+__all__ = ["OffloadingStore", "payloads_of", "relies_on_files"]
 
 PayloadRow = TypeVar("PayloadRow", Entry, TaskResult)
 
@@ -114,18 +115,19 @@ class OffloadingStore(ForwardingStore):
                 return set()
         except Unavailable:
             return set()
-        rows: list[Entry | TaskResult] = [*entries_of(self.inner, key), *self.inner.results(key)]
-        return {name for row in rows for name in _sealed(row)}
+        return {name for _, payload in payloads_of(self.inner, key) for name in _sealed(payload)}
 
     def files(self, tenant: str, *, sealed: bool) -> TenantFiles:
         """The files of a tenant."""
-        return TenantFiles(self.objects, tenant, sealed=sealed)
+        begin = partial(self.belonging.check, tenant)
+        return TenantFiles(self.objects, tenant, sealed=sealed, begin=begin)
 
     def copy_file(self, tenant: str, digest: str, source: FileStore) -> None:
         """Store a file that another store has, encrypted or not as it is there."""
         if not isinstance(source, OffloadingStore):
             raise InvalidRequest("files are copied between stores with object storage only")
         if not self.objects.known(tenant, digest):
+            self.belonging.check(tenant)
             stored = StoredFile(source.objects, tenant, digest, f"file {digest} of the source")
             put_file(self.objects, tenant, stored.index, stored.chunk, f"file {digest}")
 
@@ -254,12 +256,17 @@ class OffloadingStore(ForwardingStore):
         ]
 
 
-def entries_of(store: Store, key: ThreadKey) -> Iterable[Entry]:
-    """Every entry of a thread, in pages."""
+def payloads_of(store: Store, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
+    """Everything of a thread that can name objects and files, each with its place."""
     page = store.entries(key, limit=_PAGE)
     while page:
-        yield from page
+        for entry in page:
+            yield f"seq {entry.seq}", entry.payload
         page = store.entries(key, after=page[-1].seq, limit=_PAGE)
+    for row in store.results(key):
+        yield f"task '{row.task}'", row.payload
+    for waiting in waiting_inputs(store, key):
+        yield f"input of run {waiting.run_id}", waiting.payload
 
 
 def relies_on_files(batch: Batch) -> bool:
@@ -272,9 +279,9 @@ def _is_apart(row: Entry | TaskResult) -> bool:
     return names_objects(without_files(row.payload)[1])
 
 
-def _sealed(row: Entry | TaskResult) -> list[str]:
+def _sealed(payload: bytes) -> list[str]:
     with suppress(CodecError):
-        return [reference.name for reference in sealed_references(row.payload)]
+        return [reference.name for reference in sealed_references(payload)]
     return []
 
 

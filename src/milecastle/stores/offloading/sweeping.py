@@ -10,6 +10,7 @@ Rules:
 - A sweep may stop anywhere, and several may run at once: names are never used again, so whatever
   is done late is done to something that nobody can begin to use.
 - An entry names a file by its digest: as long as one does, no generation of the file is removed.
+- What has a name that no writer gives is a *stray*: it is counted and left alone.
 - A pin of a thread that names nothing is removed after the grace period. Of several old pins the
   one with the smallest name stays.
 """
@@ -23,13 +24,12 @@ import msgspec
 
 from milecastle.errors import CodecError, Corrupted, InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.store import Store
 from milecastle.stores.offloading.files import unit_of
 from milecastle.stores.offloading.folder import Stored
-from milecastle.stores.offloading.objects import GRACE, SharedObjects, root_of
+from milecastle.stores.offloading.objects import GRACE, SharedObjects, name_at, root_of
 from milecastle.stores.offloading.payloads import named_files, references
-from milecastle.stores.offloading.store import OffloadingStore, entries_of
+from milecastle.stores.offloading.store import OffloadingStore, payloads_of
 
 __all__ = ["DAY", "SweepReport", "sweep"]
 
@@ -40,7 +40,8 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a sweep found and did: numbers of objects, and bytes of those that were removed.
 
     ``named`` objects are in use, ``waiting`` ones are not, but too young to be judged;
-    ``condemned`` ones are removed by a later sweep.
+    ``condemned`` ones are removed by a later sweep. ``strays`` are among them, but have names that
+    no writer gives: they are not ours, and stay.
     """
 
     named: int
@@ -48,6 +49,7 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     condemned: int
     removed: int
     removed_bytes: int
+    strays: int = 0
 
 
 def sweep(
@@ -90,11 +92,7 @@ class _Sweep:
     def run(self) -> SweepReport:
         """List, mark, sweep."""
         self._now = self._folder.now(f"{self._root}clock/{os.urandom(8).hex()}")
-        stored: dict[str, list[Stored]] = {}
-        for one in self._folder.list(f"{self._root}objects/"):
-            stored[_name(one)] = [one]
-        for one in self._folder.list(f"{self._root}files/"):
-            stored.setdefault(unit_of(one.path), []).append(one)
+        stored, strays = self._list()
         condemned = {_name(one): one for one in self._folder.list(f"{self._root}condemned/")}
         named = self._mark()
         counts = {"named": 0, "waiting": 0, "condemned": 0, "removed": 0, "removed_bytes": 0}
@@ -105,7 +103,20 @@ class _Sweep:
             counts["removed_bytes"] += sum(one.size for one in parts) if done == "removed" else 0
         if not self._dry_run:
             self._tidy(stored, condemned)
-        return SweepReport(**counts)
+        return SweepReport(**counts, strays=strays)
+
+    def _list(self) -> tuple[dict[str, list[Stored]], int]:
+        """The parts of each object and file, by name, and how many objects are strays."""
+        stored: dict[str, list[Stored]] = {}
+        strays = 0
+        for kind, name_of in (("objects", name_at), ("files", unit_of)):
+            for one in self._folder.list(f"{self._root}{kind}/"):
+                name = name_of(one.path)
+                if name is None:
+                    strays += 1
+                else:
+                    stored.setdefault(name, []).append(one)
+        return stored, strays
 
     def _mark(self) -> set[str]:
         """The names of all objects, and the digests of all files, that threads name.
@@ -124,21 +135,13 @@ class _Sweep:
         return named
 
     def _named_by(self, key: ThreadKey) -> Iterator[str]:
-        for place, payload in self._payloads(key):
+        for place, payload in payloads_of(self._store, key):
             try:
                 yield from (reference.name for reference in references(payload))
                 yield from named_files(payload)
             except CodecError as error:
                 where = f"thread '{key.thread}', {place}"
                 raise Corrupted(error.message, place=where) from None
-
-    def _payloads(self, key: ThreadKey) -> Iterator[tuple[str, bytes]]:
-        for entry in entries_of(self._store, key):
-            yield f"seq {entry.seq}", entry.payload
-        for row in self._store.results(key):
-            yield f"task '{row.task}'", row.payload
-        for waiting in waiting_inputs(self._store, key):
-            yield f"input of run {waiting.run_id}", waiting.payload
 
     def _unpin(self, pins: list[Stored], *, keep: bool) -> None:
         kept = min(pin.path for pin in pins) if keep else None
@@ -185,6 +188,7 @@ class _Sweep:
         for one in left:
             if self._is_old(one):
                 self._folder.remove(one.path)
+        self._folder.remove_staged(self._root, self._now - self._grace)
 
     def _is_old(self, one: Stored) -> bool:
         return self._now - one.modified > self._grace
