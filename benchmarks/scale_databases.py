@@ -7,7 +7,7 @@ the database of its number. Each database is a server of its own with its own lo
 What the simulation is given: the processor time of client and server for a step, when all clients
 are on one database, and the time of a flush by files that are written and synced by one, two and
 four processes, without any database. A client alone would not do: its step takes half the processor
-time, because nobody else uses the caches. Everything takes turns, and the best of the rounds counts.
+time, because nobody else uses the caches. Everything takes turns; the best of the rounds counts.
 """
 
 from __future__ import annotations

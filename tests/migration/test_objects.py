@@ -139,8 +139,8 @@ def _units(store: OffloadingStore) -> Iterator[str]:
         folder, _, rest = one.path.partition("/")[2].partition("/")
         if folder == "objects":
             yield rest
-        elif folder == "files":
-            yield files.unit_of(one.path)
+        elif folder == "files" and (unit := files.unit_of(one.path)):
+            yield unit
 
 
 def test_store_without_objects_says_so(golden: OffloadingStore) -> None:

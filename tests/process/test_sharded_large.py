@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import psycopg
 import pytest
@@ -246,11 +247,10 @@ def test_nobody_waits_for_a_mover_that_cleans_up(
     (key,) = same_shard(1, "a", path)
     writer = Writer(key).begin(store, 12)
     head = writer.append(store, SNAPSHOT).seq
-    calls = {
+    prune_on: Any = vars(PlacedStore)["_prune_on"]
+    calls: dict[str, Callable[[], object]] = {
         "sweep": lambda: place.sweep(key),
-        "prune": lambda: vars(PlacedStore)["_prune_on"](
-            place, key, 0, 4, {"cut": head, "limit": 4}
-        ),
+        "prune": lambda: prune_on(place, key, 0, 4, {"cut": head, "limit": 4}),
     }
     if work == "sweep":
         assert place.bury(key, head, None)
