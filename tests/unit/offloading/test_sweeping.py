@@ -493,21 +493,23 @@ def test_file_is_whole_before_it_has_its_name(
 
 def test_what_a_killed_writer_left_without_its_name_is_removed(tmp_path: Path) -> None:
     """Fails if it stays, if that of a writer that may be alive is removed, or that of a tenant that
-    is not swept."""
+    is not swept, or what only looks like it."""
     store = offload(MemoryStore(), SharedObjects(f"file://{tmp_path}", threshold=20))
     write(store)
     (folder,) = tmp_path.glob("*/objects")
     other = tmp_path / root_of("other")
     other.mkdir()
     old, new, foreign = folder / "a#12", folder / "b#34", other / "c#56"
-    for file in (old, new, foreign):
+    strange = folder / "notes#1.txt"
+    (folder / "folder#7").mkdir()
+    for file in (old, new, foreign, strange):
         file.write_bytes(b"half")
-    for file in (old, foreign):
+    for file in (old, foreign, strange, folder / "folder#7"):
         os.utime(file, (0, 0))
     assert sweep(store, KEY.tenant, grace=3600, dry_run=True).named == 1
     assert old.exists()
     assert sweep(store, KEY.tenant, grace=3600).named == 1
-    assert [file.exists() for file in (old, new, foreign)] == [False, True, True]
+    assert [file.exists() for file in (old, new, foreign, strange)] == [False, True, True, True]
     assert store.entries(KEY)[0].payload == VALUE
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectFolder", "Stored"]
 
+_STAGED = re.compile(r".+#[0-9]+")
 _SCHEMES = (
     "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, memory:///"
 )
@@ -133,7 +135,9 @@ class ObjectFolder:
         with _translated("remove"):
             for file in (self._local / prefix).rglob("*#*"):
                 with suppress(FileNotFoundError):  # its writer is alive
-                    if file.stat().st_mtime < before:
+                    found = file.stat()
+                    is_ours = _STAGED.fullmatch(file.name) and stat.S_ISREG(found.st_mode)
+                    if is_ours and found.st_mtime < before:
                         file.unlink()
 
     def now(self, path: str) -> float:
