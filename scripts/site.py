@@ -38,7 +38,7 @@ ENTRY = re.compile(r"- \[([^\]]+)\]\(([^)]+)\)")
 FENCE = re.compile(r"```(\w+)(.*)")
 FIRST_CELL = re.compile(r"(<thead>\s*<tr>\s*<th)")
 DRAWING = re.compile(r'<p>(<img [^>]*src="[^"]*\.svg"[^>]*>)</p>')
-CELL = re.compile(r"<td>(.*?)</td>", flags=re.DOTALL)
+CELL = re.compile(r"<(t[dh])>(.*?)</\1>", flags=re.DOTALL)
 WORDS = 30
 """Characters from which a cell of a table is a sentence, and not to be squeezed."""
 SHORT_CODE = re.compile(r"<code>([^<\n]{1,28})</code>")
@@ -186,8 +186,7 @@ def finish(site: Path, names: Mapping[str, str], version: str) -> None:
         if here.parent == API:
             text = NAME.sub(lambda found: link(found[1], found[0]), text)
         text = CODE.sub(lambda found: link(found[2], found[0]), text)
-        text = FIRST_CELL.sub(r'\1 tabindex="0"', text)
-        text = CELL.sub(_cell, text)
+        text = FIRST_CELL.sub(r'\1 tabindex="0"', CELL.sub(_cell, text))
         text = SHORT_CODE.sub(r'<code class="short">\1</code>', text)
         text = DRAWING.sub(r'<p class="drawing" tabindex="0">\1</p>', text)
         page.write_text(text, encoding="utf-8", newline="\n")
@@ -195,8 +194,8 @@ def finish(site: Path, names: Mapping[str, str], version: str) -> None:
 
 def _cell(cell: re.Match[str]) -> str:
     """Return a cell of a table, marked if it has a sentence."""
-    long = len(unescape(re.sub(r"<[^>]+>", "", cell[1]))) >= WORDS
-    return f'<td class="words">{cell[1]}</td>' if long else cell[0]
+    long = len(unescape(re.sub(r"<[^>]+>", "", cell[2]))) >= WORDS
+    return f'<{cell[1]} class="words">{cell[2]}</{cell[1]}>' if long else cell[0]
 
 
 def publish(site: Path, public: Path, version: str) -> None:

@@ -84,8 +84,18 @@ def test_names_are_linked_to_the_reference(tmp_path: Path) -> None:
     assert page.read_text("utf-8") == (
         f'<pre><a href="x.html#app">{name}</a></pre><thead>\n<tr><th tabindex="0">'
     )
+    code = '<code class="short">App</code>'
     linked = f'<a href="reference/api/x.html#app">{code}</a>'
     assert other.read_text("utf-8") == (f"<pre>{name}</pre><a>{code}</a><h2>{code}</h2>{linked}")
+
+
+def test_cells_with_sentences_are_marked(tmp_path: Path) -> None:
+    """Fails if markup counts as words: a cell with a short link would take the room of others."""
+    page, words = tmp_path / "a.html", "a sentence that wants some room"
+    link = '<a href="of/another/page/of/the/site.html">x &amp; y</a>'
+    page.write_text(f"<th>yes</th><td>{link}</td><td>{words}</td>", encoding="utf-8")
+    site.finish(tmp_path, {}, "1.0")
+    assert page.read_text("utf-8") == (f'<th>yes</th><td>{link}</td><td class="words">{words}</td>')
 
 
 def test_drawings_take_the_focus(tmp_path: Path) -> None:
