@@ -38,7 +38,7 @@ ENTRY = re.compile(r"- \[([^\]]+)\]\(([^)]+)\)")
 FENCE = re.compile(r"```(\w+)(.*)")
 FIRST_CELL = re.compile(r"(<thead>\s*<tr>\s*<th)")
 DRAWING = re.compile(
-    r'<p>((?:<a [^>]*>)?<img [^>]*src="[^"]*\.svg"[^>]*>(?:</a>)?)</p>'
+    r'<p>((?:<a [^>]*>)?<img [^>]*src="[^"]*\.(?:svg|png)"[^>]*>(?:</a>)?)</p>'
 )
 CELL = re.compile(r"<(t[dh])>(.*?)</\1>", flags=re.DOTALL)
 WORDS = 30

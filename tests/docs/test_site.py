@@ -108,6 +108,14 @@ def test_drawings_take_the_focus(tmp_path: Path) -> None:
     )
 
 
+def test_pictures_that_are_links_are_drawings_too(tmp_path: Path) -> None:
+    """Fails if only a bare image counts: flame graphs and screenshots lead to their full size."""
+    page, linked = tmp_path / "a.html", '<a href="a.png"><img alt="x" src="a.png" /></a>'
+    page.write_text(f"<p>{linked}</p>", encoding="utf-8")
+    site.finish(tmp_path, {}, "1.0")
+    assert page.read_text("utf-8") == f'<p class="drawing" tabindex="0">{linked}</p>'
+
+
 def test_versions_stay_and_the_newest_number_is_first(tmp_path: Path) -> None:
     """Fails if versions are sorted as texts."""
     built, public = tmp_path / "built", tmp_path / "public"
