@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from html import unescape
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -36,7 +37,13 @@ LINK = re.compile(r'(\]\(|\b(?:src|href)=")([^)#\s"]+)')
 ENTRY = re.compile(r"- \[([^\]]+)\]\(([^)]+)\)")
 FENCE = re.compile(r"```(\w+)(.*)")
 FIRST_CELL = re.compile(r"(<thead>\s*<tr>\s*<th)")
-DRAWING = re.compile(r'<p>(<img [^>]*src="[^"]*\.svg"[^>]*>)</p>')
+DRAWING = re.compile(
+    r'<p>((?:<a [^>]*>)?<img [^>]*src="[^"]*\.(?:svg|png)"[^>]*>(?:</a>)?)</p>'
+)
+CELL = re.compile(r"<(t[dh])>(.*?)</\1>", flags=re.DOTALL)
+WORDS = 30
+"""Characters from which a cell of a table is a sentence, and not to be squeezed."""
+SHORT_CODE = re.compile(r"<code>([^<\n]{1,28})</code>")
 NAME = re.compile(r'<span class="n">(\w+)</span>')
 CODE = re.compile(
     r"<(a|h\d|pre)\b.*?</\1>|<code>([A-Z]\w*(?:\.\w+)?)(?:\(\))?</code>", flags=re.DOTALL
@@ -166,7 +173,8 @@ def finish(site: Path, names: Mapping[str, str], version: str) -> None:
 
     For people who use no mouse, wide tables and drawings can be scrolled: the first cell takes the
     focus, and so does the paragraph of a drawing. For screen readers, the label of the button that
-    shows the version contains the version.
+    shows the version contains the version. Cells with sentences and short code are marked for
+    the style sheet.
     """
     for page in sorted(site.rglob("*.html")):
         here = PurePosixPath(page.relative_to(site).as_posix())
@@ -180,9 +188,16 @@ def finish(site: Path, names: Mapping[str, str], version: str) -> None:
         if here.parent == API:
             text = NAME.sub(lambda found: link(found[1], found[0]), text)
         text = CODE.sub(lambda found: link(found[2], found[0]), text)
-        text = FIRST_CELL.sub(r'\1 tabindex="0"', text)
+        text = FIRST_CELL.sub(r'\1 tabindex="0"', CELL.sub(_cell, text))
+        text = SHORT_CODE.sub(r'<code class="short">\1</code>', text)
         text = DRAWING.sub(r'<p class="drawing" tabindex="0">\1</p>', text)
         page.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _cell(cell: re.Match[str]) -> str:
+    """Return a cell of a table, marked if it has a sentence."""
+    long = len(unescape(re.sub(r"<[^>]+>", "", cell[2]))) >= WORDS
+    return f'<{cell[1]} class="words">{cell[2]}</{cell[1]}>' if long else cell[0]
 
 
 def publish(site: Path, public: Path, version: str) -> None:

@@ -35,6 +35,22 @@ PAGES = (
 )
 HOME = f"{__version__}/index.html"
 WIDTHS = (1280, 400)
+LEGIBLE = """() => {
+  const found = [], article = document.querySelector("article");
+  const say = (what, node) => found.push(`${what}: ${node.textContent.trim().slice(0, 60)}`);
+  for (const cell of article.querySelectorAll("table:not([class]) :is(td, th)"))
+    if (cell.textContent.trim().length > 30 && cell.clientWidth < 150) say("squeezed", cell);
+  for (const node of article.querySelectorAll("p, li, td, th, code, a"))
+    if (node.className !== "headerlink" && parseFloat(getComputedStyle(node).fontSize) < 11)
+      say("small", node);
+  for (const code of article.querySelectorAll("pre > code"))
+    if (code.scrollWidth > code.clientWidth && getComputedStyle(code).overflowX !== "auto")
+      say("cut off", code);
+  for (const image of article.querySelectorAll("img"))
+    if (image.complete && !image.naturalWidth) found.push(`not loaded: ${image.src}`);
+  return found;
+}"""
+"""What on a page cannot be read: squeezed cells, small text, code that is cut off, lost images."""
 STILL = "*, ::before, ::after { animation: none !important; transition: none !important }"
 
 
@@ -112,6 +128,7 @@ def test_page_of_the_site_fits_and_keeps_nobody_out(
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate(LEGIBLE) == [], width
             for scheme in SCHEMES:
                 page.emulate_media(color_scheme=scheme)
                 assert violations(page) == [], (width, scheme)

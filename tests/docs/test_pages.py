@@ -45,6 +45,24 @@ def missing_files(text: str) -> list[str]:
     return missing
 
 
+def cut_tables(text: str) -> list[str]:
+    """The rows that are shown as text, because no head of a table is above them."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"(?:^\|.*\n)+", text + "\n", flags=re.MULTILINE)
+    return [rows[:60] for rows in blocks if not re.match(r".*\n\|[-:| ]+\|\n", rows)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_are_whole(page: str) -> None:
+    """Fails with an empty line between two rows: docs/dependencies.md had one."""
+    assert cut_tables(read(page)) == []
+
+
+def test_table_that_an_empty_line_cuts_is_found() -> None:
+    """The control of the test above."""
+    assert cut_tables("| a |\n|---|\n| b |\n\n| c |\n") == ["| c |\n"]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     assert dead_links(page, read(page)) == []

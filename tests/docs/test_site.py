@@ -84,8 +84,18 @@ def test_names_are_linked_to_the_reference(tmp_path: Path) -> None:
     assert page.read_text("utf-8") == (
         f'<pre><a href="x.html#app">{name}</a></pre><thead>\n<tr><th tabindex="0">'
     )
+    code = '<code class="short">App</code>'
     linked = f'<a href="reference/api/x.html#app">{code}</a>'
     assert other.read_text("utf-8") == (f"<pre>{name}</pre><a>{code}</a><h2>{code}</h2>{linked}")
+
+
+def test_cells_with_sentences_are_marked(tmp_path: Path) -> None:
+    """Fails if markup counts as words: a cell with a short link would take the room of others."""
+    page, words = tmp_path / "a.html", "a sentence that wants some room"
+    link = '<a href="of/another/page/of/the/site.html">x &amp; y</a>'
+    page.write_text(f"<th>yes</th><td>{link}</td><td>{words}</td>", encoding="utf-8")
+    site.finish(tmp_path, {}, "1.0")
+    assert page.read_text("utf-8") == (f'<th>yes</th><td>{link}</td><td class="words">{words}</td>')
 
 
 def test_drawings_take_the_focus(tmp_path: Path) -> None:
@@ -96,6 +106,14 @@ def test_drawings_take_the_focus(tmp_path: Path) -> None:
     assert page.read_text("utf-8") == (
         f'<p class="drawing" tabindex="0">{drawing}</p><p>and {drawing}</p>'
     )
+
+
+def test_pictures_that_are_links_are_drawings_too(tmp_path: Path) -> None:
+    """Fails if only a bare image counts: flame graphs and screenshots lead to their full size."""
+    page, linked = tmp_path / "a.html", '<a href="a.png"><img alt="x" src="a.png" /></a>'
+    page.write_text(f"<p>{linked}</p>", encoding="utf-8")
+    site.finish(tmp_path, {}, "1.0")
+    assert page.read_text("utf-8") == f'<p class="drawing" tabindex="0">{linked}</p>'
 
 
 def test_versions_stay_and_the_newest_number_is_first(tmp_path: Path) -> None:
