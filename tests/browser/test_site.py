@@ -129,7 +129,7 @@ def test_page_of_the_site_fits_and_keeps_nobody_out(
 ) -> None:
     """Fails with the theme's own colour of the open page, and if a wide table takes no focus.
 
-    Also if the style sheet says nothing of cells with sentences, or leaves code in tables at 0.85em.
+    Also without the least width of cells with sentences, and with code in tables at 0.85em.
     """
     with looking(chromium, root) as page:
         page.goto(f"{root}/{path}")
