@@ -37,9 +37,7 @@ LINK = re.compile(r'(\]\(|\b(?:src|href)=")([^)#\s"]+)')
 ENTRY = re.compile(r"- \[([^\]]+)\]\(([^)]+)\)")
 FENCE = re.compile(r"```(\w+)(.*)")
 FIRST_CELL = re.compile(r"(<thead>\s*<tr>\s*<th)")
-DRAWING = re.compile(
-    r'<p>((?:<a [^>]*>)?<img [^>]*src="[^"]*\.(?:svg|png)"[^>]*>(?:</a>)?)</p>'
-)
+DRAWING = re.compile(r'<p>((?:<a [^>]*>)?<img [^>]*src="[^"]*\.(?:svg|png)"[^>]*>(?:</a>)?)</p>')
 CELL = re.compile(r"<(t[dh])>(.*?)</\1>", flags=re.DOTALL)
 WORDS = 30
 """Characters from which a cell of a table is a sentence, and not to be squeezed."""
