@@ -122,7 +122,7 @@ class Run:
     def _open(self) -> Generator[Effect, Any, None]:
         """Apply the input, or take the thread, and determine what runs first."""
         plan, progress = self._plan, self._progress
-        if self._teller:
+        if self._teller and not plan.queues:
             yield from self._teller.opening(progress.next)
         if plan.update is not None:
             self._take_input(plan.update)

@@ -10,17 +10,21 @@ Rules:
 - Anything else waits to be resumed: ``sleeping`` if it has a time to wait for and no open question,
   otherwise ``interrupted``. So is a thread whose run ended and that a user took back to before that
   end.
+- A worker claims a thread before it commits a step. Until then the log and the index have the
+  status from before; ``claimed`` is what to show.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec.structs
 
 from milecastle.engine.hidden import ANSWERS, ASKED, SLEEPS, Hidden
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 
-__all__ = ["NOTHING", "Waits", "thread_info", "waits_at"]
+__all__ = ["NOTHING", "Waits", "claimed", "claimed_run", "thread_info", "waits_at"]
 
 
 class Waits(NamedTuple):
@@ -36,6 +40,8 @@ class Waits(NamedTuple):
 
 
 NOTHING = Waits(0, 0, ())
+
+_CLAIMABLE: Final = ("queued", "interrupted", "sleeping", "failed")
 
 
 def waits_at(hidden: Hidden) -> Waits:
@@ -74,3 +80,18 @@ def _status(head: Entry, run: RunRecord, waits: Waits) -> tuple[RunStatus, int |
         wake_at = min((time for time in waits.times if time > head.created_at), default=None)
     sleeps = wake_at is not None and not waits.pauses
     return "sleeping" if sleeps else "interrupted", wake_at, waits.questions
+
+
+def claimed(info: ThreadInfo) -> ThreadInfo:
+    """The index row with its claim: a thread that waited and has a worker is running."""
+    if not info.worker or info.status not in _CLAIMABLE:
+        return info
+    return msgspec.structs.replace(info, status="running", wake_at=None)
+
+
+def claimed_run(run: RunRecord, info: ThreadInfo) -> RunRecord:
+    """The record of a run that a worker has claimed. A failed run has ended: its retry is new."""
+    is_claimed = info.run_id == run.run_id and claimed(info) is not info
+    if not is_claimed or run.status == "failed":
+        return run
+    return msgspec.structs.replace(run, status="running", wake_at=None)

@@ -72,7 +72,8 @@ class Teller:
     def opening(self, waiting: tuple[str, ...]) -> Generator[Effect, Any, None]:
         """The run starts, or continues from a checkpoint."""
         entry = self._plan.position.entry
-        yield self.event("graph_start", data={"graph": self._plan.graph.name})
+        data = {"graph": self._plan.graph.name}
+        yield self.event("graph_start", step=self._progress.step, data=data)
         if entry is not None:
             yield self._of_entry("checkpoint_load", entry, {"id": entry.id})
             if self._plan.update is None:

@@ -85,6 +85,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         edges = tuple(replace(edge, label="") for edge in self.edges)
         return replace(self, nodes=nodes, edges=edges)
 
+    @property
+    def first(self) -> tuple[str, ...]:
+        """The nodes that run first; none if a predicate or a router decides it."""
+        edges = [edge for edge in self.edges if edge.source == START]
+        return tuple(edge.target for edge in edges if all(one.kind == "fixed" for one in edges))
+
     def to_bytes(self) -> bytes:
         """The canonical form that is stored and hashed."""
         return msgspec.json.encode(self, order="sorted")

@@ -23,8 +23,9 @@ from milecastle.server.documents import (
 from milecastle.server.exchange import Exchange, Reply
 from milecastle.server.service import Service
 from milecastle.views.documents import RunsDocument
-from milecastle.views.lines import run_document, run_line, submit_document
+from milecastle.views.lines import run_document, submit_document
 from milecastle.views.listing import found_page
+from milecastle.views.showing import run_lines
 from milecastle.views.values import fitted
 
 __all__ = [
@@ -146,8 +147,7 @@ def _of_thread(service: Service, key: ThreadKey, query: ThreadRunsQuery) -> Runs
     service.line(key)
     store = service.store
     runs = store.runs(key, limit=query.limit)
-    lines = tuple(run_line(run, store.failure(key, run.run_id)) for run in runs)
-    return RunsDocument(tenant=key.tenant, runs=lines)
+    return RunsDocument(tenant=key.tenant, runs=tuple(run_lines(store, runs)))
 
 
 async def list_runs(exchange: Exchange) -> Reply:
@@ -175,5 +175,4 @@ def runs_document(
         infos, next = found_page(store, *wanted, limit=query.limit, most=most)
         records = (store.run(info.key, info.run_id) for info in infos)
         runs = [run for run in records if run is not None]
-    lines = tuple(run_line(run, store.failure(run.key, run.run_id)) for run in runs)
-    return RunsDocument(tenant=tenant, runs=lines, next=next)
+    return RunsDocument(tenant=tenant, runs=tuple(run_lines(store, runs)), next=next)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from milecastle.app.application import App
 from milecastle.app.runtime.children import refuse_mark
 from milecastle.codec.envelope import ENCRYPTED
+from milecastle.engine.status import claimed
 from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey, refuse_reserved
@@ -105,7 +106,7 @@ class Service:
         info = self.store.thread(key)
         if info is None:
             raise Refused(NOT_FOUND, 404, "there is no such thread")
-        return info
+        return claimed(info)
 
     def app_of(self, key: ThreadKey) -> App[Any]:
         """The app whose graph a thread has, which must exist."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from milecastle.app.runtime.reading import running_now
 from milecastle.ports.claims import ClaimStore, system_time
 from milecastle.views.documents import HeldLine, QueueDocument, WorkersDocument
 from milecastle.views.lines import held_line, lane_line, limit_line, worker_line
@@ -29,7 +30,8 @@ def _held(store: ClaimStore, stuck_after: float) -> Iterator[HeldLine]:
         for key in store.claimed(worker.id):
             head = store.head(key)
             if head is not None:
-                yield held_line(worker, key, head, system_time(), stuck_after)
+                _, nodes = running_now(store, key, head, "running")
+                yield held_line(worker, key, head, nodes, system_time(), stuck_after)
 
 
 def queue_document(store: ClaimStore) -> QueueDocument:

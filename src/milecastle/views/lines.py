@@ -172,7 +172,12 @@ def worker_row(line: WorkerLine) -> list[str]:
 
 
 def held_line(
-    worker: WorkerInfo, key: ThreadKey, head: Entry, now: int, stuck_after: float
+    worker: WorkerInfo,
+    key: ThreadKey,
+    head: Entry,
+    nodes: tuple[str, ...],
+    now: int,
+    stuck_after: float,
 ) -> HeldLine:
     """A thread that a worker has, with how long it has been in its step."""
     seconds = max(0, now - head.created_at) / 1_000_000
@@ -181,7 +186,7 @@ def held_line(
         tenant=key.tenant,
         thread=key.thread,
         worker=worker.id,
-        nodes=head.next,
+        nodes=nodes,
         seconds=round(seconds, 3),
         state="lost" if is_lost else "long" if is_long else "running",
     )

@@ -10,6 +10,7 @@ import msgspec.structs
 from milecastle.app.runtime.children import every_thread, own_threads
 from milecastle.app.runtime.ownership import why_lost
 from milecastle.app.runtime.tagging import tags_at
+from milecastle.engine.status import claimed
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.store import Store, TagStore, offers
@@ -142,7 +143,8 @@ def _candidates(
     """What the index finds: by tag or recorded status, and by name from ``prefix`` to its end."""
     recorded = cast("RunStatus | None", "running" if status == LOST else status)
     if prefix and (after is None or after < prefix):
-        first = store.thread(ThreadKey(tenant, prefix))
+        named = store.thread(ThreadKey(tenant, prefix))
+        first = named and claimed(named)
         if first is not None and recorded in (None, first.status) and _has(store, first, tag):
             yield first
         after = prefix
@@ -161,6 +163,7 @@ def _has(store: Store, info: ThreadInfo, tag: str | None) -> bool:
 
 def looked_at(store: Store, info: ThreadInfo) -> ThreadLine:
     """A thread, with the reason if it is lost."""
+    info = claimed(info)
     record = store.run(info.key, info.run_id) if info.status == "running" else None
     reason = why_lost(store, record) if record else ""
     line = thread_line(info)

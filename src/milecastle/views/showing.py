@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec.structs
+
 from milecastle.app.runtime.difference import Change, difference
 from milecastle.app.runtime.ownership import why_lost
+from milecastle.app.runtime.reading import running_now
 from milecastle.app.runtime.tagging import tags_at
-from milecastle.engine.status import thread_info
+from milecastle.engine.status import claimed_run, thread_info
 from milecastle.engine.tasks import outcome_row, task_id
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord
 from milecastle.ports.store import Chain, Store
 from milecastle.views.decoding import Decoded
-from milecastle.views.documents import ChangeLine, ShowDocument, TaskLine
+from milecastle.views.documents import ChangeLine, RunLine, ShowDocument, TaskLine
 from milecastle.views.lines import checkpoint_line, question_lines, run_line
 from milecastle.views.values import plain
 
-__all__ = ["change_line", "changes_between", "ended_tasks", "show_document"]
+__all__ = ["change_line", "changes_between", "ended_tasks", "run_lines", "show_document"]
 
 
 def show_document(store: Store, key: ThreadKey, chain: Chain, decoded: Decoded) -> ShowDocument:
     """The checkpoint at the end of a chain, its run and its state."""
     entry = chain.entries[-1]
     run = store.run(key, entry.run_id)
-    status = thread_info(entry, run, decoded.waits).status if run else "-"
+    status, next = "-", entry.next or entry.route
+    if run is not None:
+        status, next = running_now(store, key, entry, thread_info(entry, run, decoded.waits).status)
     reason = why_lost(store, run) if run and status == "running" else ""
+    line = checkpoint_line(CheckpointMetadata.of(key, entry))
     return ShowDocument(
         tenant=key.tenant,
         thread=key.thread,
-        checkpoint=checkpoint_line(CheckpointMetadata.of(key, entry)),
+        checkpoint=msgspec.structs.replace(line, next=next),
         status="lost" if reason else status,
         reason=reason,
-        run=run_line(run, store.failure(key, run.run_id)) if run else None,
+        run=run_lines(store, [run])[0] if run else None,
         state=plain(decoded.values),
         questions=question_lines(decoded.interrupts),
         undecoded=decoded.undecoded,
         tasks=_task_lines(store, key, entry.seq, decoded),
         tags=tags_at(store, key),
     )
+
+
+def run_lines(store: Store, runs: Iterable[RunRecord]) -> list[RunLine]:
+    """Runs with their failures; one that a worker has claimed is running."""
+    lines: list[RunLine] = []
+    for run in runs:
+        may_be_claimed = run.status in ("queued", "interrupted", "sleeping")
+        info = store.thread(run.key) if may_be_claimed else None
+        shown = run if info is None else claimed_run(run, info)
+        lines.append(run_line(shown, store.failure(run.key, run.run_id)))
+    return lines
 
 
 def _task_lines(store: Store, key: ThreadKey, seq: int, decoded: Decoded) -> tuple[TaskLine, ...]:

@@ -94,7 +94,7 @@ def test_threads_of_workers_are_running_long_or_lost(
     store.close()
     (line,) = desk.json(WorkersDocument, "workers", "--threads", *words).threads
     assert (line.thread, line.tenant, line.worker, line.state) == ("demo", "default", "one", state)
-    assert line.nodes == ()  # it has not committed a step yet
+    assert line.nodes == ("research",)
     assert state in desk.out("workers", "--threads", *words)
     assert desk.json(WorkersDocument, "workers").threads == ()
 

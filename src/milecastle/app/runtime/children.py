@@ -13,11 +13,13 @@ from itertools import takewhile
 from typing import Final
 
 from milecastle.app.runtime.tagging import require_tags
+from milecastle.engine.status import claimed
 from milecastle.engine.tasks import task_id
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
-from milecastle.ports.store import Store
+from milecastle.ports.claims import ClaimStore
+from milecastle.ports.store import Store, offers
 
 _MARK: Final = "\x1f"
 _LAST: Final = "\U0010ffff"
@@ -156,5 +158,29 @@ def _listed(
 ) -> Sequence[ThreadInfo]:
     """A page of threads: those of a tag whatever their status, or those of a status."""
     if tag is not None:
-        return require_tags(store).tagged_threads(tenant, tag, limit=limit, after=after)
-    return store.threads(tenant, status=status, limit=limit, after=after)
+        found = require_tags(store).tagged_threads(tenant, tag, limit=limit, after=after)
+    else:
+        found = store.threads(tenant, status=status, limit=limit, after=after)
+        if status == "running" and offers(store, ClaimStore):
+            return _with_claimed(store, tenant, found, limit, after)
+    return [claimed(info) for info in found]
+
+
+def _with_claimed(
+    store: ClaimStore, tenant: str, found: Sequence[ThreadInfo], limit: int, after: str | None
+) -> Sequence[ThreadInfo]:
+    """A page of running threads, with those of which the index does not say so yet."""
+    keys = {key for worker in store.workers() for key in store.claimed(worker.id)}
+    last = found[-1].key.thread if len(found) == limit else None
+    listed = {info.key: info for info in found}
+    for key in sorted(keys, key=lambda key: key.thread):
+        if key.tenant != tenant or key in listed or (after is not None and key.thread <= after):
+            continue
+        if last is not None and key.thread > last:
+            break
+        info = store.thread(key)
+        if info is not None and (taken := claimed(info)).status == "running":
+            listed[key] = taken
+            if len(listed) == len(found) + limit:
+                break
+    return sorted(listed.values(), key=lambda info: info.key.thread)[:limit]

@@ -21,12 +21,15 @@ from milecastle.app.runtime.starting import interrupts_at
 from milecastle.app.runtime.threads import At, Threads
 from milecastle.codec.deltas import LogCodec, replay
 from milecastle.engine.hidden import split
-from milecastle.engine.status import thread_info, waits_at
+from milecastle.engine.status import claimed, thread_info, waits_at
 from milecastle.model.checkpoint import DELTA, CheckpointMetadata, Entry, to_datetime
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
+from milecastle.model.manifest import START, Manifest
+from milecastle.model.run import RunStatus
+from milecastle.ports.store import Store
 
-__all__ = ["afollow", "awatch", "follow", "history", "snapshot"]
+__all__ = ["afollow", "awatch", "follow", "history", "running_now", "snapshot"]
 
 _PAGE = 100
 
@@ -39,14 +42,34 @@ def snapshot(threads: Threads, key: ThreadKey, at: At) -> Snapshot[Any]:
     position, entry = threads.existing(key, at)
     known, record = CheckpointMetadata.of(key, entry), threads.record(key, entry)
     info = thread_info(entry, record, waits_at(position.hidden))
+    status, next = running_now(threads.store, key, entry, info.status)
+    is_taken = status != info.status
     return Snapshot(
-        **msgspec.structs.asdict(known),
+        **{**msgspec.structs.asdict(known), "next": next},
         state=threads.graph.schema.view(position.values),
-        status=info.status,
+        status=status,
         metadata=record.metadata,
-        interrupts=interrupts_at(position, info.status),
-        wake_at=None if info.wake_at is None else to_datetime(info.wake_at),
+        interrupts=interrupts_at(position, status),
+        wake_at=None if info.wake_at is None or is_taken else to_datetime(info.wake_at),
     )
+
+
+def running_now(
+    store: Store, key: ThreadKey, entry: Entry, status: RunStatus
+) -> tuple[RunStatus, tuple[str, ...]]:
+    """The status at a checkpoint and the nodes to run; at the head, with the claim of a worker.
+
+    ``status`` is what the log says.
+    """
+    next, info = entry.next or entry.route, store.thread(key)
+    if info is not None and (taken := claimed(info)) is not info:
+        head = store.head(key)
+        if head is not None and head.seq == entry.seq:
+            status = taken.status
+    if status == "running" and next == (START,):
+        stored = store.manifest(key, entry.fingerprint)
+        next = (stored and Manifest.from_bytes(stored).first) or next
+    return status, next
 
 
 def history(
@@ -203,6 +226,7 @@ class _Follower:
         """What was appended since the last read."""
         store, key = self._threads.store, self._key
         info = store.thread(key)  # before the log: what is appended in between is found there
+        info = info and claimed(info)
         newest = store.head(key)
         self.is_gone |= newest is None or self._is_of_another_log(newest)
         found = self._page() if newest is not None and newest.seq > self._after else []

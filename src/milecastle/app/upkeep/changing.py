@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
+from milecastle.engine.status import claimed
 from milecastle.errors import Conflict, MilecastleError, StoreError
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
@@ -48,7 +49,8 @@ def change_listed(
 
     ``False`` if it is not as listed any more, or refuses.
     """
-    info = store.thread(key)
+    found = store.thread(key)
+    info = found and claimed(found)
     if info is None or (info.run_id, info.status) != listed:
         return False
     try:

@@ -30,6 +30,7 @@ from milecastle.ports.store import Store
 from milecastle.views.documents import RunLine, RunsDocument
 from milecastle.views.lines import run_line, run_row
 from milecastle.views.listing import found_threads
+from milecastle.views.showing import run_lines
 
 if TYPE_CHECKING:
     from milecastle.views.builds import FileThreads
@@ -97,7 +98,7 @@ def command(
         thread is None or not lines or has_thread(store, session.key(thread))
     ):
         kept = _found(session, store, thread, run_id, limit, subgraphs)
-        lines = [*(run_line(run, store.failure(run.key, run.run_id)) for run in kept), *lines]
+        lines = [*run_lines(store, kept), *lines]
     if thread is not None and not lines:
         raise no_thread(session, thread)
     if run_id and not session.as_json:
@@ -132,8 +133,7 @@ def _of_status(
     found = islice(found_threads(store, session.tenant, status, graph), limit)
     if action is None:
         runs = [run for info in found if (run := store.run(info.key, info.run_id)) is not None]
-        lines = [run_line(run, store.failure(run.key, run.run_id)) for run in runs]
-        _print_runs(session, lines)
+        _print_runs(session, run_lines(store, runs))
         return
     make, what = CHANGES[action]
     changed, skipped = change_all(store, found, make(session), what)

@@ -21,6 +21,7 @@ import msgspec
 from starlette.responses import Response
 
 from milecastle.app.runtime.children import children_of
+from milecastle.app.runtime.reading import running_now
 from milecastle.app.runtime.tagging import tags_at
 from milecastle.errors import CodecError
 from milecastle.graph.draw import draw_svg, notes_of
@@ -123,13 +124,15 @@ class TimelineBar(msgspec.Struct, frozen=True):
 class _Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What is read for a page. ``decoded`` is ``None`` if ``unreadable`` says why.
 
-    ``entries`` are the page of the history, oldest first; ``failure`` happened at this checkpoint.
+    ``next`` are the nodes to run after ``entry``, or those that a worker runs now. ``entries`` are
+    the page of the history, oldest first; ``failure`` happened at this checkpoint.
     """
 
     key: ThreadKey
     info: ThreadInfo
     head: Entry
     entry: Entry
+    next: tuple[str, ...]
     first: int
     decoded: Decoded | None
     unreadable: str
@@ -209,6 +212,7 @@ def _read(service: Service, key: ThreadKey, at: str | None) -> _Reading:
         info=info,
         head=head,
         entry=entry,
+        next=running_now(store, key, entry, info.status)[1],
         first=_first(service, key),
         decoded=decoded,
         unreadable=unreadable,
@@ -269,7 +273,7 @@ def _next(service: Service, read: _Reading) -> str:
     """What runs next, the items of a fan-out as their number."""
     tasks: Mapping[str, int] = read.decoded.tasks if read.decoded else {}
     if not any(total > 1 for total in tasks.values()):
-        return folded(read.entry.next or read.entry.route)
+        return folded(read.next)
     said: list[str] = []
     for node, total in islice(tasks.items(), _NODES):
         said.append(f"{short(node)} x{total}")
@@ -374,7 +378,7 @@ def _visited(way: Visits, read: _Reading) -> list[tuple[str, int, str]]:
 def _marks(way: Visits, read: _Reading) -> dict[str, str]:
     marks = dict.fromkeys(way.counts, "done")
     runs = read.is_head and read.info.status == "running"
-    marks.update(dict.fromkeys(read.entry.next or read.entry.route, "active" if runs else "next"))
+    marks.update(dict.fromkeys(read.next, "active" if runs else "next"))
     if read.failure is not None and read.failure.node:
         marks[read.failure.node] = "failed"
     return marks

@@ -43,7 +43,7 @@ from milecastle.server.runs import answer_thread, retry_thread, submit_run
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, fork_thread
 from milecastle.views.documents import QuestionLine
-from milecastle.views.lines import run_line
+from milecastle.views.showing import run_lines
 from milecastle.views.values import anything, as_json
 
 __all__ = [
@@ -313,7 +313,7 @@ async def list_runs(exchange: Exchange) -> Response:
 
 def _runs(service: Service, key: ThreadKey, query: ListRunsQuery) -> list[SdkRun]:
     service.line(key)
-    lines = (run_of(run_line(run, None)) for run in service.store.runs(key))
+    lines = map(run_of, run_lines(service.store, service.store.runs(key)))
     fitting = (one for one in lines if query.status in (None, one.status))
     return [*islice(fitting, query.offset, query.offset + query.limit)]
 
@@ -328,7 +328,7 @@ def _run(service: Service, key: ThreadKey, run_id: str) -> SdkRun:
     run = service.store.run(key, run_id)
     if run is None:
         raise Refused(NOT_FOUND, 404, "there is no such run")
-    return run_of(redacted(run_line(run, None), service.redact))
+    return run_of(redacted(run_lines(service.store, [run])[0], service.redact))
 
 
 async def cancel_run(exchange: Exchange) -> Response:
