@@ -43,7 +43,7 @@ def test_workers_queue_and_limits_are_shown(api: Api, browser: Browser) -> None:
     rows = [one.text.split() for one in found.all("tr")]
     assert ["w1", "1", "of", "7", "alive"] in [row[:5] for row in rows]
     assert ["w2", "0", "of", "7", "draining"] in [row[:5] for row in rows]
-    assert [held.key.thread, "running", "-"] in [row[:3] for row in rows]
+    assert [held.key.thread, "running", "begin"] in [row[:3] for row in rows]
     (queue,) = [row for row in rows if row[:2] == ["trip", api.app.graph.fingerprint[:8]]]
     assert (queue[2], queue[-3:]) == ("1", ["1", "1", "2"])
     assert ["trip", "all", "tenants", "together", "3", "5", "in", "60", "s", "-"] in rows
