@@ -131,7 +131,7 @@ def test_steps_that_were_not_saved_are_repeated_and_nothing_is_lost(interval: in
     report = crash_everywhere(busy_app(checkpoint=config), BEGIN)
     every_step = crash_everywhere(busy_app(), BEGIN)
     if interval > 1:
-        assert report.repeated["start"] > every_step.repeated["start"]
+        assert report.repeated["left"] > every_step.repeated["left"]
 
 
 def test_threads_are_gone_when_all_was_well_and_no_other_is_touched() -> None:

@@ -69,6 +69,8 @@ class Desk:
 
     def facts(self, task: RunTask) -> TaskFacts:
         """More data for the context of a task of this step."""
+        if self._saver is not None and not self._saver.is_saved:
+            self._saver.holds = True
         return TaskFacts(self._origin(), self._progress.hidden.get(FAILURE, {}), self.settled_id)
 
     def is_running(self, task: RunTask) -> bool:

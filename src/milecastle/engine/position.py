@@ -167,5 +167,5 @@ def _began(entries: Sequence[Entry]) -> tuple[Entry, int]:
     for entry in reversed(entries):
         if entry.source not in HOLDING:
             return entry, reruns
-        reruns += entry.source in ("takeover", "answer")
+        reruns += entry.source in ("takeover", "answer") and entry.step == entries[-1].step
     return entries[0], reruns

@@ -34,6 +34,7 @@ from milecastle.engine.effects import Commit, Effect, Leave, Recall, Stopped
 from milecastle.engine.hidden import ANSWERS, ASKED, SENDS, SLEEPS
 from milecastle.engine.parts import Parts
 from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.saving import Saver
 from milecastle.engine.step import Step
 from milecastle.engine.tasks import ready_nodes, task_id, tasks_of
 from milecastle.engine.waiting import (
@@ -58,6 +59,7 @@ from milecastle.model.manifest import START
 from milecastle.model.run import Segment
 from milecastle.model.task import RunTask
 from milecastle.ports.services import Services
+from milecastle.ports.store import Batch
 
 __all__ = ["Run"]
 
@@ -189,12 +191,13 @@ class Run:
         progress, graph, schema, desk = self._progress, self._graph, self._schema, self._desk
         guard, teller, journal, run = progress.guard, self._teller, self._journal, desk.run
         again, stops, apply = bool(self._parts.records.reruns), graph.stops, self._apply
-        known = journal is None or journal.known
+        known, saver = journal is None or journal.known, self._saver
+        skips = saver is not None and self._plan.interval > 1
         assigned = journal is not None and journal.assignment is not None
         while (names := progress.next) and not (assigned and self._is_released):
             if stops and (waiting := self._pausing(names := ready_nodes(graph, names))):
                 return (yield from self._interrupt(waiting))
-            if not known:
+            if not known or (skips and saver and not saver.is_saved):
                 known = yield from self._claim(names)
                 if assigned and self._is_released:
                     continue  # the worker drains, and has released it with this entry
@@ -320,20 +323,30 @@ class Run:
             return
         if self._plan.queues and (rows := self._parts.records.renewed()):
             batch = msgspec.structs.replace(batch, results=(*batch.results, *rows))
+        yield from self._commit(saver, batch)
+
+    def _commit(self, saver: Saver, batch: Batch) -> Generator[Effect, Any, None]:
         yield Commit(batch)
         saver.saved(batch)
         if self._teller:
             yield self._teller.saved(batch.entries[-1])
 
     def _claim(self, names: tuple[str, ...]) -> Generator[Effect, Any, bool]:
-        """Record a resumed run, if its tasks may write rows; return whether it is in the log."""
-        node = self._graph.nodes[names[0]]
-        if self._journal is None or self._journal.known:
+        """Save the last step, or that the run was resumed, before tasks that may write rows.
+
+        Rows belong to the step after the newest entry: they need that entry, and its id. Return
+        whether the run is in the log.
+        """
+        node, journal, saver = self._graph.nodes[names[0]], self._journal, self._saver
+        if journal is None or saver is None:
             return True
         plain = len(names) == 1 and not self._progress.hidden
         if plain and node.simple and not node.wants_context:
-            return False
-        yield from self._announce("takeover")
+            return journal.known
+        if (batch := saver.flush()) is not None:
+            yield from self._commit(saver, batch)
+        elif not journal.known:
+            yield from self._announce("takeover")
         return True
 
     def _announce(self, source: Source) -> Generator[Effect, Any, None]:

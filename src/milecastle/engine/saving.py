@@ -24,7 +24,11 @@ __all__ = ["Saver"]
 
 
 class Saver:
-    """Makes the batches of one run. ``saved`` must be called after each commit."""
+    """Makes the batches of one run. ``saved`` must be called after each commit.
+
+    ``holds`` is set by a node that got its context in a step whose beginning was not saved: what
+    it recorded, and its key, are under an older entry, so a failure must not move on from that one.
+    """
 
     def __init__(self, plan: RunPlan, journal: Journal, progress: Progress) -> None:
         self._journal = journal
@@ -36,11 +40,12 @@ class Saver:
         self._queues = plan.queues
         self._began = plan.position if _holds(plan, journal) else None
         self._unsaved = 0
+        self.holds = False
         self.may_record = True
 
     def batch(self, source: Source, wake_at: int | None = None) -> Batch | None:
         """The batch for what just happened; ``None`` if the interval says to wait."""
-        progress, journal = self._progress, self._journal
+        progress = self._progress
         self._unsaved += 1
         releases = self._assignment is not None and (self._queues or self._is_draining)
         status: RunStatus | None = None
@@ -57,10 +62,20 @@ class Saver:
             status = "completed"
         elif releases:
             status = "queued"
+        return self._append(source, status, wake_at)
+
+    def flush(self) -> Batch | None:
+        """The batch with the steps that the interval left unsaved; ``None`` if there are none."""
+        return self._append("step") if self._unsaved else None
+
+    def _append(
+        self, source: Source, status: RunStatus | None = None, wake_at: int | None = None
+    ) -> Batch:
+        journal = self._journal
         head, record, may_record = journal.head, journal.record, self.may_record
         self.may_record = False
         try:
-            batch = journal.append(progress, source, self._note, status, wake_at)
+            batch = journal.append(self._progress, source, self._note, status, wake_at)
         except BaseException:
             self._unsaved = 0  # what cannot be written is not part of what a failure leaves
             if journal.head == head and journal.record is record:
@@ -88,14 +103,15 @@ class Saver:
         """The batch was committed. A run that has stopped has nothing more to record."""
         if batch.entries:
             self._unsaved = 0
+            self.holds = False
             entry = batch.entries[-1]
             if entry.source != "takeover":
                 self._progress.since = entry.created_at
         self.may_record = self._journal.record.status == "running"
 
-    def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult | None:
-        """A result to store; ``None`` if its step was not saved itself."""
-        return None if self._unsaved else self._journal.result(row, update, node)
+    def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult:
+        """A result to store."""
+        return self._journal.result(row, update, node)
 
     def results(self, kept: list[TaskResult]) -> Batch:
         """The batch with results while their siblings run."""
@@ -121,7 +137,8 @@ class Saver:
         if not self._unsaved:
             return self._close(failure)
         try:
-            batch = self._journal.append(self._progress, "step", self._note)
+            source: Source = "takeover" if self.holds else "step"
+            batch = self._journal.append(self._progress, source, self._note)
         except UnserializableState:
             return self._close(failure)
         return msgspec.structs.replace(batch, failure=failure)

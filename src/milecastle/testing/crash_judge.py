@@ -4,7 +4,8 @@ Each course must end in the same state, along the same path, with a history that
 every acknowledged checkpoint in it, with no finished task run twice, no recorded step repeated,
 no answered question asked again, with no run left open and nothing left over of an unfinished step,
 in the threads of subgraphs as well. Called again after the end, it returns that and runs nothing.
-Where not every step is saved, steps may be repeated, and the path is compared where it is known.
+Where not every step is saved, those that were not may be repeated, and the path is compared where
+it is known.
 """
 
 from __future__ import annotations
@@ -102,8 +103,7 @@ class Judge(Generic[S]):
             yield "called again after completion, it ran again instead of returning its result"
         elif not self._is_same_path(_path(history)):
             yield "the path through the graph differs"
-        if self._saves_every_step:
-            yield from _repeats(course.record, self._calm.record)
+        yield from _repeats(course.record, self._calm.record)
         if course.asked_again or len(course.answered) != len(self._calm.answered):
             yield "a question was asked again after its answer was acknowledged"
         root = history[-1].key

@@ -69,19 +69,24 @@ def test_nothing_may_be_recorded_while_a_batch_is_on_its_way() -> None:
     seen.append(saver.may_record)
     saver.saved(batch)
     seen.append(saver.may_record)
-    result = saver.result("1:a", {"n": 1}, "a")
-    assert result is not None
-    batch = saver.results([result])
+    batch = saver.results([saver.result("1:a", {"n": 1}, "a")])
     seen.append(saver.may_record)
     saver.saved(batch)
     seen.append(saver.may_record)
     assert seen == [False, True, False, True]
 
 
-def test_results_are_kept_only_under_an_entry_that_was_saved() -> None:
-    saver, _ = saver_with(interval=5)
+def test_flush_saves_what_the_interval_left() -> None:
+    saver, progress = saver_with(interval=5)
+    assert saver.flush() is None
+    progress.step = 2
     saver.batch("step")
-    assert saver.result("1:a", {"n": 1}, "a") is None
+    batch = saver.flush()
+    assert batch is not None
+    saver.saved(batch)
+    assert [(entry.source, entry.step) for entry in batch.entries] == [("step", 2)]
+    assert saver.is_saved
+    assert saver.flush() is None
 
 
 def test_the_note_goes_with_the_first_entry_alone() -> None:
