@@ -62,16 +62,19 @@ def runs_in(folder: Path, *place: str) -> tuple[RunLine, ...]:
 def test_run_whose_graph_cannot_be_loaded_is_recorded(
     tmp_path: Path, place: str, thread: str | None
 ) -> None:
-    """With a thread or without, in a store or in a workspace alone: a run, and why it failed.
+    """In a store with the named thread, in a workspace also without: a run, and why it failed.
 
-    Seen to fail when a thread must be named, when only a store is written to, and when a
-    workspace that is a file is written to as it is.
+    Seen to fail when only a store is written to, and when a workspace that is a file is written to
+    as it is.
     """
     (tmp_path / "taken").write_text("mine")
     (tmp_path / "broken.py").write_text(BROKEN["import"][0])
     named = () if thread is None else ("--thread", thread)
     ended = call(tmp_path, "build", "broken:app", *named, *PLACES[place], "--mode", "resume-only")
     assert ended.returncode == 1
+    if thread is None and PLACES[place][0] == "--store":
+        assert not [*tmp_path.glob("new.db"), *tmp_path.glob("store/**/*.jsonl")]
+        return
     assert "recorded as run" in ended.stderr
     [run] = runs_in(tmp_path, *PLACES[place])
     assert (run.thread, run.status, run.mode) == (thread or "broken:app", "failed", "resume-only")
@@ -83,16 +86,20 @@ def test_run_whose_graph_cannot_be_loaded_is_recorded(
 
 
 @pytest.mark.requirement("R10", api="milecastle run")
-@pytest.mark.parametrize("thread", [None, "mine"])
-def test_run_of_a_thread_whose_graph_cannot_be_loaded_is_recorded(
-    tmp_path: Path, thread: str | None
-) -> None:
+def test_run_of_a_thread_whose_graph_cannot_be_loaded_is_recorded(tmp_path: Path) -> None:
     """Broken on purpose: the app loaded without `load_or_record`."""
     (tmp_path / "broken.py").write_text(BROKEN["import"][0])
-    named = () if thread is None else ("--thread", thread)
-    assert call(tmp_path, "run", "broken:app", *named, *PLACES["SQLite"]).returncode == 1
+    ended = call(tmp_path, "run", "broken:app", "--thread", "mine", *PLACES["SQLite"])
+    assert ended.returncode == 1
     [run] = runs_in(tmp_path, *PLACES["SQLite"])
-    assert (run.thread, run.status, run.mode) == (thread or "broken:app", "failed", "incremental")
+    assert (run.thread, run.status, run.mode) == ("mine", "failed", "incremental")
+
+
+def test_a_mistyped_reference_leaves_no_thread(tmp_path: Path) -> None:
+    """``run demo:nope`` left a failed thread named ``demo:nope``."""
+    (tmp_path / "broken.py").write_text(BROKEN["attribute"][0])
+    assert call(tmp_path, "run", "broken:nope", *PLACES["SQLite"]).returncode == 1
+    assert not (tmp_path / "new.db").exists()
 
 
 @pytest.mark.requirement("R10", api="milecastle build")

@@ -7,7 +7,7 @@ rest. The async versions do the same through the asynchronous driver.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from milecastle.builds.workspace import Workspace
     from milecastle.ports.files import StoredFiles
 
-__all__ = ["App", "with_store"]
+__all__ = ["App", "on_one_store", "with_store"]
 
 S = TypeVar("S")
 
@@ -775,11 +775,36 @@ def with_store(
     settings = app.__runner__.settings
     runner = app.__runner__.rebuilt(
         store=store,
+        place=None,
         clock=clock or settings.clock,
         interval=settings.interval or 1,
         preserve=settings.preserve if preserve is None else preserve,
     )
     return App(runner)
+
+
+def on_one_store(apps: Sequence[App[Any]]) -> list[App[Any]]:
+    """The apps with the store of the first that has one; opened by the same URL, stores are one.
+
+    An app without a store gets it. ``InvalidRequest`` if two stores differ.
+    """
+    first = next((app for app in apps if app.has_store), None)
+    if first is None:
+        return list(apps)
+    chosen = first.__runner__.settings
+    shared: list[App[Any]] = []
+    for app in apps:
+        own = app.__runner__.settings
+        if own.store not in (None, chosen.store) and (
+            own.place is None or own.place != chosen.place
+        ):
+            raise InvalidRequest(
+                f"graphs {first.graph.name!r} and {app.graph.name!r} are to share one store, and "
+                "were compiled with different ones: compile both with the same URL, or with the "
+                "same store object (each memory:// is another store)"
+            )
+        shared.append(app if own.store is chosen.store else with_store(app, chosen.store))
+    return shared
 
 
 def _calls(inputs: Mapping[str, Any], terms: Terms) -> list[Call]:

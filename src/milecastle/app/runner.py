@@ -87,10 +87,14 @@ _HIGHEST = 100
 
 
 class AppSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``compile`` was given. ``migrations`` are shared by the apps made from one another."""
+    """What ``compile`` was given. ``migrations`` are shared by the apps made from one another.
+
+    ``place`` is where the store is, equal for stores that are one; ``None`` if that is not known.
+    """
 
     clock: Clock
     store: Store | None = None
+    place: tuple[str, str] | None = None
     interval: int = 1
     preserve: bool = True
     observers: tuple[Observer, ...] = ()

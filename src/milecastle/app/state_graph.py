@@ -200,6 +200,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         settings = AppSettings(
             clock=SystemClock(),
             store=opened if checkpoint.interval else None,
+            place=_place(given, objects),
             interval=checkpoint.interval,
             preserve=checkpoint.preserve,
             observers=find_observers(observers),
@@ -251,6 +252,13 @@ def _open(
         return with_objects(given.store, objects)
     require_store(given)
     return with_objects(given, objects)
+
+
+def _place(given: object, objects: object) -> tuple[str, str] | None:
+    """Where a store is, if it was opened by a URL here; each ``memory://`` is another one."""
+    if not isinstance(given, str) or given.startswith("memory:"):
+        return None
+    return (given, objects or "") if isinstance(objects, str | None) else None
 
 
 def _open_shared_cache(objects: str | ObjectStorage | None) -> SharedCache | None:

@@ -19,6 +19,7 @@ from milecastle.builds.workspace import Workspace
 from milecastle.cli.exits import OK, REFUSED
 from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session, path_of
+from milecastle.cli.verb import app_argument
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Mode
 from milecastle.views.builds import plan_document
@@ -28,7 +29,7 @@ from milecastle.views.values import plain
 F = TypeVar("F", bound=Callable[..., Any])
 
 _BUILD_OPTIONS = (
-    click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False),
+    app_argument,
     click.option(
         "--thread", metavar="NAME", help="Runs of a thread build on each other; the graph's name."
     ),

@@ -25,7 +25,7 @@ from milecastle.cli.exits import FAILED
 from milecastle.errors import DefinitionError, MilecastleError
 from milecastle.views.values import anything
 
-_REFERENCE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
+_REFERENCE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::([^\W\d]\w*(?:\.[^\W\d]\w*)*))?")
 
 
 class LoadError(click.ClickException):
@@ -34,8 +34,8 @@ class LoadError(click.ClickException):
     exit_code = FAILED
 
 
-def check_reference(reference: str) -> tuple[str, str]:
-    """The module and the attribute of a reference.
+def check_reference(reference: str) -> tuple[str, str | None]:
+    """The module and the attribute of a reference; ``None`` if it names only the module.
 
     Raises:
         click.UsageError: it is not one.
@@ -57,8 +57,10 @@ def _meant(reference: str) -> str:
     return guess if _REFERENCE.fullmatch(guess) else "demo:app"
 
 
-def load(reference: str, folder: Path) -> App[Any] | StateGraph[Any]:
-    """The app or the graph of a reference; a factory is called.
+def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
+    """The apps or graphs of a reference, at least one; a factory is called.
+
+    An attribute may be a list. ``demo`` means ``demo:app``, or every app of a module without one.
 
     Raises:
         click.UsageError: the reference is malformed.
@@ -70,16 +72,31 @@ def load(reference: str, folder: Path) -> App[Any] | StateGraph[Any]:
         sys.path.insert(0, str(folder))
     with _nothing_runs(name):
         module = _import(name, folder)
-    found = _attribute(module, attribute)
+    if attribute is None and not hasattr(module, "app"):
+        found: Any = _apps_of(module)
+    else:
+        found = _attribute(module, attribute or "app")
     if callable(found) and not isinstance(found, App | StateGraph):
         found = _call(cast("Callable[[], Any]", found), reference)
-    if not isinstance(found, App | StateGraph):
-        kind = type(cast("object", found)).__name__
-        raise LoadError(
-            f"{reference} is {kind}; expected an app, a StateGraph, or a function that returns one"
-        )
-    usable: App[Any] | StateGraph[Any] = anything(found)
-    return usable
+    listed: list[Any] = list(anything(found)) if isinstance(found, list | tuple) else [found]
+    if not listed:
+        raise LoadError(f"{reference} is an empty list: it needs at least one app")
+    for one in listed:
+        if not isinstance(one, App | StateGraph):
+            raise LoadError(
+                f"{reference} is {type(one).__name__}; expected an app, a StateGraph, a list of "
+                "them, or a function that returns one"
+            )
+    return listed
+
+
+def _apps_of(module: ModuleType) -> list[Any]:
+    """Every app of a module, or if it has none, every graph."""
+    for kind in (App, StateGraph):
+        found = {id(one): one for one in vars(module).values() if isinstance(one, kind)}
+        if found:
+            return list(found.values())
+    raise LoadError(f"module '{module.__name__}' has no 'app', and no other app or graph")
 
 
 @contextmanager

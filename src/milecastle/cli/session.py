@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,10 +17,11 @@ from urllib.parse import unquote
 
 import click
 
-from milecastle.app.application import App, with_store
+from milecastle.app.application import App, on_one_store, with_store
 from milecastle.app.checkpoints import CheckpointStore
 from milecastle.app.opening import find_store, find_unopened, with_objects
 from milecastle.app.settings import ProjectSettings, Setting, read_settings
+from milecastle.app.state_graph import StateGraph
 from milecastle.cli.loading import load
 from milecastle.errors import MilecastleError, PlaintextRefused, Unavailable
 from milecastle.model.keys import ThreadKey
@@ -122,7 +123,7 @@ class Session:
         *,
         store: str | None = None,
         tenant: str | None = None,
-        app: str | None = None,
+        apps: Sequence[str] = (),
         as_json: bool = False,
         debug: bool = False,
     ) -> None:
@@ -131,12 +132,13 @@ class Session:
         self.folder = Path.cwd()
         self._store_flag = store
         self._tenant_flag = tenant
-        self._app_flag = app
+        self._app_flags = tuple(dict.fromkeys(apps))
         self._settings: ProjectSettings | None = None
         self._app: App[Any] | None = None
         self._opened: list[Store | Keyring] = []
         self._keyring: Keyring | None = None
         self._store: Store | None = None
+        self._shared: dict[str, Store] = {}
 
     @property
     def settings(self) -> ProjectSettings:
@@ -147,23 +149,29 @@ class Session:
 
     @property
     def app_reference(self) -> str | None:
-        """The app, from a flag or setting."""
+        """The app, from this call or a setting."""
         found = self.settings.app
-        return self._app_flag or (found.value if found else None)
+        return " ".join(self._app_flags) or (found.value if found else None)
 
     @property
     def named_app(self) -> str | None:
-        """The app that the user named, by flag or environment.
+        """The app that the user named, in this call or by the environment.
 
         A verb that only reads imports no other app: no file in a folder makes ``ls`` run code.
         """
         found = self.settings.app
-        return self._app_flag or (found.value if found and found.folder is None else None)
+        named = found.value if found and found.folder is None else None
+        return " ".join(self._app_flags) or named
 
     @property
     def typed_app(self) -> str | None:
         """The app, if it was named in this call, so that a repeated command names it too."""
-        return self._app_flag
+        return " ".join(self._app_flags) or None
+
+    @property
+    def typed_apps(self) -> tuple[str, ...]:
+        """The apps that were named in this call."""
+        return self._app_flags
 
     @property
     def typed_tenant(self) -> str | None:
@@ -205,7 +213,7 @@ class Session:
         return self._store
 
     def _find_store(self) -> Store:
-        if self._app_flag and not self._store_flag:
+        if self._app_flags and not self._store_flag:
             return self._store_of_app()
         found = self.url()
         if found is not None:
@@ -256,25 +264,44 @@ class Session:
         check_place(url)
         return found
 
-    def app(self, reference: str | None = None) -> App[Any]:
-        """The app with the store of this call."""
+    def app(self) -> App[Any]:
+        """The one app that this call names, with its store."""
         if self._app is None:
-            named = reference or self.app_reference
-            if named is None:
+            found = self._load()
+            if len(found) > 1:
+                graphs = ", ".join(app.graph.name for app in found)
                 raise click.UsageError(
-                    "no graph given: use --app module:attribute, MILECASTLE_APP, or "
-                    f"app = ... under [tool.milecastle] in pyproject.toml{self.refused_file}"
+                    f"{self.app_reference} has the graphs {graphs}, and this verb takes one: name "
+                    "it as module:attribute"
                 )
-            self._app = self._assemble(named)
+            self._app = found[0]
         return self._app
 
-    def _assemble(self, reference: str) -> App[Any]:
+    def apps(self) -> list[App[Any]]:
+        """All apps that this call names, on one store."""
+        found = on_one_store(self._load())
+        self._app = found[0]
+        return found
+
+    def _load(self) -> list[App[Any]]:
+        setting = self.settings.app
+        named = self._app_flags or ((setting.value,) if setting else ())
+        if not named:
+            raise click.UsageError(
+                "no graph given: use --app module:attribute, MILECASTLE_APP, or "
+                f"app = ... under [tool.milecastle] in pyproject.toml{self.refused_file}"
+            )
+        return [app for reference in named for app in self._load_one(reference)]
+
+    def _load_one(self, reference: str) -> list[App[Any]]:
         setting = self.settings.app
         own = self.folder
         if setting and setting.folder and setting.value == reference:
             own = setting.folder
         with self.user_code():
-            found = load(reference, own)
+            return [self._assemble(found) for found in load(reference, own)]
+
+    def _assemble(self, found: App[Any] | StateGraph[Any]) -> App[Any]:
         if not isinstance(found, App):
             tenant = self._tenant_flag or (self.settings.tenant or Setting("", "")).value
             found = found.compile(tenant=tenant or _USUAL_TENANT)
@@ -282,12 +309,20 @@ class Session:
             self._opened.append(found.store)
         named = self._store_flag or self._setting_of_store()
         if self._store_flag or (not found.has_store and named):
-            return with_store(found, self.open(str(named)))
+            return with_store(found, self._open_once(str(named)))
         return found
+
+    def _open_once(self, url: str) -> Store:
+        """The store at this URL, the same for all apps of this call."""
+        if url not in self._shared:
+            self._shared[url] = self.open(url)
+        return self._shared[url]
 
     def with_usual_store(self, app: App[Any]) -> App[Any]:
         """The app; if nothing gave it a store, on the default file, which is created."""
-        return app if app.has_store else with_store(app, self.open(f"sqlite:///{_USUAL_FILE}"))
+        if app.has_store:
+            return app
+        return with_store(app, self._open_once(f"sqlite:///{_USUAL_FILE}"))
 
     def keyring(self) -> Keyring | None:
         """The keyring for encrypted threads: from the environment, else from the app."""

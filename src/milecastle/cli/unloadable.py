@@ -1,6 +1,7 @@
 """Records a run whose graph cannot be loaded, in the workspace or the store.
 
-It belongs to the given thread, or else to one named after the reference.
+It belongs to the given thread. Without one, a workspace has it under the reference, and a store
+does not have it: a mistyped name must not become a thread.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from milecastle.ports.store import Batch, Store
 
 def load_or_record(
     session: Session,
-    reference: str | None,
     thread: str | None,
     *,
     folder: str | None = None,
@@ -33,10 +33,11 @@ def load_or_record(
 ) -> App[Any]:
     """The app; if it cannot be loaded, the failure is recorded if possible."""
     try:
-        return session.app(reference)
+        return session.app()
     except (LoadError, DefinitionError) as error:
-        name = thread or reference or session.app_reference or ""
-        _record_unloadable(session, name, folder, mode, error)
+        if thread or folder:
+            name = thread or session.app_reference or ""
+            _record_unloadable(session, name, folder, mode, error)
         raise
 
 

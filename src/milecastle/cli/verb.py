@@ -12,7 +12,7 @@ import functools
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -32,6 +32,8 @@ from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.ports.store import Store
 from milecastle.views.documents import ErrorDocument, ErrorLine, ProblemLine, WrittenDocument
 from milecastle.views.lines import checkpoint_line, names
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def stored_app(session: Session) -> tuple[App[Any], Store]:
@@ -63,8 +65,24 @@ workspace_option = click.option(
     "--workspace", metavar="DIR", help="Also include file runs in this workspace."
 )
 app_option = click.option(
-    "--app", metavar="MODULE:ATTRIBUTE", help="The graph: an app, a StateGraph or a factory."
+    "--app",
+    "apps",
+    multiple=True,
+    metavar="MODULE[:ATTRIBUTE]",
+    help="The graph: an app, a StateGraph or a factory; the attribute is app if not set.",
 )
+
+
+def app_argument(command: F) -> F:
+    """``--app``, or the same by position: for verbs that have no other argument."""
+    named = click.argument("references", metavar="[MODULE[:ATTRIBUTE]]", nargs=-1)
+    return named(app_option(command))
+
+
+def apps_argument(command: F) -> F:
+    """``app_argument`` for verbs that take several apps."""
+    named = click.argument("references", metavar="[MODULE[:ATTRIBUTE]]...", nargs=-1)
+    return named(app_option(command))
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
@@ -77,7 +95,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         session = Session(
             store=store,
             tenant=tenant,
-            app=given.pop("app", None),
+            apps=(*given.pop("references", ()), *given.pop("apps", ())),
             as_json=as_json,
             debug=debug,
         )

@@ -28,7 +28,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from milecastle.app.application import App, with_store
+from milecastle.app.application import App, on_one_store, with_store
 from milecastle.app.runner import Runner
 from milecastle.app.runtime.calls import Call, PlannedRun
 from milecastle.app.runtime.cancelling import count_lost, hold_lost, reject_input
@@ -160,6 +160,7 @@ class Worker:
     def __init__(self, apps: Sequence[App[Any]], options: WorkerOptions | None = None) -> None:
         if not apps:
             raise InvalidRequest("a worker needs at least one app")
+        apps = on_one_store(apps)
         self.options = options or WorkerOptions()
         self.store = store = require_shared(apps[0].store if apps[0].has_store else None)
         self.tally = Tally()

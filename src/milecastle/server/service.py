@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from milecastle.app.application import App
+from milecastle.app.application import App, on_one_store
 from milecastle.app.runtime.children import refuse_mark
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.engine.status import claimed
@@ -54,9 +54,8 @@ class Service:
     ) -> None:
         if not apps:
             raise InvalidRequest("a server needs at least one app")
+        apps = on_one_store(apps)
         self.store = apps[0].store
-        if any(app.store is not self.store for app in apps):
-            raise InvalidRequest("the apps of a server share one store: compile them with the same")
         self.apps = {app.graph.name: app for app in apps}
         if len(self.apps) < len(apps):
             raise InvalidRequest("two apps of this server have graphs of the same name")

@@ -10,7 +10,6 @@ from tests.unit.cli.commands import DEMO, Desk
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ("demo", "demo:app"),
         ("demo.py:app", "demo:app"),
         ("flows/demo.py", "flows.demo:app"),
         ("a b:c", "demo:app"),
@@ -55,6 +54,62 @@ def test_code_that_cannot_be_imported_is_reported_with_its_line(
     assert said in text
     assert f"{path}:2: {line}" in text
     assert "Traceback" not in text
+
+
+TWO = """
+other = StateGraph(Draft, name="other")
+other.add_node("only", lambda state: {})
+other.add_edges(START, "only", END)
+one, two = app, other.compile(store="sqlite:///runs.db")
+both = [one, two]
+"""
+
+
+def test_a_reference_without_an_attribute_means_app(desk: Desk) -> None:
+    """``milecastle run demo`` was refused."""
+    assert desk.document("check", "demo").nodes == ("research", "write")
+    desk.write("lone.py", DEMO.replace("app = graph", "flow = graph"))
+    assert desk.document("check", "lone").nodes == ("research", "write")
+    desk.write("none.py", "x = 1")
+    assert "no other app or graph" in desk.err("check", "none", code=1)
+
+
+@pytest.mark.parametrize("verb", ["check", "graph", "doctor", "workers", "submit"])
+def test_the_app_is_named_by_position_or_by_option(desk: Desk, verb: str) -> None:
+    """Some verbs took only the one, some only the other."""
+    one, other = (desk.call(verb, *words) for words in (["demo:app"], ["--app", "demo:app"]))
+    assert one.exit_code == other.exit_code == 0
+
+
+def test_a_verb_for_one_app_refuses_several(desk: Desk) -> None:
+    desk.write("demo.py", DEMO + TWO)
+    said = desk.err("check", "demo:one", "--app", "demo:two", code=2)
+    assert "demo:one demo:two has the graphs Draft, other, and this verb takes one" in said
+    assert "this verb takes one" in desk.err("check", "demo:both", code=2)
+    desk.write("demo.py", "app = []")
+    assert "empty list" in desk.err("check", "demo", code=1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("demo:one", "demo:two"), ("demo:both",), ("demo",), ("demo:one", "--app", "demo:two")],
+)
+def test_a_worker_serves_several_apps(desk: Desk, words: tuple[str, ...]) -> None:
+    """``worker``, ``serve`` and ``dev`` took one; two stores with the same URL are one."""
+    desk.write("demo.py", DEMO.replace("app = graph", "app = None or graph") + TWO + "del app\n")
+    desk.call("submit", "demo:one", "--thread", "a", "--input", '{"topic": "x"}')
+    desk.call("submit", "demo:two", "--thread", "b", "--input", '{"topic": "x"}')
+    desk.call("worker", "--until-idle", *words)
+    lines = {line.thread: line.status for line in desk.document("ls").threads}
+    assert lines == {"a": "interrupted", "b": "completed"}
+
+
+def test_apps_with_different_stores_are_refused_together(desk: Desk) -> None:
+    """A worker ran the second app on the store of the first."""
+    desk.write("demo.py", DEMO + TWO.replace("runs.db", "others.db"))
+    said = desk.err("worker", "--until-idle", "demo:both", code=2)
+    assert "graphs 'Draft' and 'other' are to share one store" in said
+    desk.call("worker", "--until-idle", "demo:both", "--store", "sqlite:///third.db")
 
 
 def test_a_graph_or_a_factory_will_do(desk: Desk) -> None:

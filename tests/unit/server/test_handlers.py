@@ -340,6 +340,20 @@ def test_thread_of_a_graph_that_is_not_served_can_be_read(api: Api) -> None:
     assert api.ask("DELETE", "/v1/threads/t").status_code == 400
 
 
+def test_apps_with_equal_urls_share_a_store(api: Api, tmp_path: Path) -> None:
+    """``asgi(a, b)`` was refused, because each had opened the URL by itself."""
+    one, two = (
+        build(name).compile(store=f"sqlite:///{tmp_path / 'shared.db'}") for name in ("one", "two")
+    )
+    api.serve(one, two)
+    for graph in ("one", "two"):
+        body = {"graph": graph, "input": {"n": 1}}
+        assert api.ask("POST", f"/v1/threads/{graph}/runs", json=body).status_code == 202
+    assert [info.key.thread for info in one.threads()] == ["one", "two"]
+    one.close()
+    two.close()
+
+
 def test_apps_of_a_server_share_a_store_and_have_different_names(api: Api, tmp_path: Path) -> None:
     elsewhere = build("other").compile(store=f"sqlite:///{tmp_path / 'other.db'}")
     with pytest.raises(InvalidRequest, match="share one store"):

@@ -19,7 +19,6 @@ from milecastle.views.values import fitted
 @verb
 def command(
     session: Session,
-    reference: str | None,
     thread: str | None,
     given: str | None,
     mode: Mode,
@@ -32,7 +31,7 @@ def command(
     reuses nothing, resume-only resumes the failed run or is refused with exit code 5.
     """
     values = read_input(given)
-    app = load_or_record(session, reference, thread, folder=workspace, mode=mode)
+    app = load_or_record(session, thread, folder=workspace, mode=mode)
     run = file_run(session, app, thread, workspace, mode)
     with session.user_code():
         result = run.run(

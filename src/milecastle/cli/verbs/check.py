@@ -13,7 +13,7 @@ from milecastle.app.runtime.children import own_threads
 from milecastle.cli.exits import FAILED, OK, REFUSED
 from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines
 from milecastle.cli.session import Session
-from milecastle.cli.verb import problem_line, verb
+from milecastle.cli.verb import app_argument, problem_line, verb
 from milecastle.errors import DefinitionError
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.store import Store
@@ -22,20 +22,20 @@ from milecastle.views.lines import names
 
 
 @click.command("check")
-@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@app_argument
 @click.option("--threads", is_flag=True, help="Also list threads that would not resume, and why.")
 @verb
-def command(session: Session, reference: str | None, threads: bool) -> None:
+def command(session: Session, threads: bool) -> None:
     """Report all problems of a graph at once, with file and line.
 
     Exit code 1: the graph has problems. 5: threads of the store would not resume with it.
     """
     try:
-        app = session.app(reference)
+        app = session.app()
     except DefinitionError as error:
-        _report_problems(session, reference or session.app_reference or "", error)
+        _report_problems(session, session.app_reference or "", error)
     fits = tuple(_fits(session, app)) if threads else None
-    _print(session, reference or session.app_reference or "", app, fits)
+    _print(session, session.app_reference or "", app, fits)
     sys.exit(OK if all(fit.fits for fit in fits or ()) else REFUSED)
 
 

@@ -8,7 +8,7 @@ import click
 
 from milecastle.cli.printing import print_document, say
 from milecastle.cli.session import Session
-from milecastle.cli.verb import verb
+from milecastle.cli.verb import apps_argument, verb
 from milecastle.views.documents import ServeDocument
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _HOST = "127.0.0.1"
 
 
 @click.command("dev")
-@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@apps_argument
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -30,7 +30,7 @@ _HOST = "127.0.0.1"
 )
 @click.option("--no-browser", is_flag=True, help="Print the URL, and do not open it.")
 @verb
-def command(session: Session, reference: str | None, port: int | None, no_browser: bool) -> None:
+def command(session: Session, port: int | None, no_browser: bool) -> None:
     """Serve and run an app on this machine, and again whenever its code changes.
 
     Opens the web view. A configured store is used, else runs.db in this folder.
@@ -39,21 +39,19 @@ def command(session: Session, reference: str | None, port: int | None, no_browse
     from milecastle.cli.reloading import Interrupts
     from milecastle.server import require_extra
 
-    named = reference or session.app_reference
-    if named is None:
+    if session.app_reference is None:
         raise click.UsageError("no app given: milecastle dev MODULE:ATTRIBUTE")
-    check_reference(named)
+    for reference in session.app_reference.split():
+        check_reference(reference)
     require_extra()
     with Interrupts() as interrupts:
-        url = _reload(session, reference, port, not no_browser, interrupts)
+        url = _reload(session, port, not no_browser, interrupts)
     say("stopped")
     if session.as_json:
         print_document(ServeDocument(url=url))
 
 
-def _reload(
-    session: Session, reference: str | None, port: int | None, opens: bool, interrupts: Interrupts
-) -> str:
+def _reload(session: Session, port: int | None, opens: bool, interrupts: Interrupts) -> str:
     """Serve until it is interrupted; where that was."""
     from milecastle.cli.reloading import Reloader
     from milecastle.server.tokens import new_secret
@@ -62,20 +60,29 @@ def _reload(
     url = f"http://{listening.address}/"
     if opens:
         _open_when_served(listening.address, f"{url}?token={token}")
-    arguments = _serve(session, reference, listening.socket.getsockname()[1])
+    arguments = _serve(session, listening.socket.getsockname()[1])
     Reloader(session.folder, arguments, listening.socket, token, interrupts).run()
     return url
 
 
-def _serve(session: Session, reference: str | None, port: int) -> list[str]:
+def _serve(session: Session, port: int) -> list[str]:
     """The command that serves the app of this call."""
     import sys
 
     given = {"--store": session.typed_store, "--tenant": session.typed_tenant, "--port": str(port)}
     options = [f"{name}={value}" for name, value in given.items() if value]
     debug = ["--debug"] if session.debug else []
-    named = [reference] if reference else []
-    return [sys.executable, "-P", "-m", "milecastle", "serve", "--worker", *options, *debug, *named]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "milecastle",
+        "serve",
+        "--worker",
+        *options,
+        *debug,
+        *session.typed_apps,
+    ]
 
 
 def _listen(port: int | None) -> ListeningSocket:

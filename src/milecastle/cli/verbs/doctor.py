@@ -21,7 +21,7 @@ from milecastle.cli.exits import FAILED, OK, UNREACHABLE
 from milecastle.cli.loading import LoadError
 from milecastle.cli.printing import counted, print_document, print_lines, print_table
 from milecastle.cli.session import MISSING, Session, masked, path_of
-from milecastle.cli.verb import app_option, verb
+from milecastle.cli.verb import app_argument, verb
 from milecastle.errors import FormatTooNew, MilecastleError
 from milecastle.ports.maintenance import CheckVerdict, Pending, Unopened
 from milecastle.version import __version__
@@ -204,7 +204,7 @@ def _app(session: Session, reference: str) -> DoctorCheck:
 
 
 @click.command("doctor")
-@app_option
+@app_argument
 @verb
 def command(session: Session) -> None:
     """Check store, versions, permissions, clock and disk; suggest fixes.

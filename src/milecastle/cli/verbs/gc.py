@@ -17,7 +17,7 @@ from milecastle.app.upkeep.retention import Retention, RetentionReport
 from milecastle.cli.addressing import all_threads
 from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines, say
 from milecastle.cli.session import Session, keepers_of, path_of, with_keys
-from milecastle.cli.verb import app_option, verb
+from milecastle.cli.verb import app_argument, verb
 from milecastle.errors import CodecError, EncryptionError, MilecastleError, PlaintextRefused
 from milecastle.model.keys import ThreadKey
 from milecastle.views.decoding import KEYS_NEEDED
@@ -58,7 +58,7 @@ def _age(context: click.Context, parameter: click.Parameter, value: str | None) 
     "--objects", is_flag=True, help="Also remove large values that no checkpoint has named lately."
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; report what would be deleted.")
-@app_option
+@app_argument
 @verb
 def command(
     session: Session,

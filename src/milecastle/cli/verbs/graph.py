@@ -8,7 +8,7 @@ import msgspec
 from milecastle.cli.addressing import find_checkpoint
 from milecastle.cli.printing import print_document, print_lines, say
 from milecastle.cli.session import Session
-from milecastle.cli.verb import verb
+from milecastle.cli.verb import app_argument, verb
 from milecastle.errors import InvalidRequest
 from milecastle.graph.draw import draw_mermaid, draw_svg, draw_text, notes_of
 from milecastle.model.manifest import Manifest
@@ -18,7 +18,7 @@ _FORMS = {"svg": draw_svg, "mermaid": draw_mermaid, "text": draw_text}
 
 
 @click.command("graph")
-@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@app_argument
 @click.option("--svg", "form", flag_value="svg", help="SVG.")
 @click.option("--mermaid", "form", flag_value="mermaid", help="Mermaid text.")
 @click.option(
@@ -31,7 +31,6 @@ _FORMS = {"svg": draw_svg, "mermaid": draw_mermaid, "text": draw_text}
 @verb
 def command(
     session: Session,
-    reference: str | None,
     form: str | None,
     thread: str | None,
     output: str | None,
@@ -42,7 +41,7 @@ def command(
     """
     form = form or "text"
     if thread is None:
-        graph = session.app(reference).graph
+        graph = session.app().graph
         name, manifest, notes = graph.name, graph.manifest, notes_of(graph)
     else:
         (name, manifest), notes = _stored(session, thread), None

@@ -19,7 +19,6 @@ from milecastle.views.values import fitted
 @verb
 def command(
     session: Session,
-    reference: str | None,
     thread: str | None,
     given: str | None,
     mode: Mode,
@@ -30,7 +29,7 @@ def command(
     Exit code 5 means that build would be refused; the reasons are printed.
     """
     values = read_input(given)
-    app = session.app(reference)
+    app = session.app()
     run = file_run(session, app, thread, workspace, mode)
     plan = run.plan(mode, input=fitted(app.graph.schema, values, {}))
     sys.exit(print_plan(session, run.key.thread, plan))

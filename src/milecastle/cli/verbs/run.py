@@ -20,7 +20,7 @@ from milecastle.cli.running import (
 )
 from milecastle.cli.session import Session
 from milecastle.cli.unloadable import load_or_record
-from milecastle.cli.verb import verb
+from milecastle.cli.verb import app_argument, verb
 from milecastle.model.keys import ThreadKey
 from milecastle.model.tags import read_tags
 from milecastle.views.values import fitted, parse_object
@@ -46,7 +46,7 @@ class _RunCommand(click.Command):
 
 
 @click.command("run", cls=_RunCommand)
-@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@app_argument
 @input_options
 @click.option("--discard", is_flag=True, help="Discard an unfinished run that had another input.")
 @take_over_option
@@ -54,7 +54,6 @@ class _RunCommand(click.Command):
 @verb
 def command(
     session: Session,
-    reference: str | None,
     thread: str | None,
     given: str | None,
     key: str | None,
@@ -75,7 +74,7 @@ def command(
     """
     values = read_input(given)
     node_config = parse_object(config, "--config") if config else None
-    app = load_or_record(session, reference, thread)
+    app = load_or_record(session, thread)
     call = Call(
         input=fitted(app.graph.schema, values, {}),
         thread=_key(session, thread, has_store=app.has_store),
@@ -89,11 +88,11 @@ def command(
     from milecastle.cli.file_runs import declares_files
 
     if declares_files(app):
-        command = command_text("build", *([reference] if reference else []))
+        command = command_text("build", *session.typed_apps)
         say(f"nodes declare files, and a thread runs all; to run what is needed: {command}")
     with session.user_code():
         planned = app.__runner__.begin(call)
-    finish(session, planned, trace=trace, reference=reference)
+    finish(session, planned, trace=trace, reference=session.typed_app)
 
 
 def _key(session: Session, thread: str | None, *, has_store: bool) -> ThreadKey | None:

@@ -8,7 +8,7 @@ import click
 
 from milecastle.cli.printing import print_document, say
 from milecastle.cli.session import Session
-from milecastle.cli.verb import verb
+from milecastle.cli.verb import apps_argument, verb
 from milecastle.views.documents import ServeDocument
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ __all__ = ["command"]
 
 
 @click.command("serve")
-@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@apps_argument
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -54,7 +54,6 @@ __all__ = ["command"]
 @verb
 def command(
     session: Session,
-    reference: str | None,
     host: str,
     port: int,
     tokens: str | None,
@@ -83,14 +82,14 @@ def command(
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     token = None if tokens else seat.token if seat else new_secret()
     with session.user_code():
-        app = session.app(reference)
+        apps = session.apps()
         if seat is not None:
-            app = session.with_usual_store(app)
+            apps = [session.with_usual_store(app) for app in apps]
         names = [*hosts, host]
-        application = assemble([app], tokens=tokens, token=token, hosts=names, worker=worker)
+        application = assemble(apps, tokens=tokens, token=token, hosts=names, worker=worker)
         listening = ListeningSocket(seat.socket, f"{host}:{port}") if seat else listen(host, port)
         url = f"http://{listening.address}/" + (f"?token={token}" if token else "")
-        say(f"serving {app.graph.name} on {url}")
+        say(f"serving {', '.join(app.graph.name for app in apps)} on {url}")
         asyncio.run(serve(application, listening))
     _finish(session, application.service, url)
 

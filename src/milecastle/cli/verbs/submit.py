@@ -8,14 +8,14 @@ from milecastle.app.runtime.handing import IfBusy
 from milecastle.cli.running import input_options, read_input
 from milecastle.cli.session import Session
 from milecastle.cli.sharing import print_handle
-from milecastle.cli.verb import stored_app, verb
+from milecastle.cli.verb import app_argument, stored_app, verb
 from milecastle.views.values import fitted
 
 __all__ = ["command"]
 
 
 @click.command("submit")
-@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@app_argument
 @input_options
 @click.option("--delay", type=float, default=0.0, metavar="SECONDS", help="When to start it.")
 @click.option(
@@ -34,7 +34,6 @@ __all__ = ["command"]
 @verb
 def command(
     session: Session,
-    reference: str | None,
     thread: str | None,
     given: str | None,
     key: str | None,
@@ -49,7 +48,7 @@ def command(
     Submitted again with the same input or key, it finds the run that it started.
     """
     values = read_input(given)
-    session.app(reference)
+    session.app()
     app, _ = stored_app(session)
     handle = app.submit(
         fitted(app.graph.schema, values, {}),

@@ -8,7 +8,7 @@ import click
 
 from milecastle.cli.printing import print_document, say
 from milecastle.cli.session import Session
-from milecastle.cli.verb import verb
+from milecastle.cli.verb import apps_argument, verb
 from milecastle.views.documents import WorkerDocument
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 
 @click.command("worker")
-@click.argument("reference", metavar="[MODULE:ATTRIBUTE]", required=False)
+@apps_argument
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
@@ -67,7 +67,6 @@ __all__ = ["command"]
 @verb
 def command(
     session: Session,
-    reference: str | None,
     concurrency: int,
     poll: float | None,
     silent: float | None,
@@ -104,7 +103,7 @@ def command(
     if silent is not None:
         changed["heartbeat"] = silent / 3
     with session.user_code():
-        worker = Worker([session.app(reference)], WorkerOptions(concurrency=concurrency, **changed))
+        worker = Worker(session.apps(), WorkerOptions(concurrency=concurrency, **changed))
         _spare_the_collector()
         asyncio.run(_serve(worker, seat, address, until_idle))
     _finish(session, worker)

@@ -7,7 +7,7 @@ import click
 from milecastle.cli.printing import print_document, print_lines, print_table, say
 from milecastle.cli.session import Session
 from milecastle.cli.sharing import shared_store
-from milecastle.cli.verb import app_option, verb
+from milecastle.cli.verb import app_argument, verb
 from milecastle.views.fleet import STUCK_AFTER, workers_document
 from milecastle.views.lines import held_row, worker_row
 
@@ -15,7 +15,7 @@ __all__ = ["command"]
 
 
 @click.command("workers")
-@app_option
+@app_argument
 @click.option("--threads", is_flag=True, help="Also list the threads that they run.")
 @click.option(
     "--stuck-after",
