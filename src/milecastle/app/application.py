@@ -7,7 +7,7 @@ rest. The async versions do the same through the asynchronous driver.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -37,7 +37,6 @@ from milecastle.model.keys import refuse_reserved
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
 from milecastle.model.tags import TagChange, read_tags
-from milecastle.ports.clock import Clock
 from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from milecastle.builds.workspace import Workspace
     from milecastle.ports.files import StoredFiles
 
-__all__ = ["App", "on_one_store", "with_store"]
+__all__ = ["App"]
 
 S = TypeVar("S")
 
@@ -766,45 +765,6 @@ class App(Generic[S]):
 
         def __getattr__(self, name: str) -> None:
             refuse_attribute("App", name)
-
-
-def with_store(
-    app: App[S], store: Store | None, *, clock: Clock | None = None, preserve: bool | None = None
-) -> App[S]:
-    """The same graph and settings with another store and, if given, another clock."""
-    settings = app.__runner__.settings
-    runner = app.__runner__.rebuilt(
-        store=store,
-        place=None,
-        clock=clock or settings.clock,
-        interval=settings.interval or 1,
-        preserve=settings.preserve if preserve is None else preserve,
-    )
-    return App(runner)
-
-
-def on_one_store(apps: Sequence[App[Any]]) -> list[App[Any]]:
-    """The apps with the store of the first that has one; opened by the same URL, stores are one.
-
-    An app without a store gets it. ``InvalidRequest`` if two stores differ.
-    """
-    first = next((app for app in apps if app.has_store), None)
-    if first is None:
-        return list(apps)
-    chosen = first.__runner__.settings
-    shared: list[App[Any]] = []
-    for app in apps:
-        own = app.__runner__.settings
-        if own.store not in (None, chosen.store) and (
-            own.place is None or own.place != chosen.place
-        ):
-            raise InvalidRequest(
-                f"graphs {first.graph.name!r} and {app.graph.name!r} are to share one store, and "
-                "were compiled with different ones: compile both with the same URL, or with the "
-                "same store object (each memory:// is another store)"
-            )
-        shared.append(app if own.store is chosen.store else with_store(app, chosen.store))
-    return shared
 
 
 def _calls(inputs: Mapping[str, Any], terms: Terms) -> list[Call]:

@@ -207,8 +207,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
             tenant=tenant,
             checkpoint_dir=checkpoint_dir,
             signing_key=signing_key,
-            encryption=encryption
-            or (given.encryption if isinstance(given, CheckpointStore) else None),
+            encryption=encryption or _keyring_of(given),
             workspace=_open_workspace(workspace, graph),
             shared_cache=_open_shared_cache(objects),
             retry_runs=retry_runs,
@@ -252,6 +251,10 @@ def _open(
         return with_objects(given.store, objects)
     require_store(given)
     return with_objects(given, objects)
+
+
+def _keyring_of(given: object) -> Keyring | None:
+    return given.encryption if isinstance(given, CheckpointStore) else None
 
 
 def _place(given: object, objects: object) -> tuple[str, str] | None:

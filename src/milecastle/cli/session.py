@@ -17,11 +17,12 @@ from urllib.parse import unquote
 
 import click
 
-from milecastle.app.application import App, on_one_store, with_store
+from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore
 from milecastle.app.opening import find_store, find_unopened, with_objects
 from milecastle.app.settings import ProjectSettings, Setting, read_settings
 from milecastle.app.state_graph import StateGraph
+from milecastle.app.with_store import on_one_store, with_store
 from milecastle.cli.loading import load
 from milecastle.errors import MilecastleError, PlaintextRefused, Unavailable
 from milecastle.model.keys import ThreadKey

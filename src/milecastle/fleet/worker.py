@@ -28,7 +28,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from milecastle.app.application import App, on_one_store, with_store
+from milecastle.app.application import App
 from milecastle.app.runner import Runner
 from milecastle.app.runtime.calls import Call, PlannedRun
 from milecastle.app.runtime.cancelling import count_lost, hold_lost, reject_input
@@ -37,6 +37,7 @@ from milecastle.app.runtime.handing import require_shared
 from milecastle.app.runtime.ownership import current_owner
 from milecastle.app.runtime.results import Result
 from milecastle.app.runtime.starting import Terms
+from milecastle.app.with_store import on_one_store, with_store
 from milecastle.engine.assignment import Assignment
 from milecastle.errors import (
     Conflict,

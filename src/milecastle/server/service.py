@@ -11,8 +11,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from milecastle.app.application import App, on_one_store
+from milecastle.app.application import App
 from milecastle.app.runtime.children import refuse_mark
+from milecastle.app.with_store import on_one_store
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.engine.status import claimed
 from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring

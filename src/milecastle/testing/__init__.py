@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from milecastle.app.application import with_store
+from milecastle.app.with_store import with_store
 from milecastle.model.task import RunTask
 from milecastle.ports.clock import Clock
 from milecastle.testing.clock import ManualClock
