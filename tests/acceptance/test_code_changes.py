@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from milecastle import (
     END,
     START,
     App,
+    CheckpointStore,
     Command,
     ExecutionError,
     InvalidRequest,
@@ -20,10 +21,13 @@ from milecastle import (
     RoutingError,
     StateGraph,
     Store,
+    ThreadKey,
     append,
 )
-from milecastle.testing import with_store
+from milecastle.testing import WrappedStore, with_store
 from tests.every_store import EVERY_KIND, Stores
+
+KEY = ThreadKey("default", "t")
 
 
 class Old(TypedDict, total=False):
@@ -223,3 +227,71 @@ def test_stored_command_to_what_is_no_longer_declared_is_refused(store: Store) -
     with pytest.raises(RoutingError, match="did not declare"):
         app.resume("t", accept_changes=True)
     assert app.state("t").state == {"log": []}
+
+
+def test_put_refuses_a_next_node_that_the_graph_does_not_have(store: Store) -> None:
+    """It was accepted, and resuming raised a bare ``KeyError``."""
+    app = paused(store)
+    log = CheckpointStore(store)
+    known = log.get_latest(KEY)
+    assert known is not None
+    with pytest.raises(InvalidRequest, match="no node 'nope' to run next; it has 'check'"):
+        log.put(KEY, known.state, next=["nope"])
+    assert app.resume("t").status == "completed"
+
+
+def test_unknown_next_node_is_refused_on_resume(store: Store) -> None:
+    """A store may have been written to directly; equal fingerprints skipped every check."""
+    app = paused(store)
+    log = CheckpointStore(Unrecorded(store))
+    log.put(KEY, {"title": "rivers", "log": []}, next=["nope"])
+    assert app.fit("t").reasons == ("node 'nope' would run next, but the graph has no such node",)
+    for call in (
+        lambda: app.resume("t"),
+        lambda: app.resume("t", accept_changes=True),
+        lambda: list(app.stream(None, "t")),
+    ):
+        with pytest.raises(ResumeRefused, match="node 'nope' would run next"):
+            call()
+
+
+class Unrecorded(WrappedStore):
+    """Knows no manifest, so that nothing is checked when a state is put."""
+
+    def manifest(self, key: Any, fingerprint: str) -> None:
+        return None
+
+
+def test_put_checks_types_inside_of_types(store: Store) -> None:
+    """A dict was accepted where the state has a dataclass."""
+
+    class State(TypedDict):
+        paper: Paper
+        papers: list[Paper]
+
+    graph: StateGraph[Any] = StateGraph(State, name="papers")
+    graph.add_node("read", idle)
+    graph.add_edges(START, "read", END)
+    app = graph.compile(store=store, interrupt_before=["read"])
+    good = {"paper": Paper(7), "papers": [Paper(8)]}
+    app.invoke(good, "t")
+    log = CheckpointStore(store, types=[Paper])
+    bad: dict[str, dict[str, Any]] = {
+        r"\$\.paper is dict, but it is declared as Paper": {"paper": {"words": 7}},
+        r"\$\.papers\[1\] is dict": {"papers": [Paper(1), {"words": 7}]},
+        r"\$\.paper\.words is str, but it is declared as int": {"paper": Paper(cast("Any", "7"))},
+    }
+    for message, values in bad.items():
+        with pytest.raises(InvalidRequest, match=message):
+            log.put(KEY, {**good, **values}, next=["read"])
+    log.put(KEY, good, next=["read"])
+    assert app.resume("t").state == good
+
+
+@dataclass
+class Paper:
+    words: int
+
+
+def idle(state: Any) -> None:
+    return None

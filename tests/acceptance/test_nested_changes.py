@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from types import GenericAlias
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -133,6 +134,126 @@ def test_an_optional_nested_field_may_be_added(run: Runner) -> None:
     assert run.resume(new, "t").status == "completed"
     notes = [known.note for known in new.history("t") if known.note]
     assert notes == ["the graph changed: field 'b' of Item added"]
+
+
+CLASSES = [form for form in FORMS if form != "TypedDict"]
+
+
+def with_default(form: str) -> Any:
+    """``Item`` with a field more than before, which has a default."""
+    if form == "pydantic":
+        pydantic = pytest.importorskip("pydantic")
+        made = pydantic.create_model("Item", a=(int, ...), b=(list[int], [5]))
+    elif form == "struct":
+        made = msgspec.defstruct("Item", [("a", int), ("b", list[int], [])])
+    else:
+        default = dataclasses.field(default_factory=lambda: [5])
+        made = dataclasses.make_dataclass("Item", [("a", int), ("b", list[int], default)])
+    made.__module__, made.__qualname__ = __name__, "Item"
+    return made
+
+
+@pytest.mark.requirement("G5", "R4", api="App.resume")
+@pytest.mark.parametrize("form", CLASSES)
+@pytest.mark.parametrize("within", WITHIN)
+def test_nested_field_with_a_default_may_be_added(run: Runner, form: str, within: str) -> None:
+    """``fit()`` approved, then the thread could be neither resumed nor read."""
+    store, ran = MemoryStore(), list[str]()
+    before, after = FORMS[form]({"a": int}), with_default(form)
+    old = line(state_of(before, within), store, ran, stop=True)
+    run.invoke(old, {"value": WITHIN[within][1](before(a=1))}, "t")
+    new = line(state_of(after, within), store, ran)
+    assert new.fit("t")
+    expected = {"value": WITHIN[within][1](after(a=1))}
+    assert run.state(new, "t").state == expected
+    assert run.resume(new, "t").state == expected
+
+
+@pytest.mark.requirement("G5", "R4", api="App.resume")
+@pytest.mark.parametrize("form", CLASSES)
+def test_accepted_changes_drop_a_nested_field(run: Runner, form: str) -> None:
+    """The remedy that the refusal names failed with a ``CodecError``."""
+    store, ran = MemoryStore(), list[str]()
+    before, after = FORMS[form]({"a": int, "b": int}), FORMS[form]({"a": int})
+    old = line(state_of(before), store, ran, stop=True)
+    run.invoke(old, {"value": before(a=1, b=2)}, "t")
+    new = line(state_of(after), store, ran)
+    with pytest.raises(ResumeRefused, match=r"field 'b' of Item was removed.*accept_changes"):
+        run.resume(new, "t")
+    assert run.resume(new, "t", accept_changes=True).state == {"value": after(a=1)}
+    assert run.state(new, "t").state == {"value": after(a=1)}
+
+
+@pytest.mark.requirement("G5", "R4", api="App.migrate")
+@pytest.mark.parametrize("form", CLASSES)
+def test_migration_reads_the_former_class_of_the_same_name(run: Runner, form: str) -> None:
+    """It was refused: two types had one name."""
+    store, ran = MemoryStore(), list[str]()
+    before, after = FORMS[form]({"a": int}), FORMS[form]({"b": str})
+    old = line(state_of(before), store, ran, stop=True)
+    run.invoke(old, {"value": before(a=1)}, "t")
+    new = line(state_of(after), store, ran)
+    new.migrate(
+        old.fingerprint,
+        lambda state, nodes: ({"value": after(b=str(state["value"].a))}, nodes),
+        types=[before],
+    )
+    assert run.resume(new, "t").state == {"value": after(b="1")}
+
+
+@pytest.mark.requirement("G5", "R4", api="ResumeRefused")
+@pytest.mark.parametrize("form", CLASSES)
+def test_remedy_that_cannot_work_is_not_named(run: Runner, form: str) -> None:
+    """``accept_changes`` cannot make an object without a field that it needs."""
+    store, ran = MemoryStore(), list[str]()
+    before = FORMS[form]({"a": int})
+    run.invoke(line(state_of(before), store, ran, stop=True), {"value": before(a=1)}, "t")
+    new = line(state_of(FORMS[form]({"a": int, "b": int})), store, ran)
+    for accept in (False, True):
+        with pytest.raises(ResumeRefused) as caught:
+            run.resume(new, "t", accept_changes=accept)
+        assert "accept_changes" not in str(caught.value)
+
+
+def colours(*names: str) -> Any:
+    make: Any = enum.Enum
+    made = make("Item", list(names))
+    made.__module__, made.__qualname__ = __name__, "Item"
+    return made
+
+
+@pytest.mark.requirement("G5", "R4", api="ResumeRefused")
+def test_removed_member_of_an_enum_is_noticed(run: Runner) -> None:
+    """The fingerprint was the same, and reading the thread failed."""
+    store, ran = MemoryStore(), list[str]()
+    before, after = colours("RED", "BLUE"), colours("BLUE", "GREEN", "RED_")
+    old = line(state_of(before), store, ran, stop=True)
+    run.invoke(old, {"value": before["RED"]}, "gone")
+    run.invoke(old, {"value": before["BLUE"]}, "kept")
+    more = line(state_of(colours("RED", "BLUE", "GREEN")), store, ran)
+    assert more.fit("gone").note == "the graph changed: member 'GREEN' of Item added"
+    new = line(state_of(after), store, ran)
+    with pytest.raises(ResumeRefused, match="member 'RED' of Item was removed"):
+        run.resume(new, "gone")
+    with pytest.raises(ResumeRefused, match=r"cannot be read.*app\.migrate"):
+        run.resume(new, "gone", accept_changes=True)
+    assert run.resume(new, "kept", accept_changes=True).state == {"value": after["BLUE"]}
+
+
+@pytest.mark.requirement("G5", "R4", api="ResumeRefused")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(a, b) for a in FORMS for b in FORMS if a != b and {a, b} != {"dataclass", "struct"}],
+)
+def test_class_of_another_kind_is_noticed(run: Runner, first: str, second: str) -> None:
+    """The fingerprint was the same, and the thread could not be read, or had a dict in it."""
+    store, ran = MemoryStore(), list[str]()
+    before, after = FORMS[first]({"a": int}), FORMS[second]({"a": int})
+    value = {"a": 1} if first == "TypedDict" else before(a=1)
+    run.invoke(line(state_of(before), store, ran, stop=True), {"value": value}, "t")
+    new = line(state_of(after), store, ran)
+    with pytest.raises(ResumeRefused, match=r"Item was a.* and is now a"):
+        run.resume(new, "t")
 
 
 @pytest.mark.requirement("G5", "R4", api="App.resume")

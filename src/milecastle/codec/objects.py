@@ -2,7 +2,8 @@
 
 A shape belongs to one class. Conversion refuses whatever would be lost; reconstruction runs neither
 ``__init__`` nor validators nor ``__post_init__`` (except for msgspec structs, which cannot avoid
-it) and requires exactly the fields that the class has now.
+it). A field that the class has now and the stored value has not gets its default, which may call a
+default factory; without a default, and for a field that the class no longer has, it is refused.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, Flag
+from functools import partial
 from types import MemberDescriptorType
 from typing import Any, Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import NODEFAULT, Struct
 
 from milecastle.codec import codes
 from milecastle.codec.plain import kind_of
@@ -30,10 +32,12 @@ class RecordShape:
     """A dataclass."""
 
     code = codes.RECORD
+    width = 1
 
     def __init__(self, cls: type, name: str) -> None:
         self.cls = cls
         self.name = name
+        self.drops = False
         self._fields = self._field_names()
         self._expected = frozenset(self._fields)
         self._slots = _other_slots(cls, self._expected)
@@ -54,7 +58,7 @@ class RecordShape:
     def build(self, sections: list[Section]) -> object:
         """The object with these parts."""
         (values,) = sections
-        values = _matching(values, self._expected, self.name)
+        values = self._completed(values)
         if self._computed is not None:
             raise CodecError(f"the field '{self._computed}' of {self.name} is a descriptor")
         cls: Any = self.cls
@@ -62,6 +66,35 @@ class RecordShape:
         for name, value in values.items():
             object.__setattr__(made, name, value)
         return made
+
+    def _completed(self, values: Section) -> dict[str, Any]:
+        """The fields as the class has them now. ``drops`` omits those that it no longer has."""
+        if values is None:
+            raise ValueError("no fields")
+        if values.keys() == self._expected:
+            return values
+        gone = [] if self.drops else sorted(values.keys() - self._expected)
+        defaults = self._defaults(values)
+        new = sorted(self._expected - values.keys() - defaults.keys())
+        if gone or new:
+            parts = [f"the class has no field '{field}'" for field in gone]
+            parts += [f"the stored value has no field '{field}'" for field in new]
+            raise CodecError(f"the fields of {self.name} changed: {'; '.join(parts)}")
+        kept = {name: value for name, value in values.items() if name in self._expected}
+        made = {name: make() for name, make in defaults.items() if name not in kept}
+        return {name: kept[name] if name in kept else made[name] for name in self._fields}
+
+    def _defaults(self, values: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+        """What makes the value of each field that has a default."""
+        from dataclasses import MISSING, fields
+
+        found: dict[str, Callable[[], Any]] = {}
+        for field in fields(self.cls):
+            if field.default_factory is not MISSING:
+                found[field.name] = field.default_factory
+            elif field.default is not MISSING:
+                found[field.name] = partial(_same, field.default)
+        return found
 
     def parts(self, value: Any) -> list[object]:
         """The values one level below ``value``."""
@@ -93,13 +126,24 @@ class StructShape(RecordShape):
     def build(self, sections: list[Section]) -> object:
         """The struct with these fields."""
         (values,) = sections
-        return self.cls(**_matching(values, self._expected, self.name))
+        given = self._completed(values)
+        return self.cls(**{name: value for name, value in given.items() if value is not NODEFAULT})
+
+    def _defaults(self, values: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+        """The constructor makes them: asking msgspec for them would evaluate annotations."""
+        cls: Any = self.cls
+        defaults: tuple[Any, ...] = cls.__struct_defaults__
+        having = zip(self._fields[len(self._fields) - len(defaults) :], defaults, strict=True)
+        return {
+            name: partial(_same, NODEFAULT) for name, default in having if default is not NODEFAULT
+        }
 
 
 class ModelShape(RecordShape):
     """A pydantic model: its fields, extra fields, private attributes and the set of fields set."""
 
     code = codes.MODEL
+    width = 4
 
     def _field_names(self) -> tuple[str, ...]:
         cls: Any = self.cls
@@ -133,11 +177,12 @@ class ModelShape(RecordShape):
     def build(self, sections: list[Section]) -> object:
         """The model with these parts."""
         values, extra, private, was_set = sections
-        values = _matching(values, self._expected, self.name)
-        _no_others(extra, None if self._has_extra else frozenset[str](), self.name)
-        _no_others(private, self._private, self.name)
+        values = self._completed(values)
+        extra = self._known(extra, None if self._has_extra else frozenset[str]())
+        private = self._known(private, self._private)
         if was_set is None:
             raise ValueError("no fields set")
+        was_set = {name: None for name in was_set if name in values or name in (extra or ())}
         cls: Any = self.cls
         made = cls.__new__(cls)
         object.__setattr__(made, "__dict__", values)
@@ -146,6 +191,27 @@ class ModelShape(RecordShape):
             object.__setattr__(made, "__pydantic_extra__", self._extra(extra))
             object.__setattr__(made, "__pydantic_private__", private)
         return made
+
+    def _known(self, values: Section, allowed: frozenset[str] | None) -> Section:
+        """Extra fields or private attributes, if the class still has them."""
+        others = sorted(values.keys() - allowed) if values and allowed is not None else ()
+        if not values or not others:
+            return values
+        if not self.drops:
+            raise CodecError(
+                f"the fields of {self.name} changed: the class has no field '{', '.join(others)}'"
+            )
+        return {name: value for name, value in values.items() if name not in others}
+
+    def _defaults(self, values: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+        cls: Any = self.cls
+        found: dict[str, Callable[[], Any]] = {}
+        for name, field in cls.model_fields.items():
+            if not field.is_required():
+                takes = getattr(field, "default_factory_takes_validated_data", False)
+                given = {"validated_data": dict(values)} if takes else {}
+                found[name] = partial(field.get_default, call_default_factory=True, **given)
+        return found
 
     def _extra(self, extra: Section) -> Section:
         return (extra or {}) if self._has_extra else None
@@ -276,21 +342,5 @@ def _is_derived(cls: type, name: str) -> bool:
     return name in _IGNORED or isinstance(getattr(cls, name, None), cached_property)
 
 
-def _matching(values: Section, expected: frozenset[str], name: str) -> dict[str, Any]:
-    if values is None:
-        raise ValueError("no fields")
-    if values.keys() != expected:
-        gone = sorted(values.keys() - expected)
-        new = sorted(expected - values.keys())
-        parts = [f"the class has no field '{field}'" for field in gone]
-        parts += [f"the stored value has no field '{field}'" for field in new]
-        raise CodecError(f"the fields of {name} changed: {'; '.join(parts)}")
-    return values
-
-
-def _no_others(
-    values: Mapping[str, object] | None, allowed: frozenset[str] | None, name: str
-) -> None:
-    if values and allowed is not None and not values.keys() <= allowed:
-        others = ", ".join(sorted(values.keys() - allowed))
-        raise CodecError(f"the fields of {name} changed: the class has no field '{others}'")
+def _same(value: Any) -> Any:
+    return value

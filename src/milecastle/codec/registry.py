@@ -8,12 +8,13 @@ searches the registered types, then their subclasses that are already imported, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from enum import Enum
 from typing import Any, Final, cast, is_typeddict
 
 from milecastle.codec.files import FILE_TYPE, parts_of_file
 from milecastle.codec.langchain import message_named, message_shape
-from milecastle.codec.objects import AdaptedShape, Shape, is_storable, shape_for
+from milecastle.codec.objects import AdaptedShape, RecordShape, Shape, is_storable, shape_for
 from milecastle.codec.refusal import type_name
 from milecastle.codec.scalars import WRITERS
 from milecastle.errors import InvalidRequest
@@ -87,26 +88,52 @@ def register_type(
 
 
 class TypeRegistry:
-    """A closed set of types, fixed on creation. Without ``files`` a ``File`` is only read."""
+    """A closed set of types, fixed on creation. Without ``files`` a ``File`` is only read.
 
-    def __init__(self, types: Iterable[type] = (), *, files: bool = False) -> None:
+    ``former`` are older definitions, for reading: each replaces the type of the same name.
+    ``drops`` reads objects without the fields that their classes no longer have.
+    """
+
+    def __init__(
+        self,
+        types: Iterable[type] = (),
+        *,
+        files: bool = False,
+        former: Iterable[type] = (),
+        drops: bool = False,
+    ) -> None:
+        self._drops = drops
         self.has_files = files
         self._by_name: dict[str, Shape] = dict(_registered)
         self._by_type: dict[type, Shape] = {s.cls: s for s in self._by_name.values()}
         self._subclasses: dict[str, Shape] = {}
-        for cls in types:
+        replaced: set[str] = set()
+        for cls in former:
             if cls not in self._by_type:
+                replaced.add(cls.__qualname__)
+                self._by_name.pop(cls.__qualname__, None)
+                self._add(shape_for(cls, cls.__qualname__))
+        for cls in types:
+            if cls not in self._by_type and cls.__qualname__ not in replaced:
                 self._add(shape_for(cls, cls.__qualname__))
                 self._by_type[cls] = message_shape(cls) or self._by_type[cls]
 
     @classmethod
-    def for_annotations(cls, annotations: Iterable[object], *, files: bool = False) -> TypeRegistry:
+    def for_annotations(
+        cls,
+        annotations: Iterable[object],
+        *,
+        files: bool = False,
+        former: Iterable[type] = (),
+        drops: bool = False,
+    ) -> TypeRegistry:
         """The types that these type hints mention, and those that users registered.
 
         Raises:
             InvalidRequest: two types have one name.
         """
-        return cls(storable_types(annotations), files=files)
+        types = storable_types(annotations)
+        return cls(types, files=files, former=storable_types(former), drops=drops)
 
     def _add(self, shape: Shape) -> None:
         known = self._by_name.get(shape.name)
@@ -145,6 +172,9 @@ class TypeRegistry:
             found = message_named(name) or self._search(name)
             if found is not None:
                 self._subclasses[name] = found
+        if self._drops and isinstance(found, RecordShape):
+            found = copy(found)
+            found.drops = True
         return found
 
     def _is_below(self, cls: type) -> bool:

@@ -304,7 +304,11 @@ class ValueReader:
     def _object(self, parts: list[Any]) -> object:
         name, *sections = parts
         shape = self._shape(name)
-        if not isinstance(shape, RecordShape) or not all(map(_is_section, sections)):
+        if (
+            not isinstance(shape, RecordShape)
+            or len(sections) != shape.width
+            or not all(map(_is_section, sections))
+        ):
             raise CodecError(f"{shape.name} has changed since the value was stored")
         return shape.build(sections)
 

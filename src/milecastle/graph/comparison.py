@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
+from typing import Final
 
 import msgspec
 
 from milecastle.graph.edges import reachable
-from milecastle.model.manifest import ChannelInfo, EdgeInfo, Manifest, NodeInfo
+from milecastle.model.manifest import ChannelInfo, EdgeInfo, Manifest, NodeInfo, TypeInfo, TypeKind
 
 NodePair = tuple[str, str]
 Label = Callable[[str], str]
+
+_KINDS: Final[Mapping[TypeKind, str]] = {
+    "dict": "a TypedDict",
+    "record": "a dataclass or struct",
+    "model": "a pydantic model",
+    "enum": "an enum",
+}
 
 
 class FieldChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +82,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     A rename is a guess: one thing was removed and one of the same shape is in its place.
     ``changed_edges`` are conditional now and were not, or the other way round. ``types`` are those
-    inside of channels whose fields changed; ``subgraphs`` are nodes whose graphs did, and
-    ``functions`` are nodes that were subgraphs.
+    inside of channels whose fields changed, ``kinds`` those that are of another kind now;
+    ``subgraphs`` are nodes whose graphs changed, and ``functions`` are nodes that were subgraphs.
     """
 
     old: Manifest
@@ -89,6 +97,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     changed_edges: tuple[EdgeInfo, ...] = ()
     channels: FieldChanges = FieldChanges()
     types: Mapping[str, FieldChanges] = {}
+    kinds: Mapping[str, tuple[TypeKind, TypeKind]] = {}
     subgraphs: Mapping[str, Difference] = {}
     functions: tuple[str, ...] = ()
 
@@ -107,6 +116,16 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         """Why a thread that would run ``pending`` next cannot resume; empty if it can."""
         pending = tuple(dict.fromkeys(pending))
         return [*self._state_reasons(), *self._node_reasons(pending), *self._way_reasons(pending)]
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether stored objects can become objects of the new types: all have what they need."""
+        kinds = {found.name: found.kind for found in self.new.types or ()}
+        lacking = (
+            kinds[name] in ("record", "model") and any(not field.optional for field in found.added)
+            for name, found in self.types.items()
+        )
+        return not self.kinds and not any(lacking)
 
     def _node_changes(self) -> list[str]:
         return [
@@ -132,12 +151,27 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def _field_changes(self) -> list[str]:
-        inside = [found.changes(_field_of(name)) for name, found in self.types.items()]
-        return [*self.channels.changes(_key), *chain.from_iterable(inside)]
+        inside = [found.changes(self._field_of(name)) for name, found in self.types.items()]
+        return [*self.channels.changes(_key), *chain.from_iterable(inside), *self._kind_changes()]
+
+    def _kind_changes(self) -> list[str]:
+        return [
+            f"{name} was {_KINDS[before]} and is now {_KINDS[after]}"
+            for name, (before, after) in self.kinds.items()
+        ]
+
+    def _field_of(self, type: str) -> Label:
+        kinds = {found.name: found.kind for found in self.new.types or ()}
+        what = "member" if kinds.get(type) == "enum" else "field"
+        return lambda name: f"{what} '{name}' of {type}"
 
     def _state_reasons(self) -> list[str]:
-        inside = [found.misfits(_field_of(name)) for name, found in self.types.items()]
-        return [*self.channels.misfits(_state_key), *chain.from_iterable(inside)]
+        inside = [found.misfits(self._field_of(name)) for name, found in self.types.items()]
+        return [
+            *self.channels.misfits(_state_key),
+            *chain.from_iterable(inside),
+            *self._kind_changes(),
+        ]
 
     def _node_reasons(self, pending: tuple[str, ...]) -> list[str]:
         reasons: list[str] = []
@@ -207,6 +241,11 @@ def compare(old: Manifest, new: Manifest) -> Difference:
         ),
         channels=_compare_fields(old.channels, new.channels),
         types=_compare_types(old, new),
+        kinds={
+            now.name: (then.kind, now.kind)
+            for then, now in _types_of_both(old, new)
+            if then.kind and now.kind and then.kind != now.kind
+        },
         subgraphs=_compare_subgraphs(old_nodes, new_nodes),
         functions=tuple(
             name
@@ -217,13 +256,17 @@ def compare(old: Manifest, new: Manifest) -> Difference:
 
 
 def _compare_types(old: Manifest, new: Manifest) -> dict[str, FieldChanges]:
-    before = {found.name: found.fields for found in old.types or ()}
     compared = {
-        found.name: _compare_fields(before[found.name], found.fields)
-        for found in new.types or ()
-        if found.name in before
+        now.name: _compare_fields(then.fields, now.fields)
+        for then, now in _types_of_both(old, new)
+        if not then.kind or then.kind == now.kind
     }
     return {name: changes for name, changes in compared.items() if changes}
+
+
+def _types_of_both(old: Manifest, new: Manifest) -> list[tuple[TypeInfo, TypeInfo]]:
+    before = {found.name: found for found in old.types or ()}
+    return [(before[now.name], now) for now in new.types or () if now.name in before]
 
 
 def _compare_subgraphs(
@@ -257,7 +300,7 @@ def _compare_fields(old: Iterable[ChannelInfo], new: Iterable[ChannelInfo]) -> F
 
 def _details(manifest: Manifest) -> set[str]:
     """The types and the subgraphs that a manifest describes."""
-    types = {found.name for found in manifest.types or ()}
+    types = {f"{found.name} {found.kind or ''}" for found in manifest.types or ()}
     return types | {f"node {node.name}" for node in manifest.nodes if node.subgraph}
 
 
@@ -267,10 +310,6 @@ def _key(name: str) -> str:
 
 def _state_key(name: str) -> str:
     return f"state key '{name}'"
-
-
-def _field_of(type: str) -> Label:
-    return lambda name: f"field '{name}' of {type}"
 
 
 def _only(here: Iterable[str], there: Iterable[str], besides: Iterable[str]) -> tuple[str, ...]:

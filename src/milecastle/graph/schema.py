@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -28,27 +28,15 @@ from milecastle.graph.state_types import (
     runs_code,
     type_name,
 )
-from milecastle.model.manifest import ChannelInfo
+from milecastle.graph.type_names import misfit_of
+from milecastle.model.manifest import ChannelInfo, Manifest
 from milecastle.model.printable import path_segment, quoted
 
 _Declared = Mapping[str, tuple[str, tuple[type, ...] | None]]
 """By channel: the name of its type, and the classes of its values (``None``: anything)."""
 
-_CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
-    "None": (type(None),),
-    "bool": (bool,),
-    "int": (int,),
-    "float": (float, int),
-    "complex": (complex, float, int),
-    "str": (str,),
-    "bytes": (bytes,),
-    "bytearray": (bytearray,),
-    "list": (list,),
-    "dict": (dict,),
-    "tuple": (tuple,),
-    "set": (set,),
-    "frozenset": (frozenset,),
-}
+_KEEPS_TYPE: Final = frozenset({"last", "append", "merge", "union"})
+"""Reducers whose result is of the declared type."""
 
 
 def misfits_of(declared: _Declared, values: Mapping[str, Any]) -> list[str]:
@@ -65,38 +53,21 @@ def misfits_of(declared: _Declared, values: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def declared_by(channels: Iterable[ChannelInfo]) -> _Declared:
-    """What a stored manifest declares, as far as names of types tell it."""
-    return {
-        channel.name: (
-            channel.type,
-            _classes_of(channel.type) if channel.reducer == "last" else None,
-        )
-        for channel in channels
-    }
+def recorded_misfits(manifest: Manifest, values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with these values by what a stored manifest says of their types, at any depth.
 
-
-def _classes_of(type_name: str) -> tuple[type, ...] | None:
-    """The classes of a type by its name, looking no deeper than the outermost type."""
-    found: list[type] = []
-    for member in _members(type_name):
-        classes = _CLASSES.get(member.partition("[")[0])
-        if classes is None:
-            return None
-        found += classes
-    return tuple(found)
-
-
-def _members(type_name: str) -> list[str]:
-    """The members of a union; a ``|`` inside of brackets belongs to a member."""
-    members, depth = [""], 0
-    for character in type_name:
-        depth += (character == "[") - (character == "]")
-        if character == "|" and not depth:
-            members.append("")
-        else:
-            members[-1] += character
-    return [member.strip() for member in members]
+    What a channel with a reducer of the user's holds is not known.
+    """
+    declared: _Declared = {channel.name: (channel.type, None) for channel in manifest.channels}
+    types = {found.name: found for found in manifest.types or ()}
+    reasons = misfits_of(declared, values)
+    for channel in manifest.channels:
+        if channel.name in values and channel.reducer in _KEEPS_TYPE:
+            found = misfit_of(values[channel.name], channel.type, types, f"$.{channel.name}")
+            if found is not None:
+                path, kind, wanted = found
+                reasons.append(f"{path} is {kind}, but it is declared as {wanted}")
+    return reasons
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import Enum
+from enum import Enum, Flag
 from types import SimpleNamespace
 from typing import (
     Annotated,
@@ -36,7 +36,7 @@ import msgspec
 from milecastle.graph.functions import is_async, name_of
 from milecastle.graph.messages import Upsert
 from milecastle.graph.reducers import LAST, Initial, Reducer, builtin_reducer, reducer_of
-from milecastle.model.manifest import ChannelInfo, TypeInfo
+from milecastle.model.manifest import ChannelInfo, TypeInfo, TypeKind
 
 _WIDENED: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
 
@@ -479,10 +479,21 @@ def describe_types(annotations: Iterable[object]) -> tuple[TypeInfo, ...]:
         fields[cls] = list(_fields_of(cls))
         return [annotation for _, annotation, _ in fields[cls]]
 
-    named = {type_name(cls): fields[cls] for cls in classes_in(annotations, inside) if fields[cls]}
+    named = {type_name(cls): cls for cls in classes_in(annotations, inside) if fields[cls]}
     return tuple(
-        TypeInfo(name, tuple(_described(field) for field in named[name])) for name in sorted(named)
+        TypeInfo(name, tuple(_described(field) for field in fields[cls]), _kind_of(cls))
+        for name, cls in sorted(named.items())
     )
+
+
+def _kind_of(cls: Any) -> TypeKind:
+    """How values of a class that has fields are stored."""
+    if is_typed_dict(cls):
+        return "dict"
+    if issubclass(cls, Enum):
+        return "enum"
+    is_model = not hasattr(cls, "__dataclass_fields__") and hasattr(cls, "model_fields")
+    return "model" if is_model else "record"
 
 
 _Field = tuple[str, Any, bool]
@@ -495,12 +506,19 @@ def _described(field: _Field) -> ChannelInfo:
 
 
 def _fields_of(cls: Any) -> Iterator[_Field]:
-    """The fields of a TypedDict, a dataclass, a pydantic model or a struct; else none."""
+    """The fields of a TypedDict, a dataclass, a pydantic model or a struct; else none.
+
+    The members of an enum; not of one of Python's own, which has others in another version.
+    """
     if is_typed_dict(cls):
         for name, hint in {**_annotations(cls), **hints_of(cls)}.items():
             annotation, _, marked = peeled(hint)
             required = name in cls.__required_keys__ if marked is None else marked
             yield name, annotation, not required
+    elif issubclass(cls, Enum):
+        if cls.__module__.partition(".")[0] not in sys.stdlib_module_names:
+            for name, member in cls.__members__.items():
+                yield name, str(member.value) if isinstance(member, Flag) else "member", True
     elif hasattr(cls, "__dataclass_fields__"):
         yield from _dataclass_fields(cls)
     elif isinstance(getattr(cls, "model_fields", None), dict):

@@ -3,8 +3,8 @@
 Two graphs with equal manifests are the same graph to a paused thread. The source of a node is not
 part of it, so that fixing a bug does not strand a thread.
 
-Fields that were added later (``types``, ``subgraph``) are omitted if empty: a manifest without them
-has the same bytes and fingerprint as before.
+Fields that were added later (``types``, ``subgraph``, ``kind``) are omitted if empty: a manifest
+without them has the same bytes and fingerprint as before.
 """
 
 from __future__ import annotations
@@ -50,11 +50,19 @@ class ChannelInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     optional: bool = False
 
 
+TypeKind = Literal["dict", "record", "model", "enum"]
+"""How values of a type are stored. A record is a dataclass or a struct."""
+
+
 class TypeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A type that channels mention, at any depth: its fields, like the channels of a state."""
+    """A type that channels mention, at any depth: its fields, like the channels of a state.
+
+    The fields of an enum are its members; the type of a flag is its value.
+    """
 
     name: str
     fields: tuple[ChannelInfo, ...]
+    kind: TypeKind | UnsetType = UNSET
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

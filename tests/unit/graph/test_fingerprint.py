@@ -32,7 +32,7 @@ from tests.unit.graph import rich_graph
 from tests.unit.graph.checking import compiled
 
 BEFORE_TYPES = "b6a594f1b32ad2370cd3408e9351bdd5"
-GOLDEN = "8bab39d7e134bd6f007699f5cbf8d5a0 9739bbe1b48b7d20f17958a4b6bd7091"
+GOLDEN = "b4e99c4f62e6d272c2c23765f6108d11 956209220a279e4de665631e3297636c"
 SAME_FILE = Path(rich_graph.__file__)
 
 
@@ -66,6 +66,7 @@ def test_nested_types_are_described_field_by_field() -> None:
             "owner": ("UserId", True),
             "color": ("Color", True),
         },
+        "Color": {"RED": ("member", True), "BLUE": ("member", True)},
         "Doc": {"text": ("str", False)},
         "Tag": {
             "label": ("str", False),
@@ -73,6 +74,8 @@ def test_nested_types_are_described_field_by_field() -> None:
             "seen": ("list[int]", True),
         },
     }
+    kinds = {found.name: found.kind for found in manifest.types or ()}
+    assert kinds == {"Branch": "dict", "Color": "enum", "Doc": "record", "Tag": "record"}
     (node,) = manifest.nodes
     assert node.subgraph == rich_graph.build().compile().graph.manifest
 

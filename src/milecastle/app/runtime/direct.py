@@ -24,10 +24,11 @@ from milecastle.engine.hidden import HIDDEN, branched
 from milecastle.engine.journal import Journal, Standing
 from milecastle.engine.position import Position, restore
 from milecastle.errors import Conflict, InvalidRequest
-from milecastle.graph.schema import declared_by, misfits_of
+from milecastle.graph.schema import recorded_misfits
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey, checks_keys, refuse_reserved
 from milecastle.model.manifest import Manifest
+from milecastle.model.printable import quoted
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.clock import Clock
 from milecastle.ports.files import FileStore
@@ -197,13 +198,21 @@ class DirectLog:
         fields = {name: getattr(known, name) for name in known.__struct_fields__}
         return Checkpoint(**fields, state=values, metadata=run.metadata if run else {})
 
-    def _refuse_misfits(self, key: ThreadKey, parent: Entry | None, values: State) -> None:
-        """Refuse a state that the recorded graph of the thread does not declare."""
+    def _refuse_misfits(self, key: ThreadKey, parent: Entry | None, made: Standing) -> None:
+        """Refuse a state, or next nodes, that the recorded graph of the thread does not declare."""
         fingerprint = parent.fingerprint if parent else ""
         stored = self.store.manifest(key, fingerprint) if fingerprint else None
         if stored is None:
             return
-        reasons = misfits_of(declared_by(Manifest.from_bytes(stored).channels), values)
+        manifest = Manifest.from_bytes(stored)
+        nodes = {node.name for node in manifest.nodes}
+        unknown = [name for name in made.next if name not in nodes]
+        if unknown:
+            raise InvalidRequest(
+                f"the graph of thread '{key.thread}' has no node {quoted(*unknown)} to run next; "
+                f"it has {', '.join(map(repr, sorted(nodes)))}"
+            )
+        reasons = recorded_misfits(manifest, made.values)
         if reasons:
             raise InvalidRequest(
                 f"the state does not match the graph of thread '{key.thread}': {'; '.join(reasons)}"
@@ -222,7 +231,7 @@ class DirectLog:
 
         Without ``changes`` to the state of ``parent``, the whole state is stored.
         """
-        self._refuse_misfits(key, parent.entry, made.values)
+        self._refuse_misfits(key, parent.entry, made)
         journal = Journal(
             record=self._record(key, parent.entry, bool(made.next or made.route)),
             codec=codec,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from milecastle.graph.comparison import compare
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Entry
-from milecastle.model.manifest import Manifest
+from milecastle.model.manifest import START, Manifest
+
+_OTHER_NODE: Final = (
+    "CheckpointStore.put(..., next=...) appends a checkpoint with other nodes, and "
+    "fork(..., at=...) continues from an earlier one"
+)
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,20 +40,25 @@ def judge_fit(entry: Entry, stored: bytes | None, graph: CompiledGraph) -> Fit:
 
     ``stored`` is the manifest that the store has under the entry's fingerprint.
     """
+    pending = (*entry.next, *entry.route)
+    gone = [name for name in pending if name not in graph.nodes and name != START]
+    unknown = tuple(
+        f"node '{name}' would run next, but the graph has no such node" for name in gone
+    )
     if entry.fingerprint == graph.fingerprint:
-        return Fit()
+        return Fit(reasons=unknown, advice=_OTHER_NODE, acceptable=False) if gone else Fit()
     if stored is None:
-        return _misfit(entry, graph, ["the graph changed, and the old one is not recorded"])
+        reason = "the graph changed, and the old one is not recorded"
+        return _misfit(entry, [reason], acceptable=not gone)
     difference = compare(Manifest.from_bytes(stored), graph.manifest)
-    reasons = difference.reasons_against((*entry.next, *entry.route))
+    reasons = difference.reasons_against(pending) or unknown
     if reasons:
-        return _misfit(entry, graph, reasons)
+        return _misfit(entry, reasons, acceptable=not gone and difference.is_readable)
     return Fit(note=f"the graph changed: {difference.summary()}")
 
 
-def _misfit(entry: Entry, graph: CompiledGraph, reasons: Sequence[str]) -> Fit:
-    gone = [name for name in (*entry.next, *entry.route) if name not in graph.nodes]
+def _misfit(entry: Entry, reasons: Sequence[str], *, acceptable: bool) -> Fit:
     advice = f"app.migrate({entry.fingerprint!r}, ...) migrates threads of that graph"
-    if not gone:
+    if acceptable:
         advice += "; resume(..., accept_changes=True) resumes it anyway"
-    return Fit(reasons=tuple(reasons), advice=advice, acceptable=not gone)
+    return Fit(reasons=tuple(reasons), advice=advice, acceptable=acceptable)

@@ -16,7 +16,7 @@ from milecastle.app.runtime.children import children_at, root_of
 from milecastle.app.runtime.fitting import Fit, judge_fit
 from milecastle.app.runtime.threads import Migration, Threads, log_codec_for
 from milecastle.engine.position import Position, place_of, restore
-from milecastle.errors import InvalidRequest, ResumeRefused
+from milecastle.errors import CodecError, InvalidRequest, ResumeRefused
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.printable import quoted
@@ -51,7 +51,9 @@ def foresee(threads: Threads, key: ThreadKey, chain: Chain) -> Fit:
 
 def _own_fit(threads: Threads, key: ThreadKey, entry: Entry) -> Fit:
     fingerprint = entry.fingerprint
-    if fingerprint != threads.graph.fingerprint and fingerprint in threads.migrations:
+    if fingerprint == threads.graph.fingerprint:
+        return judge_fit(entry, None, threads.graph)
+    if fingerprint in threads.migrations:
         return Fit(note=_note(fingerprint))
     return judge_fit(entry, threads.store.manifest(key, fingerprint), threads.graph)
 
@@ -102,25 +104,40 @@ def bring_over(
     Raises ``ResumeRefused`` with the reasons if there is none.
     """
     entry, graph = chain.entries[-1], threads.graph
-    if entry.fingerprint == graph.fingerprint:
-        return BroughtOver(_fitting(threads, key, threads.restore(chain)))
     fit = foresee(threads, key, chain)
     if not fit and not (accept and fit.acceptable):
         raise ResumeRefused(root_of(key).thread, fit.reasons, advice=fit.advice)
+    if entry.fingerprint == graph.fingerprint:
+        return BroughtOver(_fitting(threads, key, threads.restore(chain)))
     migration = threads.migrations.get(entry.fingerprint)
     if migration is not None:
         return _migrated(threads, key, chain, migration)
-    position = threads.restore(chain)
     own = _own_fit(threads, key, entry)
     if own:
+        position = threads.restore(chain)
         migrated = [one.task for one in _inside(threads, key, chain) if one.is_migrated()]
         fitting = _fitting(threads, key, position)
         return BroughtOver(fitting, own.note, released=tuple(migrated))
+    position = _without_lost_fields(threads, key, chain)
     values = {
         name: value for name, value in position.values.items() if name in graph.schema.channels
     }
     position = msgspec.structs.replace(position, values=values)
     return BroughtOver(position, f"changes accepted: {'; '.join(own.reasons)}", changed=True)
+
+
+def _without_lost_fields(threads: Threads, key: ThreadKey, chain: Chain) -> Position:
+    """The position of a thread whose objects may have fields that their classes no longer have."""
+    codec = log_codec_for(threads.graph, files=threads.codec.has_files, drops=True)
+    try:
+        return restore(chain, codec.like(threads.codec), threads.graph.schema)
+    except CodecError as error:
+        raise ResumeRefused(
+            root_of(key).thread,
+            [f"the stored state cannot be read: {error.message}"],
+            advice=f"app.migrate({chain.entries[-1].fingerprint!r}, ..., types=[...]) reads it "
+            "with the former classes",
+        ) from error
 
 
 def _fitting(threads: Threads, key: ThreadKey, position: Position) -> Position:

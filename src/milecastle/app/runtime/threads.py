@@ -58,13 +58,15 @@ def log_codec_for(
     types: Iterable[type] = (),
     *,
     files: bool = False,
+    drops: bool = False,
 ) -> LogCodec:
     """The codec that admits plain data and the types that this graph's state declares.
 
-    ``files`` says whether its store has files.
+    ``types`` are former ones, which replace those of the same names. ``files`` says whether its
+    store has files. ``drops`` reads objects without fields that their classes no longer have.
     """
-    annotations = [*types, *(channel.annotation for channel in graph.schema.channels.values())]
-    registry = TypeRegistry.for_annotations(annotations, files=files)
+    annotations = [channel.annotation for channel in graph.schema.channels.values()]
+    registry = TypeRegistry.for_annotations(annotations, files=files, former=types, drops=drops)
     return LogCodec(ValueCodec(registry), sealers=sealers)
 
 
