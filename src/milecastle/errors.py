@@ -205,7 +205,8 @@ class ExecutionError(RunError):
     """A node failed, or a user's reducer or router did. ``cause`` is the exception raised.
 
     ``state`` is the state before the node; it is data for the caller and is never
-    part of the message. ``channel`` is the key whose reducer raised, if one did.
+    part of the message. ``channel`` is the key whose reducer raised, if one did. ``hint`` says more
+    about the cause, if more is known.
     """
 
     code = "MC201"
@@ -222,6 +223,7 @@ class ExecutionError(RunError):
         state: Any,
         cause: BaseException,
         channel: str | None = None,
+        hint: str = "",
         thread: str | None = None,
         run_id: str | None = None,
     ) -> None:
@@ -233,10 +235,12 @@ class ExecutionError(RunError):
         self.state = state
         self.cause = cause
         self.channel = channel
+        self.hint = hint
 
     def __str__(self) -> str:
         why = message_of(self.cause)
-        return f"{super().__str__()}: {why}" if why else super().__str__()
+        said = f"{super().__str__()}: {why}" if why else super().__str__()
+        return f"{said} ({self.hint})" if self.hint else said
 
 
 class MaxStepsExceeded(RunError):

@@ -281,7 +281,7 @@ class Runner(Generic[S]):
         if call.thread is None or self.threads is None:
             return None
         store, key = require_shared(self.settings.store), self.key(call.thread)
-        update = self.graph.schema.read_input(call.input)
+        update = self.graph.schema.start_input(call.input)
         observers = Observers(switched_on(self.settings.observers))
         found = enqueue(self.threads, store, key, update, call.terms, observers)
         if found is None:
@@ -443,7 +443,7 @@ class Runner(Generic[S]):
                 raise InvalidRequest("resuming needs a store: compile(store=...)")
             clock, schema = self.settings.clock, self.graph.schema
             run_id = call.run_id or clock.new_id()
-            update = schema.read_input(input)
+            update = schema.start_input(input)
             return plan_at(self.graph, clock, fresh_position(schema), run_id, update=update)
         if input is None:
             if key is None:
@@ -458,7 +458,7 @@ class Runner(Generic[S]):
             )
         if key is None:
             key = ThreadKey(self.settings.tenant, self.settings.clock.new_id())
-        return start_with_input(self.threads, key, self.graph.schema.read_input(input), call.terms)
+        return start_with_input(self.threads, key, self.graph.schema.start_input(input), call.terms)
 
     def _resting(self, result: Result[S], mode: StreamMode | None) -> list[Event[S]]:
         """The events of a thread that does not run now."""
@@ -500,6 +500,7 @@ class Runner(Generic[S]):
             timestamp=to_datetime(ending.time),
             interrupts=ending.interrupts,
             wake_at=None if ending.wake_at is None else to_datetime(ending.wake_at),
+            shown=self.graph.schema.output,
         )
 
     def files(self) -> PortableFiles:

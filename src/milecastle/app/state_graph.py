@@ -58,12 +58,22 @@ Paths = Iterable[str | PathLike[str]] | str | PathLike[str]
 class StateGraph(GraphBuilder[S], Generic[S]):
     """A graph over a state: declare nodes and edges, then ``compile()``.
 
-    ``state`` is a TypedDict, a dataclass or a pydantic model; each field is a channel.
+    ``state`` is a TypedDict, a dataclass or a pydantic model; each field is a channel. ``input``
+    and ``output`` are classes that declare some of its keys again: every input must have those that
+    ``input`` requires and no key that it lacks, and a result shows those of ``output``. Forms and
+    JSON schemas are made of them. They are not part of the fingerprint: paused threads continue.
     """
 
     @explains_keywords
-    def __init__(self, state: type[S], *, name: str | None = None) -> None:
-        super().__init__(state, name=name)
+    def __init__(
+        self,
+        state: type[S],
+        *,
+        name: str | None = None,
+        input: type | None = None,
+        output: type | None = None,
+    ) -> None:
+        super().__init__(state, name=name, input=input, output=output)
 
     @overload
     def node(self, function: F, /) -> F: ...

@@ -217,7 +217,7 @@ class FileRun:
             raise InvalidRequest(
                 f"unknown mode {mode!r}: use 'clean', 'incremental' or 'resume-only'"
             )
-        update = self._runner.graph.schema.read_input(input or {})
+        update = self._runner.graph.schema.start_input(input or {})
         digest = hash_bytes(self._codec.encode({name: update[name] for name in sorted(update)}))
         return BuildRequest(
             mode=mode, key=self.key, input=digest, previous=previous, retry_count=retry_count

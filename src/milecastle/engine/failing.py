@@ -13,13 +13,14 @@ def describe(
 ) -> Failure:
     """The failure record of a run that ended with ``error``, in this attempt at the node."""
     cause = error.cause if isinstance(error, ExecutionError) else error
+    hint = error.hint if isinstance(error, ExecutionError) else ""
     failure_class = _class_of(error)
     return Failure(
         run_id=run_id,
         failure_class=failure_class,
         resumable=RESUMABLE[failure_class],
         error_type=type(cause).__qualname__,
-        message=_storable(message_of(cause)),
+        message=_storable(message_of(cause) + (f" ({hint})" if hint else "")),
         traceback=tuple(_frames(cause)),
         causes=tuple(
             _storable(f"{type(link).__qualname__}: {message_of(link)}") for link in _chain(cause)

@@ -12,6 +12,7 @@ from milecastle.engine.saving import Saver
 from milecastle.engine.telling import Teller
 from milecastle.engine.waiting import Waiting
 from milecastle.errors import ExecutionError
+from milecastle.model.printable import quoted
 from milecastle.ports.services import Services
 
 
@@ -49,7 +50,14 @@ class Parts:
     def node_error(self, name: str, values: dict[str, Any], cause: BaseException) -> ExecutionError:
         """What is raised when a node failed for good."""
         state, step = self.schema.view(values), self.progress.step + 1
-        return self.error(f"node '{name}' failed", name, step, state, cause)
+        error = self.error(f"node '{name}' failed", name, step, state, cause)
+        key: object = cause.args[0] if isinstance(cause, KeyError) and cause.args else None
+        if isinstance(key, str) and key in self.schema.channels and key not in values:
+            error.hint = (
+                f"nothing has written {quoted(key)} yet, neither the input nor a node: give it in "
+                f"the input, or read it with state.get({key!r})"
+            )
+        return error
 
     def reducer_error(self, failed: ReducerFailed) -> ExecutionError:
         """What is raised when a reducer failed."""

@@ -38,12 +38,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 class GraphBuilder(Generic[S]):
     """Collects nodes and edges. Its public class is ``milecastle.StateGraph``."""
 
-    def __init__(self, state: type[S], *, name: str | None = None) -> None:
+    def __init__(
+        self,
+        state: type[S],
+        *,
+        name: str | None = None,
+        input: type | None = None,
+        output: type | None = None,
+    ) -> None:
         self._declared = Declared(
             state_type=state,
             name=name or str(getattr(state, "__name__", "graph")),
             local_names=names_around(state),
             place=caller(),
+            input_type=input,
+            output_type=output,
         )
 
     def __repr__(self) -> str:

@@ -100,11 +100,33 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
         return ChannelInfo(self.name, self.type_name, self.reducer.name, self.optional)
 
 
+class InputSchema(msgspec.Struct, frozen=True):
+    """The declared input of a graph: its keys in order, each with its type, and those required."""
+
+    name: str
+    annotations: Mapping[str, Any]
+    required: tuple[str, ...]
+
+    def refuse_misfit(self, update: Mapping[str, Any]) -> None:
+        """Raise ``InvalidRequest`` if a required key is missing, or one is not declared."""
+        missing = [name for name in self.required if name not in update]
+        if missing:
+            raise InvalidRequest(f"the input lacks {quoted(*missing)}, which {self.name} requires")
+        unknown = [name for name in update if name not in self.annotations]
+        if unknown:
+            raise InvalidRequest(
+                f"the input has {quoted(*unknown)}, which {self.name} does not declare; "
+                f"it has {', '.join(map(repr, self.annotations))}"
+            )
+
+
 class StateSchema(msgspec.Struct, frozen=True):
     """The channels of a state, and the way between a dict of values and the user's type.
 
     ``is_guarded`` says that constructing a state runs user code, which may refuse it. ``prepares``
-    are the channels whose reducers complete updates before they are stored.
+    are the channels whose reducers complete updates before they are stored. ``input`` is what an
+    input must have, and ``output`` the keys that a result shows, if they are declared. Neither is
+    part of the manifest: a paused thread is past its input.
     """
 
     state_type: Any
@@ -113,6 +135,8 @@ class StateSchema(msgspec.Struct, frozen=True):
     defaults: Mapping[str, Callable[[], Any]]
     is_guarded: bool
     prepares: tuple[str, ...] = ()
+    input: InputSchema | None = None
+    output: tuple[str, ...] | None = None
 
     def initial(self) -> dict[str, Any]:
         """The values of a state to which nothing was written yet."""
@@ -175,6 +199,13 @@ class StateSchema(msgspec.Struct, frozen=True):
             )
         return update
 
+    def start_input(self, given: Any) -> dict[str, Any]:
+        """``read_input`` for the input of a run, which must be as declared."""
+        update = self.read_input(given)
+        if self.input is not None:
+            self.input.refuse_misfit(update)
+        return update
+
     def missing(self, values: Mapping[str, Any]) -> list[str]:
         """Fields that must have a value before the state can be presented, and have none."""
         if self.form == "typed-dict":
@@ -197,6 +228,14 @@ def read_schema(state_type: Any, local_names: Mapping[str, Any]) -> StateSchema:
         runs_code(state_type, form),
         tuple(name for name, channel in channels.items() if channel.reducer.prepare is not None),
     )
+
+
+def read_input_schema(input_type: Any, local_names: Mapping[str, Any]) -> InputSchema:
+    """Read the keys of an input class; ``UnreadableState`` says why it cannot be one."""
+    _, fields = read_fields(input_type, local_names)
+    required = tuple(one.name for one in fields if one.required and one.default is None)
+    annotations = {one.name: one.annotation for one in fields}
+    return InputSchema(input_type.__name__, MappingProxyType(annotations), required)
 
 
 def _channel(field: Field) -> Channel:

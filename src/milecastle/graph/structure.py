@@ -178,8 +178,9 @@ class Subgraph(msgspec.Struct, frozen=True):
         """What the subgraph is given of the parent's state."""
         if self.give is not None:
             return self.give(state)
-        values = _values(self.parent, state)
-        return {name: values[name] for name in self.graph.schema.channels if name in values}
+        values, schema = _values(self.parent, state), self.graph.schema
+        names = schema.channels if schema.input is None else schema.input.annotations
+        return {name: values[name] for name in names if name in values}
 
     def update(self, node: str, state: Any, values: Mapping[str, Any]) -> Any:
         """The update of the parent's state that the subgraph's last state means."""
@@ -329,6 +330,7 @@ class Declared(msgspec.Struct):
     """Everything that was declared, in order.
 
     ``local_names`` are what the annotations of a state written inside a function may refer to.
+    ``input_type`` and ``output_type`` declare some of its keys.
     """
 
     state_type: type
@@ -341,3 +343,5 @@ class Declared(msgspec.Struct):
     exit_points: set[str] = set()
     schedules: list[Schedule] = []
     config: ExecutionConfig = ExecutionConfig()
+    input_type: type | None = None
+    output_type: type | None = None

@@ -19,6 +19,7 @@ MC124     a subgraph whose state does not fit
 MC125     a key that a state cannot have
 MC126     nodes declare files, and the graph cannot be run over them
           (reported by ``StateGraph.compile``, if there is a workspace)
+MC127     a declared input or output that does not fit the state
 ========  ==========================================================
 
 A mistake is reported once: what only follows from it (a misspelt target leaves a node without a
@@ -33,12 +34,12 @@ from typing import Any
 
 import msgspec
 
-from milecastle.errors import Place, Problem
+from milecastle.errors import InvalidRequest, Place, Problem
 from milecastle.graph.edges import PlainEdge, Router, followed, reachable
 from milecastle.graph.nodes import NotCallable, read_node
 from milecastle.graph.parallel import meetings
 from milecastle.graph.reducers import LAST
-from milecastle.graph.schema import StateSchema, read_schema
+from milecastle.graph.schema import InputSchema, StateSchema, read_input_schema, read_schema
 from milecastle.graph.source import Returned, goto_of, returned_keys, returned_names, with_targets
 from milecastle.graph.state_types import UnreadableState
 from milecastle.graph.structure import (
@@ -238,6 +239,46 @@ def _read_state(declared: Declared, findings: Findings) -> None:
                 declared.place,
                 "remove the leading and trailing underscores",
             )
+    if declared.input_type is not None:
+        input = _read_part("input", declared.input_type, declared, findings)
+        findings.schema = msgspec.structs.replace(findings.schema, input=input)
+        _check_schedules(declared, findings, findings.schema)
+    if declared.output_type is not None:
+        output = _read_part("output", declared.output_type, declared, findings)
+        shown = tuple(output.annotations) if output else ()
+        findings.schema = msgspec.structs.replace(findings.schema, output=shown)
+
+
+def _read_part(what: str, part: Any, declared: Declared, findings: Findings) -> InputSchema | None:
+    """The class of ``input=`` or ``output=``, whose keys the state must have."""
+    known = findings.schema.channels if findings.schema else {}
+    try:
+        found = read_input_schema(part, declared.local_names)
+    except UnreadableState as error:
+        suggestion = f"declare the {what} as a TypedDict with some of the state's keys"
+        findings.report("MC127", f"{what}=: {error}", declared.place, suggestion)
+        return None
+    for name in found.annotations:
+        if name not in known:
+            near = findings.nearest(name, known)
+            findings.report(
+                "MC127",
+                f"the {what} {found.name} has the key '{name}', which the state does not have",
+                declared.place,
+                f"did you mean '{near}'?" if near else "add it to the state, or remove it here",
+            )
+    return found
+
+
+def _check_schedules(declared: Declared, findings: Findings, schema: StateSchema) -> None:
+    """The input of a schedule is known before it fires, unless a function makes it."""
+    for schedule in declared.schedules:
+        if not callable(schedule.input):
+            try:
+                schema.start_input(schedule.input)
+            except InvalidRequest as error:
+                message = f"schedule '{schedule.name}': {error.message}"
+                findings.report("MC127", message, declared.place, "complete its input=")
 
 
 def _read_nodes(declared: Declared, findings: Findings) -> None:

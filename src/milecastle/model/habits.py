@@ -81,6 +81,8 @@ _KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "StateGraph": {
         "context_schema": "a node parameter named config, and invoke(..., config=...)",
         "config_schema": "a node parameter named config, and invoke(..., config=...)",
+        "input_schema": "StateGraph(State, input=...)",
+        "output_schema": "StateGraph(State, output=...)",
     },
     "StateGraph.compile": {
         "checkpointer": "compile(store='memory://') or compile(store='sqlite:///runs.db')",

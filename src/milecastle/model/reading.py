@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from milecastle.model.habits import refuse_attribute
 
@@ -33,6 +33,8 @@ class StateReader(Brief):  # noqa: PLW1641 - not hashable, as other mappings are
     """
 
     __slots__ = ()
+
+    shown: ClassVar[tuple[str, ...] | None] = None
 
     def __getitem__(self, key: str) -> Any:
         return _values(self)[key]
@@ -85,10 +87,14 @@ def _values(reader: Any) -> Mapping[str, Any]:
     """The state as a mapping. A dataclass or a model is read by its declared fields."""
     state: object = reader.state
     if isinstance(state, Mapping):
-        return cast("Mapping[str, Any]", state)
-    form = cast("Any", type(state))
-    fields: Iterable[str] = getattr(form, "__dataclass_fields__", None) or form.model_fields
-    return {name: getattr(state, name) for name in fields}
+        found = cast("Mapping[str, Any]", state)
+    else:
+        form = cast("Any", type(state))
+        fields: Iterable[str] = getattr(form, "__dataclass_fields__", None) or form.model_fields
+        found = {name: getattr(state, name) for name in fields}
+    if reader.shown is None:
+        return found
+    return {name: found[name] for name in reader.shown if name in found}
 
 
 def _fields(reader: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import msgspec.json
 
-from milecastle.graph.schema import Channel, StateSchema
+from milecastle.graph.schema import StateSchema
 from milecastle.graph.structure import CompiledGraph
 
 __all__ = ["input_schema"]
@@ -16,24 +16,28 @@ __all__ = ["input_schema"]
 def input_schema(graph: CompiledGraph) -> dict[str, Any]:
     """The JSON schema of what a run of a graph can be given.
 
-    An input is an update: no channel is required. What JSON cannot express may be anything.
+    It is that of the declared input. Without one an input is an update of the state, and no key is
+    required. What JSON cannot express may be anything.
     """
     schema: StateSchema = graph.schema
+    declared = schema.input
     components: dict[str, Any] = {}
-    properties = {
-        name: _schema_of(channel, components) for name, channel in schema.channels.items()
-    }
+    if declared is None:
+        annotations = {name: channel.annotation for name, channel in schema.channels.items()}
+    else:
+        annotations = dict(declared.annotations)
     found: dict[str, Any] = {
-        "title": schema.state_type.__name__,
+        "title": declared.name if declared else schema.state_type.__name__,
         "type": "object",
-        "properties": properties,
+        "properties": {name: _schema_of(one, components) for name, one in annotations.items()},
         "additionalProperties": False,
     }
+    if declared and declared.required:
+        found["required"] = list(declared.required)
     return {**found, "$defs": components} if components else found
 
 
-def _schema_of(channel: Channel, components: dict[str, Any]) -> Any:
-    annotation = channel.annotation
+def _schema_of(annotation: Any, components: dict[str, Any]) -> Any:
     try:
         if hasattr(annotation, "model_json_schema"):
             return annotation.model_json_schema()

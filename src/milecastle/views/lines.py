@@ -95,7 +95,7 @@ def run_document(result: Result[Any]) -> RunDocument:
         timestamp=moment(result.timestamp),
         wake_at=moment(result.wake_at),
         questions=question_lines(result.interrupts),
-        state=plain(result.state),
+        state=plain(result.state if result.shown is None else dict(result)),
         reused=result.reused,
     )
 

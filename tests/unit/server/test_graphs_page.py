@@ -6,12 +6,13 @@ import base64
 import re
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 from urllib.parse import quote
 
 import pytest
 
 from milecastle import END, START, StateGraph
+from milecastle.server.pages.schema_forms import form_fields
 from milecastle.server.pages.table import PAGES
 from tests.unit.server.browsing import Browser, Document
 from tests.unit.server.calling import OTHER, Api, build, token_of
@@ -201,3 +202,29 @@ def test_empty_store_says_how_to_begin(api: Api, browser: Browser) -> None:
     assert start_fields(found)["field"] == ["n", "log", "sure"]
     assert browser.page("/threads").all("form", **{"class": "start"}) == []
     assert browser.page("/threads?prefix=none").all("form", **{"class": "start"}) == []
+
+
+class Order(TypedDict):
+    item: str
+    count: int
+    sent: bool
+
+
+class Ordered(TypedDict):
+    item: str
+    count: NotRequired[int]
+
+
+def test_the_form_and_the_api_take_the_declared_input(api: Api, browser: Browser) -> None:
+    """Every field was marked optional, also one without which no run can start."""
+    graph = StateGraph(Order, name="orders", input=Ordered)
+    graph.add_node("send", lambda state: {"sent": True})
+    graph.add_edges(START, "send", END)
+    api.serve(graph.compile(store=api.app.store))
+    fields = form_fields(api.ask("GET", "/v1/graphs/orders").json()["input"])
+    assert [(one.name, one.required) for one in fields] == [("item", True), ("count", False)]
+    refused = api.ask("POST", "/v1/threads/t/runs", json={"input": {"count": 1}})
+    assert refused.status_code == 400
+    assert "the input lacks 'item', which Ordered requires" in refused.text
+    sent = api.ask("POST", "/v1/threads/t/runs", json={"input": {"item": "x"}})
+    assert sent.status_code == 202

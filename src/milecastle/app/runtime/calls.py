@@ -269,7 +269,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
 
     def _start_child(self, effect: Begin) -> RunPlan:
         graph, journal = effect.subgraph.graph, effect.parent.journal
-        update = graph.schema.read_input(effect.input)
+        update = graph.schema.start_input(effect.input)
         if self.threads is None or journal is None:
             position, run_id = fresh_position(graph.schema), self.clock.new_id()
             return plan_at(graph, self.clock, position, run_id, update=update)

@@ -27,7 +27,8 @@ class Result(StateReader, msgspec.Struct, Generic[S], frozen=True, kw_only=True,
     ``reused`` is true if nothing was run, because the newest run had completed with this input and
     this is its result. A result is also a mapping of the state: ``result["topic"]``, ``"topic" in
     result``, ``dict(result)``. Its ``repr`` contains no values of the state. For a file run,
-    ``executed`` says why each node ran, and ``reused_nodes`` lists those that did not.
+    ``executed`` says why each node ran, and ``reused_nodes`` lists those that did not. If the graph
+    declares an ``output``, the mapping has only its keys (``shown``); ``state`` has all of them.
     """
 
     state: S
@@ -43,6 +44,7 @@ class Result(StateReader, msgspec.Struct, Generic[S], frozen=True, kw_only=True,
     reused: bool = False
     executed: Mapping[str, tuple[str, ...]] = {}
     reused_nodes: tuple[str, ...] = ()
+    shown: tuple[str, ...] | None = None
 
     @property
     def node(self) -> str | None:
