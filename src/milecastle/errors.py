@@ -416,12 +416,18 @@ class ResumeRefused(RecoveryError):
     code = "MC301"
 
     def __init__(
-        self, thread: str, reasons: Sequence[str], *, what: str = "thread", advice: str = ""
+        self,
+        thread: str,
+        reasons: Sequence[str],
+        *,
+        what: str = "thread",
+        done: str = "resumed",
+        advice: str = "",
     ) -> None:
         self.thread = thread
         self.reasons = tuple(reasons)
         told = [*self.reasons, advice] if advice else self.reasons
-        super().__init__(f"{what} '{thread}' was not resumed: " + "; ".join(told))
+        super().__init__(f"{what} '{thread}' was not {done}: " + "; ".join(told))
 
 
 class InvalidRequest(MilecastleError):

@@ -23,7 +23,7 @@ from milecastle import END, START, StateGraph
 from milecastle.app.runtime.pruning import prune_thread
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.values import UntypedCodec
-from milecastle.errors import Conflict, InvalidRequest
+from milecastle.errors import Conflict, InvalidRequest, ResumeRefused
 from milecastle.integrations.langgraph import MilecastleSaver
 from milecastle.integrations.langgraph.naming import key_of
 from milecastle.model.keys import ThreadKey
@@ -494,8 +494,51 @@ def test_delta_history_is_read_in_pages() -> None:
     assert store.reads < 10
 
 
+def test_no_thread_id_is_not_the_thread_none(saver: MilecastleSaver) -> None:
+    """Failed: ``thread_id=None``, as of a missing variable, was the thread "None" of everybody."""
+    nowhere: Any = {"configurable": {"thread_id": None}}
+    uses: list[Callable[[], object]] = [
+        lambda: put(saver, nowhere, {"number": 1}),
+        lambda: saver.get_tuple(nowhere),
+        lambda: list(saver.list(nowhere)),
+        lambda: saver.delete_thread(nowhere["configurable"]["thread_id"]),
+    ]
+    for use in uses:
+        with pytest.raises(InvalidRequest, match="names no thread"):
+            use()
+
+
+@pytest.mark.parametrize("name", ["agent", "other"])
+def test_graph_refuses_a_thread_of_langgraph(
+    saver: MilecastleSaver, store: Store, name: str
+) -> None:
+    """One input with ``discard`` took the thread, and LangGraph read an empty state of it."""
+    before = put(saver, place("lg"), {"number": 1}, graph_id="agent")
+    saver.put_writes(before, [(INTERRUPT, "ok?")], "task", "~__pregel_pull, work")
+    graph = StateGraph(Count, name=name)
+    graph.add_node("work", lambda state: {})
+    graph.add_edges(START, "work", END)
+    app = graph.compile(store=store)
+    uses: list[Callable[[], object]] = [
+        lambda: app.invoke({"number": 2}, "lg", discard=True),
+        lambda: app.invoke({"number": 2}, "lg", discard=True, take_over=True),
+        lambda: app.resume("lg", accept_changes=True, take_over=True),
+        lambda: app.update_state("lg", {"number": 3}),
+        lambda: app.fork("lg", 1),
+        lambda: app.cancel("lg"),
+        lambda: app.delete("lg", take_over=True),
+    ]
+    for use in uses:
+        with pytest.raises((InvalidRequest, ResumeRefused)):
+            use()
+    assert values_at(saver, before) == {"number": 1}
+
+
 def test_thread_of_ours_is_refused(saver: MilecastleSaver, store: Store) -> None:
-    """Fails if LangGraph's checkpoints are appended to it: it could not be resumed any more."""
+    """Fails if LangGraph's checkpoints are appended to it: it could not be resumed any more.
+
+    It was read as an empty one, pruned and deleted.
+    """
 
     def work(state: Count) -> Count:
         return {"number": state["number"] + 1}
@@ -505,8 +548,18 @@ def test_thread_of_ours_is_refused(saver: MilecastleSaver, store: Store) -> None
     graph.add_edges(START, "work", END)
     app = graph.compile(store=store)
     app.invoke({"number": 1}, thread="t")
-    assert saver.get_tuple(place()) is None
     assert list(saver.list(None)) == []
+    uses: list[Callable[[], object]] = [
+        lambda: saver.get_tuple(place()),
+        lambda: saver.get_tuple({"configurable": {"thread_id": "t", "checkpoint_id": "x"}}),
+        lambda: list(saver.list(place())),
+        lambda: saver.delete_thread("t"),
+        lambda: saver.prune(["t"]),
+        lambda: saver.copy_thread("t", "u"),
+    ]
+    for use in uses:
+        with pytest.raises(InvalidRequest, match="not one of LangGraph"):
+            use()
     with pytest.raises(InvalidRequest, match="not one of LangGraph"):
         put(saver, place(), {"a": 1})
     assert app.state("t").seq == 2

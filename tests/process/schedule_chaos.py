@@ -21,7 +21,7 @@ from milecastle.app.runtime.handing import require_shared
 from tests.process.fleet_chaos import Fleet
 from tests.process.schedule_graphs import LEDGER, PERIOD, build
 
-THREAD = "fast@schedule"
+THREAD = "schedule@@fast"
 
 
 class Firings(msgspec.Struct):

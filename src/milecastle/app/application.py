@@ -575,7 +575,7 @@ class App(Generic[S]):
 
         What runs next does not change.
         """
-        threads, key = self._runner.stored(thread)
+        threads, key = self._runner.changed(thread)
         return threads.update(key, update, at)
 
     async def aupdate_state(
@@ -589,7 +589,7 @@ class App(Generic[S]):
 
         With ``as_thread`` the branch is another thread, and this one is unchanged.
         """
-        threads, key = self._runner.stored(thread)
+        threads, key = self._runner.changed(thread)
         return threads.fork(key, at, None if as_thread is None else self._runner.key(as_thread))
 
     async def afork(
@@ -663,7 +663,7 @@ class App(Generic[S]):
         start from the state before the cancelled one: ``InvalidRequest`` if that is gone. If its
         run has ended and inputs wait, the run of the first of them is cancelled.
         """
-        threads, key = self._runner.stored(thread)
+        threads, key = self._runner.changed(thread)
         return cancel_run(threads.store, threads.codec, self._runner.settings.clock, key)
 
     async def acancel(self, thread: Thread) -> bool:
@@ -676,7 +676,7 @@ class App(Generic[S]):
         While a live process drives it, ``RunInProgress`` is raised; ``cancel`` it first, or pass
         ``take_over=True``. If it is written to meanwhile, it is not deleted: ``Conflict``.
         """
-        threads, key = self._runner.stored(thread)
+        threads, key = self._runner.changed(thread)
         return delete_thread(
             threads.store, key, self._runner.settings.encryption, take_over=take_over
         )

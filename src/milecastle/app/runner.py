@@ -18,7 +18,6 @@ import msgspec.structs
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.runtime.answering import NOTHING_GIVEN, Given, refuse_refused
 from milecastle.app.runtime.calls import Call, Launcher, PlannedRun
-from milecastle.app.runtime.children import refuse_mark
 from milecastle.app.runtime.handing import (
     Handle,
     awaiting,
@@ -51,7 +50,7 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
 from milecastle.model.habits import refuse_thread
-from milecastle.model.keys import ThreadKey, refuse_reserved
+from milecastle.model.keys import ThreadKey, refuse_own, refuse_reserved, refuse_subgraph
 from milecastle.model.policies import ExecutionOptions, Retry
 from milecastle.model.run import RunStatus
 from milecastle.ports.clock import Clock
@@ -280,7 +279,7 @@ class Runner(Generic[S]):
         """Let an input wait behind the runs of its thread; ``None`` if the thread is free."""
         if call.thread is None or self.threads is None:
             return None
-        store, key = require_shared(self.settings.store), self.key(call.thread)
+        store, key = require_shared(self.settings.store), self._addressed(call)
         update = self.graph.schema.start_input(call.input)
         observers = Observers(switched_on(self.settings.observers))
         found = enqueue(self.threads, store, key, update, call.terms, observers)
@@ -316,7 +315,7 @@ class Runner(Generic[S]):
         """The newest run of a thread that must be absent, if it is not. Nothing is decoded."""
         if call.thread is None:
             raise InvalidRequest("if_absent= needs a thread: without one, each call starts another")
-        threads, key = self.stored(call.thread)
+        threads, key = self.stored(call.thread)[0], self._addressed(call)
         info = threads.store.thread(key)
         return self._handle(key, info.run_id, info.status, reused=True) if info else None
 
@@ -411,7 +410,7 @@ class Runner(Generic[S]):
 
         A thread that waits for a person, or completed with the same input, is returned as it is.
         """
-        key = self.key(call.thread) if call.thread is not None else None
+        key = self._addressed(call) if call.thread is not None else None
         tags = call.terms.tags
         tagged = require_tags(self.settings.store) if tags else None
         if call.file is not None:
@@ -522,8 +521,23 @@ class Runner(Generic[S]):
             return thread
         if type(thread) is not str:
             refuse_thread(thread)
-        refuse_mark(thread)
+        refuse_subgraph(thread)
         return ThreadKey(self.settings.tenant, thread)
+
+    def _addressed(self, call: Call) -> ThreadKey:
+        """The key of the thread that a call runs."""
+        key = self.key(call.thread)
+        refuse_subgraph(key.thread)
+        if not call.is_own and (call.input is not None or call.file is not None):
+            refuse_own(key.thread)
+        return key
+
+    def changed(self, thread: Thread) -> tuple[Threads, ThreadKey]:
+        """``stored``, for a call that changes the thread: it must be one of this graph."""
+        threads, key = self.stored(thread)
+        head = threads.store.head(key)
+        threads.refuse_foreign(threads.store.run(key, head.run_id) if head else None)
+        return threads, key
 
     def stored(self, thread: Thread) -> tuple[Threads, ThreadKey]:
         """The threads of the store, and the key of one."""

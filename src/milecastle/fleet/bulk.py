@@ -1,6 +1,6 @@
 """Bulk work: many threads of a graph retried, cancelled or deleted, by a durable run of workers.
 
-A job is the run of a small graph in a thread of the tenant, ``bulk@ID``. One step commits which
+A job is the run of a small graph in a thread of the tenant, ``bulk@@ID``. One step commits which
 threads are next, another changes them, so a job survives its worker, and its state is its progress.
 
 Rules:
@@ -30,7 +30,7 @@ from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction, change_listed
 from milecastle.app.upkeep.removing import delete_thread
 from milecastle.engine.context import Context
 from milecastle.errors import InvalidRequest, MilecastleError
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import ThreadKey, own_key, own_name
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry
 from milecastle.model.printable import printable
@@ -42,7 +42,6 @@ __all__ = ["Bulk", "JobInfo", "job_key"]
 _log = logging.getLogger("milecastle.fleet")
 
 _PAGE: Final = 100
-_PREFIX: Final = "bulk@"
 _ATTEMPTS: Final = Retry(attempts=10, delay=5.0)
 
 
@@ -76,7 +75,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def job_key(tenant: str, id: str) -> ThreadKey:
     """The thread of a job."""
-    return ThreadKey(tenant, f"{_PREFIX}{id}")
+    return own_key(tenant, "bulk", id)
 
 
 class Bulk:
@@ -98,7 +97,7 @@ class Bulk:
         )
 
     def _graph(self) -> StateGraph[BulkState]:
-        graph = StateGraph(BulkState, name=f"bulk {self._app.graph.name}")
+        graph = StateGraph(BulkState, name=own_name("bulk", self._app.graph.name))
         graph.add_node("find", self.find)
         graph.add_node("change", self.change)
         graph.add_edges(START, "find", "change")
@@ -126,7 +125,8 @@ class Bulk:
             changed=0,
             skipped=0,
         )
-        handle = self.runner.submit(Call(input=fresh, thread=job_key(tenant, id)), priority=0)
+        call = Call(input=fresh, thread=job_key(tenant, id), is_own=True)
+        handle = self.runner.submit(call, priority=0)
         return _info(id, handle.status, fresh)
 
     def info(self, tenant: str, id: str) -> JobInfo:

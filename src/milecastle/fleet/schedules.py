@@ -1,6 +1,6 @@
 """Schedules: each is a durable run that sleeps until the next tick, fires it, and sleeps again.
 
-There is no scheduler. A schedule is the run of a small graph in a thread, ``name@schedule``. It
+There is no scheduler. A schedule is the run of a small graph in a thread, ``schedule@@name``. It
 sleeps as any run does, so a worker claims it when the *store's* clock says that its time has come,
 and the fence of its log orders the workers that meet. Its state is the memory of the schedule: the
 last tick that was handled. No table is added, and ``ls``, ``history`` and ``cancel`` work with it.
@@ -9,9 +9,9 @@ Rules:
 
 - A tick is handled in two committed steps. ``wait`` decides what becomes of it: it fires, is
   skipped, is missed, or waits for the run before it. ``fire`` does what was decided: it submits
-  the thread ``name@tick`` unless that exists. A worker that dies in between is followed by one that
-  does the same; one that comes back late finds the thread, and its commits are refused. So each
-  tick is decided once and fired once, whatever dies.
+  the thread ``tick@@name@time`` unless that exists. A worker that dies in between is followed by
+  one that does the same; one that comes back late finds the thread, and its commits are refused.
+  So each tick is decided once and fired once, whatever dies.
 - A tick that was handled is never handled again, also if the threads of firings were deleted: the
   memory does not depend on them. (One case is left: a worker that is suspended between its look and
   its submission, until the same firing was taken over, ran and was *deleted*.)
@@ -51,11 +51,11 @@ from milecastle.app.runtime.starting import Terms
 from milecastle.app.runtime.threads import Migration
 from milecastle.app.state_graph import StateGraph
 from milecastle.engine.context import Context
-from milecastle.errors import Conflict, InvalidRequest, MilecastleError
+from milecastle.errors import Conflict, InvalidRequest, MilecastleError, Unavailable
 from milecastle.fleet.store_clock import StoreClock
 from milecastle.graph.schedules import Schedule, ScheduleInfo
 from milecastle.model.checkpoint import to_datetime
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import ThreadKey, own_key, own_name
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry
 from milecastle.model.printable import printable
@@ -108,7 +108,7 @@ class ScheduleRun:
         self._store = store = require_shared(runner.settings.store)
         own = runner.settings.clock
         self.clock = own if isinstance(own, StoreClock) else StoreClock(store, own)
-        self.key = ThreadKey(runner.settings.tenant, f"{schedule.name}@schedule")
+        self.key = own_key(runner.settings.tenant, "schedule", schedule.name)
         self.runner: Runner[ScheduleState] = runner.rebuilt(
             self._graph().compile().graph,
             clock=self.clock,
@@ -121,7 +121,7 @@ class ScheduleRun:
         )
 
     def _graph(self) -> StateGraph[ScheduleState]:
-        graph = StateGraph(ScheduleState, name=f"schedule {self.schedule.name}")
+        graph = StateGraph(ScheduleState, name=own_name("schedule", self.schedule.name))
         graph.add_node("begin", _begin)
         graph.add_node("wait", self.wait, version=self.schedule.definition)
         graph.add_node("fire", self.fire)
@@ -198,7 +198,9 @@ class ScheduleRun:
     def submit(self, tick: int, tenant: str) -> Handle[Any]:
         """Hand the run of a tick over, unless its thread exists."""
         key = ThreadKey(tenant, self.schedule.thread(tick))
-        return self.app.submit(self.schedule.input_at(tick), key, if_absent=True)
+        terms = Terms(if_absent=True)
+        call = Call(input=self.schedule.input_at(tick), thread=key, terms=terms, is_own=True)
+        return self.app.__runner__.submit(call, priority=0)
 
     def _key(self, ctx: Context) -> ThreadKey:
         return ctx.thread or self.key
@@ -222,6 +224,10 @@ class ScheduleRun:
         ``insists`` does so also if such workers are alive.
         """
         line = self._store.thread(self.key)
+        if line is not None and line.graph != self.runner.graph.name:
+            raise InvalidRequest(
+                f"its thread '{self.key.thread}' is of the graph '{line.graph}': delete that thread"
+            )
         if line is None:
             fresh = ScheduleState(
                 when="",
@@ -236,7 +242,8 @@ class ScheduleRun:
                 skipped=0,
                 missed=0,
             )
-            self.runner.submit(Call(input=fresh, thread=self.key, terms=Terms(if_absent=True)))
+            terms = Terms(if_absent=True)
+            self.runner.submit(Call(input=fresh, thread=self.key, terms=terms, is_own=True))
         elif (
             line.lane != self.runner.lane
             and line.status != "cancelled"
@@ -265,6 +272,8 @@ class ScheduleRun:
         graph, thread = self.app.graph.name, self.key.thread
         if line is None:
             return ScheduleInfo(schedule=schedule, graph=graph, thread=thread, status="new")
+        if line.graph != self.runner.graph.name:
+            return ScheduleInfo(schedule=schedule, graph=graph, thread=thread, status="held")
         state = App(self.runner).state(self.key).state
         begun = state["when"] == schedule.described
         next = schedule.after(state["since"]) if begun and line.status != "cancelled" else None
@@ -307,14 +316,17 @@ class Schedules:
     def register(self, *, insists: bool = False) -> None:
         """Let each schedule run that does not: off the event loop, when a worker starts and beats.
 
-        ``insists`` takes them over from living workers that have other definitions. Otherwise what
-        cannot be taken over is reported, and the others are not affected.
+        ``insists`` takes them over from living workers that have other definitions. What cannot be
+        taken over is logged; the other schedules and the worker are not affected.
+
+        Raises:
+            Unavailable: the store does not answer, and this ``insists``.
         """
         for found in self.runs.values():
             try:
                 found.register(insists=insists)
             except MilecastleError as error:
-                if insists:
+                if insists and isinstance(error, Unavailable):
                     raise
                 _log.warning(
                     "schedule '%s' cannot be looked after: %s",

@@ -24,6 +24,7 @@ import msgspec
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import to_datetime
+from milecastle.model.keys import own_name
 
 __all__ = ["CatchUp", "Overlap", "Schedule", "ScheduleInfo"]
 
@@ -65,6 +66,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(f"{word}= takes {_one_of(get_args(known))}")
         if not isinstance(cast("object", self.name), str) or not self.name:
             raise InvalidRequest("the name of a schedule is a str that is not empty")
+        own_name("schedule", self.name)
         _zone(self.tz)
         if isinstance(self.when, timedelta):
             if self.when <= timedelta(0) or self.when % timedelta(milliseconds=1):
@@ -120,7 +122,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         short = isinstance(self.when, timedelta) and self.when % timedelta(seconds=1)
         form = "milliseconds" if short else "seconds"
         time = to_datetime(tick).isoformat(timespec=form).replace("+00:00", "Z")
-        return f"{self.name}@{time}"
+        return own_name("tick", f"{self.name}@{time}")
 
     def input_at(self, tick: int) -> Any:
         """The input of a firing."""

@@ -27,7 +27,7 @@ from milecastle.app.checkpoints import CheckpointStore
 from milecastle.engine.context import current, running_task
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.recording import enclosing_call, recorded
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import ThreadKey, own_key
 
 __all__ = ["RecordedModel", "RunStates", "ThreadSession", "record_tool"]
 
@@ -39,7 +39,7 @@ _RESPONSE: Final = TypeAdapter(ModelResponse)
 
 
 class ThreadSession:
-    """A ``Session`` of the SDK in the thread ``session:<session_id>`` of a store."""
+    """A ``Session`` of the SDK in the thread ``session@@<session_id>`` of a store."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ThreadSession:
         self.session_id = session_id
         self.session_settings = session_settings
         self._store = store
-        self._key = ThreadKey(tenant, f"session:{session_id}")
+        self._key = own_key(tenant, "session", session_id)
         self._name = f"session {session_id}"
 
     async def get_items(self, limit: int | None = None) -> SessionItems:
@@ -103,7 +103,7 @@ class ThreadSession:
             if done or new == old:
                 return result
             try:
-                self._store.put(
+                self._store.__put__(
                     self._key,
                     {"items": new},
                     nodes=(mark,) if mark else (),
@@ -137,7 +137,7 @@ class ThreadSession:
 
 
 class RunStates:
-    """Run states that wait for approval, each in the thread ``run:<name>`` of a store."""
+    """Run states that wait for approval, each in the thread ``run@@<name>`` of a store."""
 
     def __init__(self, store: CheckpointStore, *, tenant: str = "default") -> None:
         self._store = store
@@ -158,10 +158,10 @@ class RunStates:
         await self._put(name, None)
 
     async def _put(self, name: str, state: dict[str, Any] | None) -> None:
-        await asyncio.to_thread(self._store.put, self._key(name), {"state": state})
+        await asyncio.to_thread(self._store.__put__, self._key(name), {"state": state})
 
     def _key(self, name: str) -> ThreadKey:
-        return ThreadKey(self._tenant, f"run:{name}")
+        return own_key(self._tenant, "run", name)
 
 
 class RecordedModel(Model):

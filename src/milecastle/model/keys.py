@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 from functools import wraps
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -18,6 +18,14 @@ SHARDS = 1024
 MAX_ID_BYTES = 512
 KEYS_TENANT = "milecastle.keys"
 """The reserved tenant of encryption keys."""
+SUBGRAPH: Final = "\x1f"
+"""Separates the name of a thread from the names of its subgraphs."""
+_OWN: Final = "@@"
+"""Separates the kind of a thread that Milecastle starts itself from the rest of its name."""
+
+OwnKind = Literal["schedule", "tick", "bulk", "session", "run"]
+"""The kinds of threads that no caller starts: schedules, their firings, jobs, sessions and their
+run states."""
 
 
 class ThreadKey(msgspec.Struct, frozen=True, order=True):
@@ -53,6 +61,40 @@ def check_name(what: str, value: object, most: int = MAX_ID_BYTES) -> None:
         raise InvalidRequest(f"a {what} must not contain NUL")
     if size > most:
         raise InvalidRequest(f"a {what} may have at most {most} bytes; this one has {size}")
+
+
+def own_name(kind: OwnKind, name: str) -> str:
+    """The name of a thread that Milecastle starts itself."""
+    if SUBGRAPH in name:
+        raise InvalidRequest(f"the name of a {kind} cannot contain U+001F")
+    return f"{kind}{_OWN}{name}"
+
+
+def own_key(tenant: str, kind: OwnKind, name: str) -> ThreadKey:
+    """The key of a thread that Milecastle starts itself."""
+    return ThreadKey(tenant, own_name(kind, name))
+
+
+def refuse_own(thread: str) -> None:
+    """Raise ``InvalidRequest`` for a name that a caller's thread cannot have.
+
+    So no caller starts, writes or forks a thread in place of a schedule, a firing, a job, a session
+    or a subgraph. Those that exist can be read, resumed, cancelled and deleted by their names.
+    """
+    refuse_subgraph(thread)
+    if _OWN in thread:
+        raise InvalidRequest(
+            f"a thread's name cannot contain '{_OWN}': such names are those of schedules, their "
+            "firings, jobs and sessions"
+        )
+
+
+def refuse_subgraph(thread: str) -> None:
+    """Raise ``InvalidRequest`` for the thread of a subgraph: it is changed through its parent."""
+    if SUBGRAPH in thread:
+        raise InvalidRequest(
+            "a thread's name cannot contain U+001F: it separates the names of subgraphs"
+        )
 
 
 def require_key(key: object) -> None:

@@ -63,10 +63,10 @@ def job_document(exchange: Exchange) -> JobDocument:
 def _job(exchange: Exchange) -> JobInfo:
     service, id = exchange.service, exchange.path["job"]
     info = service.store.thread(job_key(exchange.tenant, id))
-    kind, _, graph = (info.graph if info else "").partition(" ")
-    if kind != "bulk" or graph not in service.apps:  # any thread can have the name of a job
-        raise Refused(NOT_FOUND, 404, "there is no such job")
-    return Bulk(service.apps[graph]).info(exchange.tenant, id)
+    for app in service.apps.values() if info else ():
+        if info.graph == (bulk := Bulk(app)).runner.graph.name:
+            return bulk.info(exchange.tenant, id)
+    raise Refused(NOT_FOUND, 404, "there is no such job")
 
 
 def _document(info: JobInfo) -> JobDocument:

@@ -12,13 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from milecastle.app.application import App
-from milecastle.app.runtime.children import refuse_mark
 from milecastle.app.with_store import on_one_store
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.engine.status import claimed
 from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring
 from milecastle.fleet.worker import Worker, WorkerOptions
-from milecastle.model.keys import ThreadKey, refuse_reserved
+from milecastle.model.keys import ThreadKey, refuse_reserved, refuse_subgraph
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import BellStore, ClaimStore
 from milecastle.ports.store import Chain, Store
@@ -98,7 +97,7 @@ class Service:
     def key(self, tenant: str, thread: str) -> ThreadKey:
         """The key of a thread; those of subgraphs are reached through their parents."""
         refuse_reserved(tenant)
-        refuse_mark(thread)
+        refuse_subgraph(thread)
         return ThreadKey(tenant, thread)
 
     def line(self, key: ThreadKey) -> ThreadInfo:

@@ -61,7 +61,7 @@ def timed(store: Store | None, when: str | timedelta = "0 * * * *", **options: A
 
 def fired(app: App[Trip]) -> list[str]:
     """The times of the firings, as hour and minute, with what became of them."""
-    lines = [info for info in app.threads() if not info.key.thread.endswith("@schedule")]
+    lines = [info for info in app.threads() if not info.key.thread.startswith("schedule@@")]
     return [f"{info.key.thread.partition('T')[2][:5]} {info.status}" for info in lines]
 
 
@@ -120,7 +120,7 @@ def test_a_tick_is_not_fired_again_if_its_thread_was_deleted() -> None:
     app = timed(time.store)
     time(app, 0, HOUR, HOUR)
     assert fired(app) == ["01:00 completed", "02:00 completed"]
-    for thread in ("hourly@2026-11-16T01:00:00Z", "hourly@2026-11-16T02:00:00Z"):
+    for thread in ("tick@@hourly@2026-11-16T01:00:00Z", "tick@@hourly@2026-11-16T02:00:00Z"):
         app.delete(thread)
     time(app, 10, 10)
     assert fired(app) == []
@@ -168,7 +168,7 @@ def test_a_tick_is_skipped_while_the_run_before_has_not_ended() -> None:
     time(app, 0, HOUR, HOUR, HOUR)
     assert fired(app) == ["01:00 interrupted"]
     assert counts(app) == (1, 2, 0)
-    app.answer("hourly@2026-11-16T01:00:00Z", "yes")
+    app.answer("tick@@hourly@2026-11-16T01:00:00Z", "yes")
     time(app, 10, HOUR)
     assert fired(app) == ["01:00 completed", "04:00 interrupted"]
 
@@ -182,7 +182,7 @@ def test_ticks_are_queued_in_order_until_the_run_before_has_ended() -> None:
     expected = ["00:01 interrupted"]
     for minute in (1, 2, 3):
         assert fired(app) == expected
-        app.answer(f"hourly@2026-11-16T00:0{minute}:00Z", "yes")
+        app.answer(f"tick@@hourly@2026-11-16T00:0{minute}:00Z", "yes")
         time(app, 1, 15)
         expected[-1:] = [f"00:0{minute} completed", f"00:0{minute + 1} interrupted"]
     assert fired(app) == expected
@@ -196,7 +196,7 @@ def test_a_tick_cancels_the_run_before() -> None:
     app = timed(time.store, node=asks, overlap="cancel")
     time(app, 0, HOUR, HOUR)
     assert fired(app) == ["01:00 cancelled", "02:00 interrupted"]
-    app.delete("hourly@2026-11-16T02:00:00Z")
+    app.delete("tick@@hourly@2026-11-16T02:00:00Z")
     time(app, HOUR)
     assert fired(app) == ["01:00 cancelled", "03:00 interrupted"]
     assert counts(app) == (3, 0, 0)
@@ -251,7 +251,7 @@ def test_a_running_worker_takes_a_schedule_only_if_nobody_serves_it() -> None:
     time = Timeline()
     old, new = timed(time.store, catch_up="none"), timed(time.store, catch_up="all")
     worker = Worker([old], QUICK)
-    key = ThreadKey("default", "hourly@schedule")
+    key = ThreadKey("default", "schedule@@hourly")
     time(old, 0)
     time.store.beat(worker.describe())
     before = time.store.thread(key)
@@ -329,7 +329,7 @@ def test_the_log_of_a_schedule_is_cut(monkeypatch: pytest.MonkeyPatch, store: St
     monkeypatch.setattr("milecastle.fleet.schedules._PRUNE_EVERY", 5)
     monkeypatch.setattr("milecastle.fleet.schedules._KEPT", 20)
     app = timed(store, timedelta(milliseconds=1), catch_up="all", overlap="cancel")
-    key = ThreadKey("default", "hourly@schedule")
+    key = ThreadKey("default", "schedule@@hourly")
 
     async def enough() -> bool:
         head = store.head(key)

@@ -69,7 +69,7 @@ class Place:
         return self.keeper.apply_retention("acme", Retention(older_than=timedelta(seconds=30)))
 
     def write(self, key: ThreadKey = KEY) -> None:
-        self.writer.put(key, {"new": "acknowledged"})
+        self.writer.__put__(key, {"new": "acknowledged"})
 
     def read(self, key: ThreadKey = KEY) -> object:
         found = self.writer.get_latest(key)
@@ -206,7 +206,7 @@ def test_subgraphs_of_a_thread_that_begins_again_stay(
     stores: Stores, kind: str, ring: Keyring | None
 ) -> None:
     place = Place(stores.open(kind), ring)
-    place.writer.put(CHILD, {"old": 1})
+    place.writer.__put__(CHILD, {"old": 1})
     other = ThreadKey("acme", "t\x1f9.1\x1fsub")
 
     def begin_again() -> None:

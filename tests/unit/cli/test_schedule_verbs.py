@@ -59,9 +59,9 @@ def test_schedules_are_listed_before_and_after_a_worker_has_seen_them(timed: Des
 def test_a_backfill_submits_each_tick_once(timed: Desk) -> None:
     """Over a change of the clocks, and twice. Fails if ``if_absent`` is not given."""
     threads = [
-        "report@2026-03-28T02:00:00Z",
-        "report@2026-03-29T01:00:00Z",
-        "report@2026-03-30T01:00:00Z",
+        "tick@@report@2026-03-28T02:00:00Z",
+        "tick@@report@2026-03-29T01:00:00Z",
+        "tick@@report@2026-03-30T01:00:00Z",
     ]
     found = listed(timed, "backfill", "report", *RANGE).backfilled
     assert [(each.thread, each.reused) for each in found] == [(each, False) for each in threads]

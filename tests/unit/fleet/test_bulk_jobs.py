@@ -22,7 +22,7 @@ class Losing(MemoryStore):
     def commit(self, batch: Batch) -> None:
         """Fail the first commit after threads were changed."""
         is_changed = any(entry.nodes == ("change",) for entry in batch.entries)
-        if batch.key.thread.startswith("bulk@") and is_changed and not self.lost:
+        if batch.key.thread.startswith("bulk@@") and is_changed and not self.lost:
             self.lost = 1
             raise Unavailable("on purpose")
         super().commit(batch)

@@ -32,7 +32,7 @@ def at(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> int:
 
 def times(schedule: Schedule, after: int, count: int) -> list[str]:
     found = [
-        schedule.thread(tick).partition("@")[2] for tick in islice(schedule.ticks(after), count)
+        schedule.thread(tick).rpartition("@")[2] for tick in islice(schedule.ticks(after), count)
     ]
     return [time.removesuffix("Z")[5:] for time in found]
 
@@ -76,7 +76,7 @@ def test_a_period_fires_at_its_multiples() -> None:
         "01-01T00:00:00.750",
     ]
     assert Schedule(name="x", when=timedelta(minutes=5)).thread(at(2026, 1, 1)) == (
-        "x@2026-01-01T00:00:00Z"
+        "tick@@x@2026-01-01T00:00:00Z"
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from milecastle import Conflict, InvalidRequest, Keyring
+from milecastle import CheckpointStore, Conflict, InvalidRequest, Keyring
+from milecastle.fleet.bulk import job_key
 from milecastle.fleet.worker import Worker
 from milecastle.ports.store import Batch
 from milecastle.server.routes import ENDPOINTS
@@ -243,7 +244,7 @@ def test_limit_of_bulk_work_is_bounded(api: Api, limit: int) -> None:
 
 def test_thread_that_has_the_name_of_a_job_is_not_one(api: Api) -> None:
     """Failed before the graph of the thread was looked at: it was answered with 500."""
-    api.run("bulk@x")
+    CheckpointStore(api.app.store).__put__(job_key("default", "x"), {"n": 1})
     response = api.ask("GET", "/v1/jobs/x")
     assert (response.status_code, response.json()["code"]) == (404, "MC604")
 

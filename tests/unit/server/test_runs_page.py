@@ -165,7 +165,7 @@ def test_all_runs_of_a_filter_are_changed_by_a_job(
     job = browser.page(answer.headers["location"])
     assert job.texts("dd")[:3] == ["queued", "2", "0"]
     assert job.one("progress").attributes["max"] == "2"
-    assert job.one("pre", id="commands").text.startswith("milecastle show -- bulk@")
+    assert job.one("pre", id="commands").text.startswith("milecastle show -- bulk@@")
     api.work()
     live = job.one("div", id="live")
     part = browser.page(live.get("data-live"), headers={"HX-Request": "true"})

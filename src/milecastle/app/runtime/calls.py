@@ -46,7 +46,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """What a call of ``invoke``, ``stream`` or ``resume`` asks for.
 
     ``mode`` is that of a stream, or ``None`` without a reader. ``run_id`` names a run that is not
-    saved; saved runs have their own. ``known`` is what was read of the thread already.
+    saved; saved runs have their own. ``known`` is what was read of the thread already. ``is_own``:
+    Milecastle itself starts the thread, under a name of ``own_key``.
     """
 
     input: Any = None
@@ -61,6 +62,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     file: Any = None
     run_id: str | None = None
     known: Opened | None = None
+    is_own: bool = False
 
     def __post_init__(self) -> None:
         if self.config is not None:

@@ -15,28 +15,27 @@ from typing import Final
 from milecastle.app.runtime.tagging import require_tags
 from milecastle.engine.status import claimed
 from milecastle.engine.tasks import task_id
-from milecastle.errors import Conflict, InvalidRequest
-from milecastle.model.keys import ThreadKey
+from milecastle.errors import Conflict
+from milecastle.model.keys import SUBGRAPH, ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store, offers
 
-_MARK: Final = "\x1f"
 _LAST: Final = "\U0010ffff"
 _PAGE: Final = 200
 
 
 def child_key(parent: ThreadKey, place: str, task: str) -> ThreadKey:
     """The thread of the subgraph that a task of a step runs."""
-    return ThreadKey(parent.tenant, f"{parent.thread}{_MARK}{place}{_MARK}{task}")
+    return ThreadKey(parent.tenant, f"{parent.thread}{SUBGRAPH}{place}{SUBGRAPH}{task}")
 
 
 def children_at(
     store: Store, parent: ThreadKey, place: str, node: str
 ) -> Iterator[tuple[str, ThreadKey]]:
     """The tasks of one node in a step whose subgraphs have started, each with its thread."""
-    for found in children_of(store, ThreadKey(parent.tenant, f"{parent.thread}{_MARK}{place}")):
-        task = found.key.thread.removeprefix(f"{parent.thread}{_MARK}{place}{_MARK}")
+    for found in children_of(store, ThreadKey(parent.tenant, f"{parent.thread}{SUBGRAPH}{place}")):
+        task = found.key.thread.removeprefix(f"{parent.thread}{SUBGRAPH}{place}{SUBGRAPH}")
         item = task.removeprefix(f"{task_id(node)}#")
         if task == task_id(node) or (item != task and item.isdigit()):
             yield task, found.key
@@ -44,25 +43,17 @@ def children_at(
 
 def is_child(key: ThreadKey) -> bool:
     """Whether this is the thread of a subgraph."""
-    return _MARK in key.thread
+    return SUBGRAPH in key.thread
 
 
 def root_of(key: ThreadKey) -> ThreadKey:
     """The top-level thread: the key itself, unless it is the thread of a subgraph."""
-    return ThreadKey(key.tenant, key.thread.partition(_MARK)[0]) if is_child(key) else key
-
-
-def refuse_mark(thread: str) -> None:
-    """Names of top-level threads do not contain the separator."""
-    if _MARK in thread:
-        raise InvalidRequest(
-            "a thread's name cannot contain U+001F: it separates the names of subgraphs"
-        )
+    return ThreadKey(key.tenant, key.thread.partition(SUBGRAPH)[0]) if is_child(key) else key
 
 
 def children_of(store: Store, key: ThreadKey) -> Iterator[ThreadInfo]:
     """The threads of the subgraphs of a thread, at every level."""
-    prefix = f"{key.thread}{_MARK}"
+    prefix = f"{key.thread}{SUBGRAPH}"
     found = every_thread(store, key.tenant, after=prefix)
     return takewhile(lambda info: info.key.thread.startswith(prefix), found)
 
@@ -100,7 +91,7 @@ def _head(store: Store, key: ThreadKey) -> tuple[int, str | None]:
 
 def _is_orphan(store: Store, key: ThreadKey) -> bool:
     """Whether the parent of a thread does not have the entry that began its step."""
-    parent, place, _ = key.thread.rsplit(_MARK, 2)
+    parent, place, _ = key.thread.rsplit(SUBGRAPH, 2)
     return store.locate(ThreadKey(key.tenant, parent), place.partition(".")[0]) is None
 
 
@@ -135,7 +126,7 @@ def own_threads(
         for found in page:
             after = found.key.thread
             if is_child(found.key):
-                after = f"{after.partition(_MARK)[0]}{_MARK}{_LAST}"
+                after = f"{after.partition(SUBGRAPH)[0]}{SUBGRAPH}{_LAST}"
                 break
             if status not in (None, found.status):
                 continue

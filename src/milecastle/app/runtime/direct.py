@@ -26,7 +26,7 @@ from milecastle.engine.position import Position, restore
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.graph.schema import recorded_misfits
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata, Entry
-from milecastle.model.keys import ThreadKey, checks_keys, refuse_reserved
+from milecastle.model.keys import ThreadKey, checks_keys, refuse_own, refuse_reserved
 from milecastle.model.manifest import Manifest
 from milecastle.model.printable import quoted
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
@@ -82,6 +82,21 @@ class DirectLog:
         With ``delta`` only what differs from the state before is stored: of a list, the items after
         the first that differs.
         """
+        refuse_own(key.thread)
+        return self.__put__(key, state, next, nodes, step, head, delta=delta)
+
+    def __put__(
+        self,
+        key: ThreadKey,
+        state: Mapping[str, Any],
+        next: Sequence[str] = (),
+        nodes: Sequence[str] = (),
+        step: int | None = None,
+        head: int | None = None,
+        *,
+        delta: bool = False,
+    ) -> Checkpoint[State]:
+        """``put`` under any name, for integrations: not for users."""
         found = self._read(key)
         position = found[1] if found else Position(values={})
         if head is not None and head != position.seq:
@@ -124,6 +139,7 @@ class DirectLog:
         ``App.update_state``. What runs next is the same as for the parent. A missing parent raises
         ``InvalidRequest``.
         """
+        refuse_own(key.thread)
         head = self.store.head(key)
         seq = self.store.locate(key, parent_id)
         found = None if seq is None else self._read(key, seq)

@@ -9,7 +9,8 @@ Rules:
 - A run whose process is known to be alive is not taken over (``RunInProgress``), unless the call
   sets ``take_over``. Any other is taken over: an entry fences it out first.
 - A thread whose state or next node does not match this graph is refused, with what changed. One of
-  a graph with another name is not handed over to workers, even if it matches.
+  a graph with another name is not handed over to workers, even if it matches, and its run is never
+  discarded.
 - An input that was enqueued behind a run starts when that has completed, on its state, or was
   cancelled, on the state before its input. Behind a run that failed it waits until that is retried.
   No other input starts before it, unless the call sets ``discard`` or ``take_over``.
@@ -50,7 +51,6 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
-from milecastle.model.printable import quoted
 from milecastle.model.run import CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, waiting_inputs
@@ -210,16 +210,16 @@ def enqueue(
     chain = store.read(key)
     threads = threads.for_thread(key, chain)
     digest = _digest(threads, update, terms.key)
+    current = store.run(key, info.run_id)
     if not terms.again:
-        # A key is compared with all runs that are likely to be meant, an input with the current.
         for run in store.runs(key, limit=_COMPARED if terms.key else 0):
             if run.input_digest == digest and run.run_id != info.run_id:
                 return run, True
-        current = store.run(key, info.run_id)
         if current is not None and current.input_digest == digest and info.status != "completed":
             return None
     if is_free:
         return None
+    threads.refuse_foreign(current)
     if chain is not None and info.status == "cancelled":
         before_input(store, key, chain.entries[-1])  # where the input would start, or refused
     record = msgspec.structs.replace(
@@ -278,6 +278,7 @@ def _start_instead(
 
     The unfinished run is closed with the first entry of the new one.
     """
+    threads.refuse_foreign(previous)
     key, head = previous.key, chain.entries[-1]
     base = before_input(threads.store, key, head)
     over = bring_over(threads, key, base) if base else _afresh(threads)
@@ -406,8 +407,8 @@ def _resumed(
     given: Given = NOTHING_GIVEN,
     terms: Terms = NO_TERMS,
 ) -> RunPlan:
-    if terms.queues:
-        _refuse_foreign(threads, previous)
+    if terms.queues:  # workers would run it with the code of this graph
+        threads.refuse_foreign(previous)
     position = over.position
     answers = match_answers(key.thread, position, given) if given else {}
     released = over.released if not answers else ()
@@ -442,17 +443,6 @@ def _resumed(
         start.journal.supersede(previous, position.next, attempt)
         return start
     return msgspec.structs.replace(start, fresh_attempts=True)
-
-
-def _refuse_foreign(threads: Threads, previous: RunRecord) -> None:
-    """A run of another graph is not handed over: workers would run it with the code of this one."""
-    name = threads.graph.name
-    if previous.graph not in ("", name):
-        raise ResumeRefused(
-            previous.key.thread,
-            [f"it is of the graph {quoted(previous.graph)}, and this app is of {quoted(name)}"],
-            advice="call the app of its graph",
-        )
 
 
 def _refuse_sleeping(

@@ -25,13 +25,14 @@ from milecastle.engine.applying import (
     refuse_unmade,
 )
 from milecastle.engine.assignment import kept_in_lane
-from milecastle.engine.hidden import branched, without_children
+from milecastle.engine.hidden import HOSTED, branched, without_children
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
-from milecastle.errors import InvalidRequest, InvalidUpdate
+from milecastle.errors import InvalidRequest, InvalidUpdate, ResumeRefused
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata, Entry, Source
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import ThreadKey, refuse_own
+from milecastle.model.printable import quoted
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
@@ -116,7 +117,13 @@ class Threads:
 
     def restore(self, chain: Chain) -> Position:
         """The position of the thread at the end of a chain, with its state decoded."""
-        return restore(chain, self.codec, self.graph.schema)
+        position = restore(chain, self.codec, self.graph.schema)
+        if any(name in position.hidden for name in HOSTED):
+            raise InvalidRequest(
+                "the thread is one of another library's graph, and not of "
+                f"{quoted(self.graph.name)}: use another thread, or that library"
+            )
+        return position
 
     def existing(self, key: ThreadKey, at: At = None) -> tuple[Position, Entry]:
         """The current position of the thread, or its position at a checkpoint, which must exist."""
@@ -134,10 +141,25 @@ class Threads:
         for entry in self.store.history(key, limit=limit):
             yield CheckpointMetadata.of(key, entry)
 
+    def refuse_foreign(self, record: RunRecord | None) -> None:
+        """Refuse to change a run of another graph, or of another library's graph.
+
+        Those have no fingerprint, whatever the name is. A run without a graph is one of ``put``.
+        """
+        name = self.graph.name
+        if record and record.graph and (record.graph != name or not record.fingerprint):
+            raise ResumeRefused(
+                record.key.thread,
+                [f"it is of the graph {quoted(record.graph)}, and this app is of {quoted(name)}"],
+                done="changed",
+                advice="call the app of its graph",
+            )
+
     def update(self, key: ThreadKey, update: Mapping[str, Any], at: At) -> CheckpointMetadata:
         """Append a checkpoint: the one at ``at`` with an update on top."""
         head = self._newest(key, at)
         bound, position, entry = self._opened(key, at)
+        self.refuse_foreign(self.record(key, entry))
         operations: Operations = []
         values = dict(position.values)
         try:
@@ -157,7 +179,10 @@ class Threads:
         """Append a checkpoint that continues from an older one, here or as another thread."""
         head = self._newest(key, at)
         bound, position, entry = self._opened(key, at)
+        self.refuse_foreign(self.record(key, entry))
         target = as_thread or key
+        if target != key:
+            refuse_own(target.thread)
         if target != key and self.store.head(target) is not None:
             raise InvalidRequest(f"thread '{target.thread}' already exists; fork to another name")
         if target == key:

@@ -12,17 +12,20 @@ from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 
-from milecastle.app.runtime.children import child_key, refuse_mark, root_of
+from milecastle.app.runtime.children import child_key, root_of
 from milecastle.errors import InvalidRequest
-from milecastle.model.keys import ThreadKey
+from milecastle.model.keys import ThreadKey, refuse_own
 
 _PLACE: Final = "langgraph"
 _LONG: Final = 200
+_NO_THREAD: Final = "the configuration names no thread: give configurable.thread_id"
 
 
 def key_of(tenant: str, thread: object, namespace: str = "") -> ThreadKey:
-    """The log of a namespace of a thread."""
-    refuse_mark(str(thread))
+    """The log of a namespace of a thread; ``None`` does not name one."""
+    if thread is None:
+        raise InvalidRequest(_NO_THREAD)
+    refuse_own(str(thread))
     root = ThreadKey(tenant, str(thread))
     return child_key(root, _PLACE, digest_of(namespace) or namespace) if namespace else root
 
@@ -56,5 +59,5 @@ def configurable(config: RunnableConfig) -> dict[str, Any]:
     """The part of a configuration that addresses a checkpoint; it must name a thread."""
     found: dict[str, Any] = config.get("configurable", {})
     if "thread_id" not in found:
-        raise InvalidRequest("the configuration names no thread: give configurable.thread_id")
+        raise InvalidRequest(_NO_THREAD)
     return found

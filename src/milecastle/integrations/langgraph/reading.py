@@ -10,6 +10,7 @@ from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from milecastle.codec import envelope
+from milecastle.errors import InvalidRequest
 from milecastle.integrations.langgraph.log import (
     NOTE,
     STRAY,
@@ -28,6 +29,14 @@ from milecastle.ports.store import Store
 
 _PAGE: Final = 200
 _STRETCH: Final = 16
+
+
+def refuse_foreign(store: Store, key: ThreadKey) -> None:
+    """Raise ``InvalidRequest`` for a thread that no saver has written, such as a graph's."""
+    head = store.head(key)
+    run = store.run(key, head.run_id) if head else None
+    if run is not None and (run.fingerprint or not run.graph):
+        raise InvalidRequest(f"thread '{key.thread}' is not one of LangGraph: use another")
 
 
 def read_log(store: Store, key: ThreadKey) -> Log:

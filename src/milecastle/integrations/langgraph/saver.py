@@ -47,6 +47,7 @@ from milecastle.integrations.langgraph.reading import (
     read_checkpoint,
     read_log,
     read_newest,
+    refuse_foreign,
     walk,
     with_run,
 )
@@ -135,9 +136,14 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
             log: Log = yield partial(read_newest, self._store, key, known)
             slot.log = log
             if wanted is None or (log.state.record and log.state.record.id == wanted):
+                if log.seq and log.state.record is None:
+                    yield partial(refuse_foreign, self._store, key)
                 return as_tuple(self.serde, key, log.state)
         state: LogState | None = yield partial(read_checkpoint, self._store, key, wanted, slot.log)
-        return as_tuple(self.serde, key, state) if state else None
+        if state is None:
+            yield partial(refuse_foreign, self._store, key)
+            return None
+        return as_tuple(self.serde, key, state)
 
     def list(
         self,
@@ -205,13 +211,14 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
     def _keys(self, given: dict[str, Any]) -> Sequence[ThreadKey]:
         if "thread_id" not in given:
             return [info.key for info in every_thread(self._store, self._tenant)]
-        namespace = given.get("checkpoint_ns")
+        logs, namespace = self._logs(given["thread_id"]), given.get("checkpoint_ns")
         if namespace is not None:
             return [key_of(self._tenant, given["thread_id"], namespace)]
-        return self._logs(given["thread_id"])
+        return logs
 
     def _logs(self, thread: object) -> Sequence[ThreadKey]:
         root = key_of(self._tenant, thread)
+        refuse_foreign(self._store, root)
         return [root, *(info.key for info in children_of(self._store, root))]
 
     def get_delta_channel_history(
@@ -385,7 +392,9 @@ class MilecastleSaver(BaseCheckpointSaver[Any]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its namespaces. A run that still writes to it is refused."""
-        delete_with_children(self._store, key_of(self._tenant, thread_id))
+        key = key_of(self._tenant, thread_id)
+        refuse_foreign(self._store, key)
+        delete_with_children(self._store, key)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its namespaces. A run that still writes to it is refused."""

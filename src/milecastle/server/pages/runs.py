@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction
 from milecastle.errors import InvalidRequest
+from milecastle.fleet.bulk import job_key
 from milecastle.ports.claims import ClaimStore
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import BulkRequest, CurrentStatus, Message, RunsQuery
@@ -164,6 +165,8 @@ async def show_job(exchange: Exchange) -> PageView:
         template="job.html",
         live="_job.html",
         title=_title(job.action),
-        commands=(("show", *of_tenant(exchange.tenant), "--", f"bulk@{job.job}"),),
+        commands=(
+            ("show", *of_tenant(exchange.tenant), "--", job_key(exchange.tenant, job.job).thread),
+        ),
         values={"job": job},
     )
