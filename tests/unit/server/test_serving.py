@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -188,6 +189,19 @@ def test_events_are_followed_and_end_with_the_server(api: Api) -> None:
 )
 def test_loopback_is_recognized(host: str, found: bool) -> None:
     assert is_loopback(host) is found
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_accepted_connections_do_not_wait_to_send(host: str) -> None:
+    """Failed without TCP_NODELAY: every answer on a kept connection took 40 ms more."""
+    try:
+        listening = listen(host, 0).socket
+    except InvalidRequest:
+        pytest.skip("this machine has no such address")
+    with listening, socket.create_connection(listening.getsockname()[:2], LIMIT):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_address_of_another_machine_is_refused(tmp_path: Path) -> None:
