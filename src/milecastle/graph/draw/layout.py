@@ -4,6 +4,8 @@ Rules:
 
 - Boxes never overlap, and no link passes through a box that it does not join.
 - Every coordinate is a whole number.
+- A graph that would take too long is laid out in a grid. The limits count boxes and links, so the
+  same graph is always drawn in the same way.
 - Between two corners of a wire that differ in both x and y, a curve that stays within the
   rectangle of the two is meant; such a rectangle never touches a box from inside.
 """
@@ -11,11 +13,16 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
+from milecastle.graph.draw.grid import arrange_in_grid
 from milecastle.graph.draw.ordering import Rows, add_lane
 from milecastle.graph.draw.placement import place_points, straighten, tighten
 from milecastle.graph.draw.ranking import assign_ranks, find_back_links
+from milecastle.graph.draw.shapes import Box, Layout, Tie, Wire
+
+__all__ = ["LABEL_HEIGHT", "LOOP", "arrange"]
 
 LABEL_HEIGHT = 18
 LOOP = 2
@@ -23,47 +30,12 @@ _BOX_GAP, _STOP_GAP = 32, 18
 _ROW_GAP, _LABEL_GAP, _MOST_EXTRA = 44, 24, 56
 _PORT, _FOOT = 12, 16
 
+_LOOKS, _STOPS, _SLOTS = 8_000_000, 1500, 300_000
+"""The most for a layered layout, each about 0.3 seconds: links that are followed to find cycles,
+rows that links pass, and slots that are compared to lead lanes."""
 
-class Tie(NamedTuple):
-    """A link to lay out; a label of width 0 is not drawn.
-
-    Strong links decide first which way is down.
-    """
-
-    source: int
-    target: int
-    label: int = 0
-    strong: bool = True
-
-
-class Box(NamedTuple):
-    """A rectangle by its left upper corner."""
-
-    x: int
-    y: int
-    width: int
-    height: int
-
-    @property
-    def middle(self) -> tuple[int, int]:
-        """The centre."""
-        return self.x + self.width // 2, self.y + self.height // 2
-
-
-class Wire(NamedTuple):
-    """A link as drawn: its corners from source to target, and where its label is."""
-
-    points: tuple[tuple[int, int], ...]
-    label: Box | None
-
-
-class Layout(NamedTuple):
-    """Boxes and wires in the order in which they were given, and the size of it all."""
-
-    boxes: tuple[Box, ...]
-    wires: tuple[Wire, ...]
-    width: int
-    height: int
+_KEPT = 32
+"""Layouts that are kept: a page is asked for again and again."""
 
 
 class _Strand(NamedTuple):
@@ -85,7 +57,34 @@ def arrange(
     """Lay out boxes of the given sizes; ``first`` is on top, ``last`` at the bottom."""
     if not sizes:
         return Layout((), (), 0, 0)
-    return _Arrangement(sizes, ties, first, last).layout()
+    return _arranged(tuple(sizes), tuple(ties), first, last)
+
+
+@lru_cache(maxsize=_KEPT)
+def _arranged(
+    sizes: tuple[tuple[int, int], ...],
+    ties: tuple[Tie, ...],
+    first: int | None,
+    last: int | None,
+) -> Layout:
+    if len(ties) * (len(sizes) + len(ties)) > _LOOKS:
+        return arrange_in_grid(sizes, ties)
+    pairs = [(tie.source, tie.target) for tie in ties]
+    strong = [number for number, tie in enumerate(ties) if tie.strong]
+    back = find_back_links(len(sizes), pairs, strong)
+    down = [pair for number, pair in enumerate(pairs) if number not in back]
+    ranks = assign_ranks(len(sizes), down, first, last)
+    if not _is_small(_make_room_for_labels(ranks, ties, back), ties, back):
+        return arrange_in_grid(sizes, ties)
+    return _Arrangement(sizes, ties, back, ranks).layout()
+
+
+def _is_small(ranks: list[int], ties: Sequence[Tie], back: set[int]) -> bool:
+    """Whether a layered layout is found in a moment."""
+    spans = [abs(ranks[tie.source] - ranks[tie.target]) for tie in ties]
+    stops, lanes = sum(spans), sum(spans[number] + 1 for number in back)
+    width = (stops + len(ranks)) // (max(ranks) + 1)
+    return stops - len(ties) <= _STOPS and lanes * width**2 <= _SLOTS
 
 
 class _Arrangement:
@@ -95,17 +94,12 @@ class _Arrangement:
         self,
         sizes: Sequence[tuple[int, int]],
         ties: Sequence[Tie],
-        first: int | None,
-        last: int | None,
+        back: set[int],
+        ranks: list[int],
     ) -> None:
         self.ties = ties
-        pairs = [(tie.source, tie.target) for tie in ties]
-        self.back = find_back_links(
-            len(sizes), pairs, [number for number, tie in enumerate(ties) if tie.strong]
-        )
-        down = [pair for number, pair in enumerate(pairs) if number not in self.back]
-        ranks = assign_ranks(len(sizes), down, first, last)
-        self.rows = Rows(_make_room_for_labels(ranks, ties, self.back))
+        self.back = back
+        self.rows = Rows(_make_room_for_labels(ranks, ties, back))
         self.strands = self._lead(ranks)
         self.widths = [width for width, _ in sizes] + [0] * (len(self.rows.rank) - len(sizes))
         for tie, strand in zip(ties, self.strands, strict=True):

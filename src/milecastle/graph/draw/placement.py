@@ -120,13 +120,15 @@ def _pack(gaps: dict[Pair, int], columns: list[int]) -> dict[int, int]:
 
 _NEAR = 40
 _PASSES = 8
+_MOVES = 3_000_000
+"""The most comparisons of joins and neighbours, all passes together."""
 
 
 def straighten(rows: Rows, x: list[int], distance: Distance) -> None:
     """Move columns a little where that makes one more join upright; none is ever bent by it."""
     joins = [(upper, lower) for upper, lowers in enumerate(rows.below) for lower in lowers]
     neighbours = _neighbours(rows)
-    for _ in range(_PASSES):
+    for _ in range(min(_PASSES, _MOVES // (len(joins) * len(neighbours) + 1))):
         bends = [(abs(x[a] - x[b]), a, b) for a, b in joins if 0 < abs(x[a] - x[b]) <= _NEAR]
         moved = False
         for _, upper, lower in sorted(bends):

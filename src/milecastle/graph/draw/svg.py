@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from milecastle.graph.draw.layout import Box, Layout, Tie, Wire, arrange
+from milecastle.graph.draw.layout import arrange
 from milecastle.graph.draw.lettering import clean, pixels, shorten
+from milecastle.graph.draw.shapes import Box, Layout, Tie, Wire
 from milecastle.graph.draw.sketch import (
     AFTER,
     BEFORE,

@@ -1,0 +1,49 @@
+"""The shapes of a layout: links to lay out, boxes and wires."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Box", "Layout", "Tie", "Wire"]
+
+
+class Tie(NamedTuple):
+    """A link to lay out; a label of width 0 is not drawn.
+
+    Strong links decide first which way is down.
+    """
+
+    source: int
+    target: int
+    label: int = 0
+    strong: bool = True
+
+
+class Box(NamedTuple):
+    """A rectangle by its left upper corner."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+    @property
+    def middle(self) -> tuple[int, int]:
+        """The centre."""
+        return self.x + self.width // 2, self.y + self.height // 2
+
+
+class Wire(NamedTuple):
+    """A link as drawn: its corners from source to target, and where its label is."""
+
+    points: tuple[tuple[int, int], ...]
+    label: Box | None
+
+
+class Layout(NamedTuple):
+    """Boxes and wires in the order in which they were given, and the size of it all."""
+
+    boxes: tuple[Box, ...]
+    wires: tuple[Wire, ...]
+    width: int
+    height: int
