@@ -16,7 +16,7 @@ small body would take minutes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Final
 
@@ -56,6 +56,9 @@ _LARGE_MAP: Final = re.compile(rb"\xde[\x04-\xff]|\xdf")
 _LONG: Final = 32 * 1024
 """A body of fewer bytes cannot contain enough keys to matter."""
 
+_WINDOW: Final = 256 * 1024
+"""Bytes that one call looks at."""
+
 
 @cache
 def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
@@ -82,12 +85,21 @@ def excess_of(data: bytes) -> str | None:
     size = len(data)
     if size <= MAX_CONTAINERS:
         return None
-    if size <= MAX_ITEMS and size - len(data.translate(None, _MAYBE_CONTAINERS)) <= MAX_CONTAINERS:
+    if size <= MAX_ITEMS and sum(map(_maybe_containers, _windows(data))) <= MAX_CONTAINERS:
         return None
     containers, items = _count(data)
     if containers > MAX_CONTAINERS:
         return f"it has more than {MAX_CONTAINERS} containers"
     return f"it has more than {MAX_ITEMS} items" if items > MAX_ITEMS else None
+
+
+def _windows(data: bytes) -> Iterator[bytes]:
+    """The data in parts: no call holds the interpreter's lock for longer than a moment."""
+    return (data[at : at + _WINDOW] for at in range(0, len(data), _WINDOW))
+
+
+def _maybe_containers(window: bytes) -> int:
+    return len(window) - len(window.translate(None, _MAYBE_CONTAINERS))
 
 
 def refuse_excess(data: bytes, path: str = "$") -> None:
@@ -151,13 +163,18 @@ def refuse_odd_keys(data: bytes) -> None:
 
     Keys that msgpack has itself cannot have many equal hashes.
     """
-    if len(data) > _LONG and _LARGE_MAP.search(data) is not None:
+    if len(data) > _LONG and _has_large_map(data):
         try:
             _without_extensions(data)
         except (DecodeError, TypeError) as error:  # the second below msgspec 0.22
             if "hashable" in str(error):  # anything else is found again, and reported, on decoding
                 reason = "a map has an extension as a key, which milecastle never writes"
                 raise CodecError(reason) from None
+
+
+def _has_large_map(data: bytes) -> bool:
+    starts = range(0, len(data), _WINDOW)
+    return any(_LARGE_MAP.search(data, at, at + _WINDOW + 1) is not None for at in starts)
 
 
 def _as_unhashable(code: int, body: memoryview) -> list[object]:

@@ -6,6 +6,9 @@ newlines forge lines. All such text passes through here before it leaves the pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from milecastle.errors import with_readable_threads
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -19,10 +22,38 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    text = with_readable_threads(text)
-    return "".join(
-        char.encode("unicode_escape").decode() if is_unsafe(char) else char for char in text
-    )
+    return escaped(with_readable_threads(text), _PRINTABLE)
+
+
+class Escapes(dict[int, str | int]):
+    """A table for ``escaped``: what stands for each character, by ``escape`` for unsafe ones."""
+
+    def __init__(self, escape: Callable[[str], str]) -> None:
+        super().__init__()
+        self._escape = escape
+
+    def __missing__(self, code: int) -> str | int:
+        char = chr(code)
+        found: str | int = self._escape(char) if is_unsafe(char) else code
+        if len(self) < _MOST_KEPT:
+            self[code] = found
+        return found
+
+
+_MOST_KEPT: Final = 10_000
+_PIECE: Final = 16 * 1024
+"""Characters that are looked at in one call: each call holds the interpreter's lock."""
+
+
+def escaped(text: str, escapes: Escapes) -> str:
+    """The text with unsafe characters escaped. Python sees each distinct character once."""
+    if len(text) <= _PIECE:
+        return text if text.isprintable() else text.translate(escapes)
+    pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+    return "".join([escaped(piece, escapes) for piece in pieces])
+
+
+_PRINTABLE: Final = Escapes(lambda char: char.encode("unicode_escape").decode())
 
 
 _SHOWN = 80

@@ -114,6 +114,17 @@ class Access:
             )
         return identity
 
+    def caller(self, headers: Headers, identity: Identity) -> str:
+        """The name of a caller that was identified: that of its token, which is no secret."""
+        given = credential(headers)
+        for known, _ in self._tokens if given.text else ():
+            claim, _, signature = given.text.rpartition(".")
+            shown = known if given.is_token else _signature(known, claim).encode()
+            proof = _hash(given.text) if given.is_token else signature.encode("utf-8", "replace")
+            if hmac.compare_digest(shown, proof):
+                return known.hex()
+        return f"tenant {identity.tenant}"
+
     def may_start(self, token: str) -> bool:
         """Whether this is the token of the start URL."""
         return self._start is not None and hmac.compare_digest(self._start, _hash(token))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -39,9 +39,10 @@ from milecastle.server.exchange import (
     decode_body,
     require_scope,
 )
+from milecastle.server.json_answers import json_answer
 from milecastle.server.limits import JSON, read_body, refuse_large_headers
 from milecastle.server.mounting import mount_point, unmounted
-from milecastle.server.pages.forms import read_form
+from milecastle.server.pages.forms import FORM, decode_form
 from milecastle.server.pages.live import live_parts, wants_stream
 from milecastle.server.pages.rendering import Renderer, prefers_html
 from milecastle.server.pages.table import PAGES
@@ -56,6 +57,7 @@ from milecastle.server.problems import (
 from milecastle.server.redaction import without_values
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
+from milecastle.server.turns import CALLER, OpenRequests
 
 __all__ = ["Application"]
 
@@ -73,6 +75,7 @@ class Application:
 
     def __init__(self, service: Service, access: Access, hosts: Collection[str] = ()) -> None:
         self.service = service
+        self.open_requests = OpenRequests()
         self._access = access
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
         self._renderer = Renderer(PAGES, frozenset(service.apps))
@@ -108,22 +111,34 @@ class Application:
             return
         await self._router(scope, receive, guarded)
 
-    async def answer(self, endpoint: Endpoint | WebPage, request: Request) -> Response:
-        """What an endpoint or a page answers to a request, whatever happens."""
+    async def answer(
+        self, endpoint: Endpoint | WebPage, request: Request, held: ExitStack
+    ) -> Response:
+        """What an endpoint or a page answers to a request, whatever happens.
+
+        What the request occupies is ``held`` until its answer is sent.
+        """
         try:
-            exchange = await self._read(endpoint, request)
+            exchange = await self._read(endpoint, request, held)
             if isinstance(endpoint, WebPage):
                 response = await self._page(endpoint, exchange)
             else:
                 reply = await endpoint.handler(exchange)
-                response = (
-                    reply.response(self.service.redact) if isinstance(reply, Reply) else reply
-                )
+                response = await self._sent(reply) if isinstance(reply, Reply) else reply
             if isinstance(response, EventStreamResponse):
                 response.check = partial(self._recognize, exchange)
             return response
-        except Exception as error:
+        except Refused as error:
             return self.problem(error, request, is_page=isinstance(endpoint, WebPage))
+        except Exception as error:  # its message may be long
+            is_page = isinstance(endpoint, WebPage)
+            return await self.service.off_loop(
+                partial(self.problem, error, request, is_page=is_page)
+            )
+
+    async def _sent(self, reply: Reply) -> Response:
+        make = partial(reply.leaving, self.service.redact)
+        return await json_answer(self.service, make, reply.status)
 
     async def _page(self, page: WebPage, exchange: Exchange) -> Response:
         view = await page.handler(exchange)
@@ -153,13 +168,18 @@ class Application:
         else:
             await send({"type": "websocket.close", "code": 1000, "reason": ""})
 
-    async def _read(self, endpoint: Endpoint | WebPage, request: Request) -> Exchange:
+    async def _read(
+        self, endpoint: Endpoint | WebPage, request: Request, held: ExitStack
+    ) -> Exchange:
         identity = _NOBODY
         if endpoint.scope is not None:
             identity = self._access.identify(request.headers)
             require_scope(identity, endpoint.scope)
             for scope in endpoint.also if isinstance(endpoint, Endpoint) else ():
                 require_scope(identity, scope)
+            caller = self._access.caller(request.headers, identity)
+            held.enter_context(self.open_requests.one(caller))
+            CALLER.set(caller)
         query = convert_query(endpoint.query, request.query_params.multi_items())
         if isinstance(query, WaitQuery) and query.wait:  # the answer has the state
             require_scope(identity, "read")
@@ -170,18 +190,24 @@ class Application:
             request=request,
             path=_names(request.path_params),
             query=query,
-            body=await _body(endpoint, request),
+            body=await _body(self.service, endpoint, request),
         )
 
 
-async def _body(endpoint: Endpoint | WebPage, request: Request) -> Any:
+async def _body(service: Service, endpoint: Endpoint | WebPage, request: Request) -> Any:
     if isinstance(endpoint, WebPage):
-        return None if endpoint.form is None else await read_form(request, endpoint.form)
+        if endpoint.form is None:
+            return None
+        given = await read_body(request, FORM)
+        return await service.if_large(
+            len(given), decode_form, endpoint.form, given, request.headers
+        )
     if endpoint.body is None:
         return None
     is_token = credential(request.headers).is_token  # pages of other sites can send plain text
     kinds = endpoint.kinds if is_token else (JSON,)
-    return decode_body(endpoint.body, await read_body(request, *kinds))
+    given = await read_body(request, *kinds)
+    return await service.if_large(len(given), decode_body, endpoint.body, given)
 
 
 def _names(found: Mapping[str, str]) -> dict[str, str]:
@@ -209,7 +235,10 @@ class _Resource:
             error = Refused(NOT_FOUND, 405, "it has other methods", allowed)
             response = self._application.problem(error, request)
         else:
-            response = await self._application.answer(endpoint, request)
+            with ExitStack() as held:
+                response = await self._application.answer(endpoint, request, held)
+                await response(scope, receive, send)
+            return
         await response(scope, receive, send)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "StartDocument",
     "StartQuery",
     "StateEvent",
+    "StateQuery",
     "TagRequest",
     "ThreadQuery",
     "ThreadRunsQuery",
@@ -102,6 +103,13 @@ class ThreadQuery(Message, frozen=True):
     """``at`` is the seq or the id of a checkpoint; without it, the head."""
 
     at: str | None = None
+
+
+class StateQuery(Message, frozen=True):
+    """``at`` is the seq or the id of a checkpoint; ``channel`` is the only one that is sent."""
+
+    at: str | None = None
+    channel: str | None = None
 
 
 class HistoryQuery(Message, frozen=True):

@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from milecastle.errors import MilecastleError
 from milecastle.server.problems import Refused
 
-__all__ = ["ABORT", "HEARTBEAT", "EventStreamResponse", "event_text"]
+__all__ = ["ABORT", "HEARTBEAT", "EventStreamResponse", "abort", "event_text", "send_soon"]
 
 _log = logging.getLogger("milecastle.server")
 
@@ -35,6 +35,9 @@ SLOW: Final = 30.0
 RECHECK: Final = 1.0
 """Seconds: between two comments if nothing else is sent; that a reader may take for one event;
 between two looks at the caller."""
+
+_PIECE: Final = 256 * 1024
+"""Bytes that are sent at once."""
 
 
 def event_text(name: str, data: str, id: int | None = None) -> bytes:
@@ -82,23 +85,24 @@ class EventStreamResponse(Response):
             await self._texts.aclose()
         if is_slow:
             _log.info("a reader of events was too slow, and was dropped")
-            await _abort(scope, receive)
+            await abort(scope, receive)
         elif not ends[0].done() or ends[0].cancelled():
             with suppress(TimeoutError):
                 end = {"type": "http.response.body", "body": b"", "more_body": False}
-                await _send_soon(send, end)
+                await send_soon(send, end)
 
     async def _send(self, start: dict[str, Any], send: Send) -> bool:
         """Whether the reader was too slow."""
         try:
-            await _send_soon(send, start)
-            await _send_soon(send, _part(self.opening))
+            await send_soon(send, start)
+            await send_soon(send, _part(self.opening))
             checked = monotonic()
             async for text in self._texts:
                 if monotonic() >= checked + RECHECK:
                     self.check()
                     checked = monotonic()
-                await _send_soon(send, _part(text or self.silence))
+                for at in range(0, max(1, len(text)), _PIECE):
+                    await send_soon(send, _part(text[at : at + _PIECE] or self.silence))
         except TimeoutError:
             return True
         except (MilecastleError, Refused):  # the store is away: the reader comes back, if it may
@@ -113,7 +117,12 @@ def _part(text: bytes) -> Message:
     return {"type": "http.response.body", "body": text, "more_body": True}
 
 
-async def _send_soon(send: Send, message: Message) -> None:
+async def send_soon(send: Send, message: Message) -> None:
+    """Send a message to a reader that takes it in time.
+
+    Raises:
+        TimeoutError: it does not.
+    """
     async with asyncio.timeout(SLOW):
         await send(message)
 
@@ -124,7 +133,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _abort(scope: Scope, receive: Receive) -> None:
+async def abort(scope: Scope, receive: Receive) -> None:
     """End the connection without waiting for what was not read."""
     abort = scope.get("extensions", {}).get(ABORT)
     if abort is not None:

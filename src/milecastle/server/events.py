@@ -24,6 +24,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.server.broadcasts import FollowedThread
+from milecastle.server.budget import ValueBudget, within
 from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
 from milecastle.server.event_stream import HEARTBEAT, EventStreamResponse, event_text
 from milecastle.server.exchange import Exchange
@@ -32,7 +33,7 @@ from milecastle.server.service import Service
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import moment
 from milecastle.views.listing import looked_at, with_tags
-from milecastle.views.values import as_json, plain
+from milecastle.views.values import as_json, json_size, plain
 
 __all__ = ["events", "read_thread"]
 
@@ -41,6 +42,9 @@ POLL: Final = 0.2
 
 PAGE: Final = 16
 """Checkpoints that are read at once, for a broadcast or for a reader that is behind it."""
+
+_SMALL: Final = 8 * 1024
+"""Bytes of an emitted value that becomes text on the event loop."""
 
 
 async def events(exchange: Exchange) -> Response:
@@ -97,16 +101,16 @@ class _StoredThread:
         return awatch(threads, self._key, after, POLL, runner.off_loop, emitted=emitted, page=PAGE)
 
     async def text(self, event: Event[Any]) -> bytes:
-        if event.seq is None:
-            return self._text(event)
-        return await self._service.off_loop(self._text, event)  # a state may be large
+        is_small = event.seq is None and json_size(event.update, _SMALL) <= _SMALL
+        return self._text(event) if is_small else await self._service.off_loop(self._text, event)
 
     def _text(self, event: Event[Any]) -> bytes:
         name, document = _described(event)
         return self._block(name, document, event.seq)
 
     def _block(self, name: str, data: msgspec.Struct, id: int | None = None) -> bytes:
-        return event_text(name, as_json(redacted(data, self._service.redact)), id)
+        document = within(redacted(data, self._service.redact), ValueBudget())
+        return event_text(name, as_json(document), id)
 
     async def rest(self, after: int, *, is_news: bool) -> bytes | None:
         line = await self._service.off_loop(_resting, self._service, self._key, after)

@@ -16,12 +16,13 @@ from starlette.responses import Response
 
 from milecastle.model.keys import ThreadKey
 from milecastle.server.access import Access, Identity, TokenScope
+from milecastle.server.budget import ValueBudget, within
 from milecastle.server.documents import NoQuery
 from milecastle.server.limits import JSON
 from milecastle.server.problems import FORBIDDEN, UNREADABLE, Refused
 from milecastle.server.redaction import Redact, redacted
 from milecastle.server.service import Service
-from milecastle.views.values import anything, as_json
+from milecastle.views.values import anything
 
 __all__ = ["Endpoint", "Exchange", "Reply", "convert_query", "decode_body", "require_scope"]
 
@@ -70,10 +71,9 @@ class Reply(msgspec.Struct, frozen=True):
     document: msgspec.Struct
     status: int = 200
 
-    def response(self, redact: Redact | None) -> Response:
-        """The answer as it is sent."""
-        text = as_json(redacted(self.document, redact))
-        return Response(text, self.status, media_type="application/json")
+    def leaving(self, redact: Redact | None) -> msgspec.Struct:
+        """The document as it is sent: redacted, and within the budget of an answer."""
+        return within(redacted(self.document, redact), ValueBudget())
 
 
 Handler = Callable[[Exchange], Awaitable[Reply | Response]]
@@ -110,7 +110,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def all_problems(self) -> tuple[int, ...]:
         """Every status of a problem that it may answer."""
         found = {400, 403, 431, *self.problems}
-        found |= {401} if self.scope else set()
+        found |= {401, 429} if self.scope else set()
         found |= {503} if self.stores else set()
         found |= {408, 413, 415} if self.body else set()
         return tuple(sorted(found))

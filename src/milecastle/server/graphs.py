@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import msgspec.structs
 
 from milecastle.app.application import App
+from milecastle.model.manifest import Manifest
 from milecastle.server.documents import GraphLine, GraphsDocument
 from milecastle.server.exchange import Exchange, Reply
 from milecastle.server.problems import NOT_FOUND, Refused
@@ -19,7 +21,7 @@ __all__ = ["graph_document", "graphs_document", "list_graphs", "served", "show_g
 
 async def list_graphs(exchange: Exchange) -> Reply:
     """The graphs that this server runs."""
-    return Reply(graphs_document(exchange.service))
+    return Reply(await exchange.off_loop(graphs_document, exchange.service))
 
 
 def graphs_document(service: Service) -> GraphsDocument:
@@ -34,7 +36,7 @@ def graphs_document(service: Service) -> GraphsDocument:
 
 async def show_graph(exchange: Exchange) -> Reply:
     """A graph: its manifest, its drawing as SVG, and the JSON schema of its inputs."""
-    return Reply(graph_document(served(exchange)))
+    return Reply(await exchange.off_loop(graph_document, served(exchange)))
 
 
 def served(exchange: Exchange) -> App[Any]:
@@ -45,6 +47,16 @@ def served(exchange: Exchange) -> App[Any]:
     return app
 
 
+def _manifest(manifest: Manifest) -> dict[str, Any]:
+    """A manifest as JSON. Nodes and edges may be many: each is converted by its own call."""
+    few = msgspec.structs.replace(manifest, nodes=(), edges=())
+    return {
+        **msgspec.to_builtins(few),
+        "nodes": [msgspec.to_builtins(node) for node in manifest.nodes],
+        "edges": [msgspec.to_builtins(edge) for edge in manifest.edges],
+    }
+
+
 def graph_document(app: App[Any]) -> GraphDocument:
     """The graph of an app."""
     graph = app.graph
@@ -53,6 +65,6 @@ def graph_document(app: App[Any]) -> GraphDocument:
         fingerprint=graph.fingerprint,
         form="svg",
         drawing=app.draw("svg"),
-        manifest=msgspec.to_builtins(graph.manifest),
+        manifest=_manifest(graph.manifest),
         input=input_schema(graph),
     )

@@ -42,7 +42,7 @@ async def readiness(exchange: Exchange) -> Response:
     service = exchange.service
     try:
         async with asyncio.timeout(_PATIENCE):
-            await exchange.off_loop(_ask, service)
+            await service.ready(_ask, service)
     except (StoreError, TimeoutError):
         return PlainTextResponse("the store does not answer\n", 503)
     worker = service.worker

@@ -29,6 +29,7 @@ __all__ = [
     "NOT_FOUND",
     "STATUSES",
     "TOO_LARGE",
+    "TOO_MANY",
     "UNAUTHORIZED",
     "UNREADABLE",
     "HttpProblem",
@@ -95,6 +96,7 @@ FOREIGN: Final = HttpProblem("MC603", "the Host or the Origin is not accepted")
 NOT_FOUND: Final = HttpProblem("MC604", "it does not exist")
 TOO_LARGE: Final = HttpProblem("MC605", "the request is too large")
 UNREADABLE: Final = HttpProblem("MC606", "the request cannot be read")
+TOO_MANY: Final = HttpProblem("MC607", "too many requests are open")
 
 
 class Refused(Exception):

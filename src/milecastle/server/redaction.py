@@ -23,7 +23,7 @@ from milecastle.errors import RunError
 from milecastle.views.documents import ChangeLine, FailureLine, QuestionLine
 from milecastle.views.values import anything, plain
 
-__all__ = ["Redact", "after_hook", "redacted", "without_values"]
+__all__ = ["Redact", "after_hook", "redacted", "texts_of", "values_of", "without_values"]
 
 Redact = Callable[[str, Any], Any]
 
@@ -43,7 +43,7 @@ def redacted(document: D, hook: Redact | None) -> D:
     if hook is None:
         return document
     changed: dict[str, Any] = {}
-    values = _values_of(type(document))
+    values = values_of(type(document))
     for name in document.__struct_fields__:
         value: Any = getattr(document, name)
         if name in values:
@@ -86,10 +86,16 @@ def after_hook(place: str, value: Any, hook: Redact | None) -> Any:
     return value if hook is None or value is None else hook(place, plain(value))
 
 
+def texts_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The fields of a document that are texts, and may contain values."""
+    return _TEXTS.get(kind, ())
+
+
 @cache
-def _values_of(kind: type[msgspec.Struct]) -> frozenset[str]:
+def values_of(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """The fields of a document that have values."""
     free = {field.name for field in msgspec.structs.fields(kind) if field.type is Any}
-    return frozenset(free.union(_TEXTS.get(kind, ())))
+    return frozenset(free.union(texts_of(kind)))
 
 
 def _value(document: msgspec.Struct, name: str, value: Any, hook: Redact) -> Any:

@@ -31,6 +31,7 @@ from milecastle.server.documents import (
     StartDocument,
     StartQuery,
     StateEvent,
+    StateQuery,
     TagRequest,
     ThreadQuery,
     ThreadRunsQuery,
@@ -39,6 +40,7 @@ from milecastle.server.documents import (
     WaitQuery,
 )
 from milecastle.server.exchange import Endpoint, Exchange
+from milecastle.server.json_answers import json_answer
 from milecastle.server.mounting import mount_point
 from milecastle.server.openapi import describe
 from milecastle.views.documents import (
@@ -55,7 +57,6 @@ from milecastle.views.documents import (
     TagDocument,
     WrittenDocument,
 )
-from milecastle.views.values import as_json
 
 __all__ = ["ENDPOINTS", "openapi"]
 
@@ -72,7 +73,7 @@ def _described() -> dict[str, Any]:
 async def openapi(exchange: Exchange) -> Response:
     """This description."""
     servers = [{"url": mount_point(exchange.request.scope) or "/"}]
-    return Response(as_json({**_described(), "servers": servers}), media_type="application/json")
+    return await json_answer(exchange.service, lambda: {**_described(), "servers": servers})
 
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
@@ -169,6 +170,16 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         query=DeleteQuery,
         answers={200: DeleteDocument},
         problems=(404, 409),
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{_THREAD}/state",
+        handler=threads.whole_state,
+        summary="Download the state of a thread, or one channel of it, however large.",
+        scope="read",
+        query=StateQuery,
+        answers={200: "application/json"},
+        problems=(404, 409, 500),
     ),
     Endpoint(
         method="GET",

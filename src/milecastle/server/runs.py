@@ -54,8 +54,12 @@ async def submit(exchange: Exchange) -> Reply:
 
 async def submit_run(service: Service, key: ThreadKey, asked: RunRequest) -> Handle[Any]:
     """Hand a run over to the workers."""
-    app = await service.off_loop(service.app_for, key, asked.graph)
-    return await app.asubmit(
+    return await service.off_loop(_submit, service, key, asked)
+
+
+def _submit(service: Service, key: ThreadKey, asked: RunRequest) -> Handle[Any]:
+    app = service.app_for(key, asked.graph)
+    return app.submit(
         fitted(app.graph.schema, asked.input, {}),
         key,
         key=asked.key,
@@ -92,8 +96,7 @@ async def answer_thread(
     service: Service, key: ThreadKey, answers: Mapping[str, Any]
 ) -> Handle[Any]:
     """Answer questions of a thread by their ids, and let a worker resume the run."""
-    app = await service.off_loop(service.app_of, key)
-    return await app.aanswer(key, answers=answers)
+    return await service.off_loop(lambda: service.app_of(key).answer(key, answers=answers))
 
 
 async def resume(exchange: Exchange) -> Reply:
@@ -105,14 +108,13 @@ async def resume(exchange: Exchange) -> Reply:
 
 async def retry_thread(service: Service, key: ThreadKey, *, delay: float = 0.0) -> Handle[Any]:
     """Hand a thread over to the workers again."""
-    app = await service.off_loop(service.app_of, key)
-    return await app.aretry(key, delay=delay)
+    return await service.off_loop(lambda: service.app_of(key).retry(key, delay=delay))
 
 
 async def _handed_over(exchange: Exchange, handle: Handle[Any]) -> Reply:
     result = await _result(exchange, handle) if exchange.query.wait else None
     if result is not None:
-        return Reply(run_document(result))
+        return Reply(await exchange.off_loop(run_document, result))
     document = submit_document(handle)
     if document.seq is None:
         head = await exchange.off_loop(exchange.service.store.head, handle.thread)

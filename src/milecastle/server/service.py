@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from milecastle.app.application import App
 from milecastle.app.with_store import on_one_store
@@ -24,6 +24,7 @@ from milecastle.ports.store import Chain, Store
 from milecastle.server.broadcasts import Broadcasts
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import Redact
+from milecastle.server.turns import THREADS, ServerThreads
 from milecastle.views.decoding import Decoded, decode
 
 __all__ = ["Service", "is_shared"]
@@ -31,6 +32,9 @@ __all__ = ["Service", "is_shared"]
 _log = logging.getLogger("milecastle.server")
 
 T = TypeVar("T")
+
+_FEW: Final = 16 * 1024
+"""Bytes that are handled on the event loop: it takes less time than a call on another thread."""
 
 
 def is_shared(store: Store) -> bool:
@@ -62,6 +66,8 @@ class Service:
         self.closing = asyncio.Event()
         self.broadcasts = Broadcasts()
         self.redact = redact
+        self._threads = ServerThreads(THREADS, "milecastle-server")
+        self._probes = ServerThreads(1, "milecastle-probe")
         runs = isinstance(self.store, ClaimStore) and not is_shared(self.store)
         self.worker = Worker(apps, options) if (runs if worker is None else worker) else None
 
@@ -89,8 +95,16 @@ class Service:
             _log.error("the worker of this server has ended: %s", type(error).__name__)
 
     async def off_loop(self, function: Callable[..., T], *args: Any) -> T:
-        """Call something that waits for the store."""
-        return await asyncio.to_thread(function, *args)
+        """Call something that waits for the store, or whose work grows with what is stored."""
+        return await self._threads.call(function, *args)
+
+    async def ready(self, function: Callable[..., T], *args: Any) -> T:
+        """``off_loop`` on a thread that only probes use."""
+        return await self._probes.call(function, *args)
+
+    async def if_large(self, size: int, function: Callable[..., T], *args: Any) -> T:
+        """Call something whose work grows with ``size`` bytes, here if they are few."""
+        return function(*args) if size <= _FEW else await self.off_loop(function, *args)
 
     # ---- threads: off the event loop
 

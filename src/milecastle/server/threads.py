@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import msgspec.structs
+from starlette.responses import Response
 
 from milecastle.app.runtime.tagging import change_tags
 from milecastle.app.runtime.threads import At
@@ -21,12 +23,15 @@ from milecastle.server.documents import (
     InboxDocument,
     InboxLine,
     InboxQuery,
+    StateQuery,
     TagRequest,
     ThreadsQuery,
     UpdateRequest,
 )
 from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.json_answers import json_answer
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.redaction import after_hook
 from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.documents import (
@@ -63,6 +68,7 @@ __all__ = [
     "tag_thread",
     "update",
     "update_thread",
+    "whole_state",
 ]
 
 _MOST: Final = 2**62
@@ -106,6 +112,22 @@ def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> Show
         status = info.status if at is None else shown.status
         return msgspec.structs.replace(shown, state=None, status=status)
     return show_document(service.store, key, chain, decoded)
+
+
+async def whole_state(exchange: Exchange) -> Response:
+    """The state of a thread, or one of its channels, however large it is."""
+    make = partial(_whole, exchange.service, exchange.key, exchange.query)
+    return await json_answer(exchange.service, make)
+
+
+def _whole(service: Service, key: ThreadKey, query: StateQuery) -> Any:
+    service.line(key)
+    found = service.decoded(key, service.chain(key, query.at)).values
+    if query.channel is not None and query.channel not in found:
+        raise Refused(NOT_FOUND, 404, "the state does not have the channel")
+    names = found if query.channel is None else (query.channel,)
+    shown = {name: after_hook(f"$.{name}", found[name], service.redact) for name in names}
+    return shown if query.channel is None else shown[query.channel]
 
 
 async def history(exchange: Exchange) -> Reply:
@@ -233,8 +255,7 @@ async def cancel(exchange: Exchange) -> Reply:
 
 async def cancel_thread(service: Service, key: ThreadKey) -> CancelDocument:
     """Close the unfinished run of a thread."""
-    app = await service.off_loop(service.app_of, key)
-    cancelled = await app.acancel(key)
+    cancelled = await service.off_loop(lambda: service.app_of(key).cancel(key))
     return CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled)
 
 
@@ -248,7 +269,6 @@ async def delete_thread(
     service: Service, key: ThreadKey, *, take_over: bool = False
 ) -> DeleteDocument:
     """Delete a thread, which must exist."""
-    app = await service.off_loop(service.app_of, key)
-    if not await app.adelete(key, take_over=take_over):
+    if not await service.off_loop(lambda: service.app_of(key).delete(key, take_over=take_over)):
         raise Refused(NOT_FOUND, 404, "there is no such thread")
     return DeleteDocument(tenant=key.tenant, thread=key.thread, deleted=True)

@@ -8,8 +8,8 @@ It is never read back.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
 
 import click
 import msgspec
@@ -17,10 +17,20 @@ import msgspec
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.model.file import File
 from milecastle.model.prepared import convert
-from milecastle.model.printable import is_unsafe
+from milecastle.model.printable import Escapes, escaped
 
 _SURELY_SHORT = 2000
 """Bits of a number whose decimal digits Python always writes, whatever its limit."""
+
+_SMALL: Final = 1 << 64
+_PIECE: Final = 64 * 1024
+_TOGETHER: Final = 1000
+_LONGEST_ESCAPE: Final = 6
+"""Characters of a piece of JSON, items of a list that are written together, and the bytes that a
+character may take."""
+
+_FLAT: Final = frozenset({str, int, float, bool, type(None)})
+_JSON: Final = Escapes(lambda char: json.dumps(char)[1:-1])
 
 
 def anything(value: Any) -> Any:
@@ -30,16 +40,109 @@ def anything(value: Any) -> Any:
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
     """A value as JSON text. Control sequences and surrogates are escaped."""
+    if indent is None:
+        return "".join(json_pieces(value))
     text = json.dumps(plain(value), ensure_ascii=False, indent=indent)
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(
-        json.dumps(char)[1:-1] if char != "\n" and is_unsafe(char) else char for char in text
-    )
+    return "\n".join([escaped(line, _JSON) for line in text.split("\n")])
+
+
+def json_pieces(value: Any) -> Iterator[str]:
+    """A value as JSON text, in pieces of bounded size, each made in a few milliseconds."""
+    parts: list[str] = []
+    size = 0
+    for text in _tokens(plain(value)):
+        parts.append(text)
+        size += len(text)
+        if size >= _PIECE:
+            yield escaped("".join(parts), _JSON)
+            parts, size = [], 0
+    yield escaped("".join(parts), _JSON)
+
+
+def _tokens(value: Any) -> Iterator[str]:
+    """The JSON text of a plain value; none is longer than the text of a piece."""
+    if isinstance(value, str):
+        yield from _string(value)
+    elif isinstance(value, dict):
+        members: dict[str, Any] = anything(value)
+        if len(members) <= _TOGETHER and _is_short([*members, *members.values()]):
+            yield json.dumps(members, ensure_ascii=False)
+            return
+        before = "{"
+        for name, member in members.items():
+            yield before
+            yield from _string(name)
+            yield ": "
+            yield from _tokens(member)
+            before = ", "
+        yield "}"
+    elif isinstance(value, list):
+        items: list[Any] = anything(value)
+        yield "["
+        for at in range(0, len(items), _TOGETHER):
+            yield ", " if at else ""
+            yield from _items(items[at : at + _TOGETHER])
+        yield "]"
+    else:
+        yield json.dumps(value)
+
+
+def _string(value: str) -> Iterator[str]:
+    if len(value) <= _PIECE:
+        yield json.dumps(value, ensure_ascii=False)
+        return
+    yield '"'
+    for at in range(0, len(value), _PIECE):
+        yield json.dumps(value[at : at + _PIECE], ensure_ascii=False)[1:-1]
+    yield '"'
+
+
+def _items(items: list[Any]) -> Iterator[str]:
+    """The items of a list; short scalars in one call."""
+    if _is_short(items):
+        yield json.dumps(items, ensure_ascii=False)[1:-1]
+        return
+    for at, item in enumerate(items):
+        if at:
+            yield ", "
+        yield from _tokens(item)
+
+
+def _is_short(values: list[Any]) -> bool:
+    """Whether these are scalars that are written in a moment."""
+    kinds = set(map(type, values))
+    texts = [one for one in values if type(one) is str] if str in kinds else []
+    return kinds <= _FLAT and sum(map(len, texts)) <= _PIECE
+
+
+def json_size(value: Any, most: int) -> int:
+    """About how many bytes a value takes as JSON; counting stops above ``most``.
+
+    What is not JSON may be of any size, and counts as too large.
+    """
+    size, left = 0, [value]
+    while left and size <= most:
+        one = left.pop()
+        if isinstance(one, str):
+            size += 2 + len(one) * (1 if one.isascii() else _LONGEST_ESCAPE)
+        elif isinstance(one, dict):
+            members: dict[str, Any] = anything(one)
+            size += 6 * len(members) + sum(map(len, members))
+            left.extend(members.values())
+        elif isinstance(one, list | tuple):
+            items: list[Any] = anything(one)
+            size += 2 * len(items)
+            left.extend(items)
+        else:
+            size += 4 if type(one) in _FLAT else most + 1
+    return size
 
 
 def plain(value: Any) -> Any:
     """A value as None, bool, int, float, str, list and dict."""
+    kind = type(value)
+    if kind is str or (kind is int and -_SMALL < value < _SMALL):  # nearly all values
+        return value
     if value is None or isinstance(value, bool | str):
         return value if value is None or isinstance(value, bool) else str(value)
     if isinstance(value, Mapping):

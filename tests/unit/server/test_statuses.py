@@ -61,7 +61,13 @@ plain("GET /v1/jobs/{job}", "/v1/jobs/nothing", status=404)
 plain("POST /v1/runs/retry", "/v1/runs/retry", status=202, json={"status": "failed"})
 plain("POST /v1/runs/cancel", "/v1/runs/cancel", status=202, json={"status": "queued"})
 plain("POST /v1/runs/delete", "/v1/runs/delete", status=202, json={"status": "completed"})
-for ending, query in (("", ""), ("/history", ""), ("/diff", "?a=1"), ("/runs", "")):
+for ending, query in (
+    ("", ""),
+    ("/state", ""),
+    ("/history", ""),
+    ("/diff", "?a=1"),
+    ("/runs", ""),
+):
     plain(f"GET {THREAD}{ending}", f"/v1/threads/t{ending}{query}", n=1)
     plain(f"GET {THREAD}{ending}", f"/v1/threads/none{ending}{query}", status=404)
 plain(f"GET {THREAD}/events", "/v1/threads/none/events", status=404)
@@ -121,6 +127,7 @@ def locked(name: str, path: str, **more: Any) -> None:
 
 
 locked(f"GET {THREAD}/diff", "/v1/threads/t/diff?a=1")
+locked(f"GET {THREAD}/state", "/v1/threads/t/state")
 locked(f"GET {THREAD}/events", "/v1/threads/t/events")
 locked(f"POST {THREAD}/cancel", "/v1/threads/t/cancel")
 locked(f"POST {THREAD}/fork", "/v1/threads/t/fork", json={"at": 1})

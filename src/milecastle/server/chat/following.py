@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import msgspec.json
 
 from milecastle.app.runtime.handing import Handle
 from milecastle.model.keys import ThreadKey
+from milecastle.server.budget import ValueBudget, within
 from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
 from milecastle.server.events import read_thread
 from milecastle.server.redaction import redacted
@@ -18,8 +19,11 @@ from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
 from milecastle.views.documents import RunLine, ShowDocument
 from milecastle.views.lines import run_line
+from milecastle.views.values import json_size
 
-__all__ = ["RunEvent", "RunStopped", "follow_run", "is_unfinished", "seq_of", "shown"]
+__all__ = ["RunEvent", "RunStopped", "follow_run", "is_unfinished", "seq_of", "shown", "translated"]
+
+_LARGE: Final = 1 << 20
 
 _UNFINISHED: Final = frozenset({"queued", "running", "sleeping"})
 _READERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
@@ -64,7 +68,7 @@ async def _events(
     seq = 0
     async with aclosing(source) as texts:
         async for text in texts:
-            event: ThreadEvent | None = _event(text)
+            event: ThreadEvent | None = await service.if_large(len(text), _event, text)
             is_ours = not isinstance(event, StateEvent) or event.run_id == run_id
             if isinstance(event, RestEvent) or not is_ours:
                 stopped = await service.off_loop(_stopped, service, key, run_id, seq)
@@ -76,11 +80,22 @@ async def _events(
                 yield event
 
 
+async def translated(
+    service: Service, event: RunEvent, texts: Callable[[], Iterable[bytes]]
+) -> list[bytes]:
+    """The texts of an event for another protocol, off the event loop if it may be large."""
+    if isinstance(event, EmittedEvent):
+        return await service.if_large(json_size(event.value, _LARGE), list, texts())
+    if isinstance(event, StateEvent | RunStopped):
+        return await service.off_loop(lambda: list(texts()))
+    return list(texts())
+
+
 def _event(text: bytes) -> Any:
     """An event of ``/v1`` as it was sent; ``None`` if nothing was."""
     if not text:
         return None
-    fields = dict(line.split(b": ", 1) for line in text.splitlines() if line)
+    fields = dict(line.split(b": ", 1) for line in text.split(b"\n") if line)
     return _READERS[fields[b"event"].decode()].decode(fields[b"data"])
 
 
@@ -93,9 +108,15 @@ def _stopped(service: Service, key: ThreadKey, run_id: str, seq: int) -> RunStop
     return RunStopped(redacted(line, service.redact), document)
 
 
-def shown(service: Service, key: ThreadKey, at: str | None = None) -> ShowDocument:
-    """A thread at its head or at a checkpoint, as ``/v1`` shows it."""
-    return redacted(show_thread(service, key, at), service.redact)
+def shown(
+    service: Service, key: ThreadKey, at: str | None = None, budget: ValueBudget | None = None
+) -> ShowDocument:
+    """A thread at its head or at a checkpoint, as ``/v1`` shows it.
+
+    Several of them in one answer share a budget.
+    """
+    document = redacted(show_thread(service, key, at), service.redact)
+    return within(document, ValueBudget() if budget is None else budget)
 
 
 def seq_of(service: Service, handle: Handle[Any]) -> int:

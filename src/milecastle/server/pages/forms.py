@@ -18,13 +18,11 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 import msgspec.structs
 from starlette.datastructures import Headers
-from starlette.requests import Request
 
 from milecastle.server.access import credential
-from milecastle.server.limits import read_body
 from milecastle.server.problems import FOREIGN, UNREADABLE, Refused
 
-__all__ = ["FORM", "csrf_token", "named", "read_form"]
+__all__ = ["FORM", "csrf_token", "decode_form", "named"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -39,13 +37,12 @@ def csrf_token(headers: Headers) -> str:
     return hmac.new(session, b"csrf", sha256).hexdigest()
 
 
-async def read_form(request: Request, kind: type[T]) -> T:
+def decode_form(kind: type[T], body: bytes, headers: Headers) -> T:
     """The fields of a form in their types.
 
     Raises:
         Refused: it is not a form, is too large, has other fields, or does not have the token.
     """
-    body = await read_body(request, FORM)
     try:
         fields = parse_qsl(
             body.decode("ascii"),
@@ -60,8 +57,8 @@ async def read_form(request: Request, kind: type[T]) -> T:
     for name, text in fields:
         given.setdefault(name, []).append(text)
     sent = given.pop("csrf", [""])[0].encode("utf-8", "surrogateescape")
-    is_own = hmac.compare_digest(sent, csrf_token(request.headers).encode())
-    if not is_own or "origin" not in request.headers:  # browsers send it with every form
+    is_own = hmac.compare_digest(sent, csrf_token(headers).encode())
+    if not is_own or "origin" not in headers:  # browsers send it with every form
         raise Refused(FOREIGN, 403, "the form is not of this session: load its page again")
     return _converted(given, kind)
 

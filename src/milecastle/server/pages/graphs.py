@@ -63,7 +63,7 @@ class StartForm(SchemaForm, frozen=True, kw_only=True):
 
 async def list_graphs(exchange: Exchange) -> PageView:
     """The graphs that this server runs."""
-    lines = graphs_document(exchange.service).graphs
+    lines = (await exchange.off_loop(graphs_document, exchange.service)).graphs
     shown = list(fitting(lines, lambda line: 400 + shown_size(line.graph)))
     return PageView(
         template="graphs.html",
@@ -80,13 +80,19 @@ async def show_graph(exchange: Exchange) -> PageView:
 
 async def draw_graph(exchange: Exchange) -> Response:
     """The drawing of a graph. Its style is inside it, and nothing else is loaded."""
-    drawing = served(exchange).draw("svg")
+    drawing = await exchange.off_loop(served(exchange).draw, "svg")
     headers = {"Content-Security-Policy": _POLICY}
     return Response(drawing, headers=headers, media_type="image/svg+xml")
 
 
 async def _shown(
     exchange: Exchange, app: App[Any], form: StartForm | None = None, error: Exception | None = None
+) -> PageView:
+    return await exchange.off_loop(_view, exchange, app, form, error)
+
+
+def _view(
+    exchange: Exchange, app: App[Any], form: StartForm | None, error: Exception | None
 ) -> PageView:
     document, redact = graph_document(app), exchange.service.redact
     nodes, channels = document.manifest["nodes"], document.manifest["channels"]
@@ -107,7 +113,7 @@ async def _shown(
             "node_count": len(nodes),
             "channels": list(fitting(channels, _size, _PART)),
             "channel_count": len(channels),
-            "schedules": await exchange.off_loop(_schedules, exchange, app),
+            "schedules": _schedules(exchange, app),
             "manifest": _whole(after_hook("manifest", document.manifest, redact)),
             "schema": _whole(after_hook("input", document.input, redact)),
             "start": start_values(exchange, app, form, error),
@@ -191,7 +197,7 @@ async def start_run(exchange: Exchange) -> PageView:
     app = served(exchange)
     try:
         key = exchange.service.key(exchange.tenant, form.thread)
-        asked = _asked(app, form, exchange.service.redact)
+        asked = await exchange.off_loop(_asked, app, form, exchange.service.redact)
         handle = await submit_run(exchange.service, key, asked)
     except (MilecastleError, Refused) as error:
         if "read" not in exchange.identity.scopes:

@@ -96,8 +96,7 @@ async def _inbox(
 ) -> PageView:
     query = InboxQuery(graph=graph, after=after, limit=_ROWS)
     service, tenant = exchange.service, exchange.tenant
-    found = await exchange.off_loop(inbox_document, service, tenant, query, _LOOKED_AT)
-    kinds, unreadable, next, left = _room(_without_values(found, service.redact))
+    kinds, unreadable, next, left = await exchange.off_loop(_read, service, tenant, query)
     chosen = {"graph": graph, "after": after}
     return PageView(
         template="inbox.html",
@@ -116,6 +115,14 @@ async def _inbox(
             "outcomes": outcomes,
         },
     )
+
+
+def _read(
+    service: Service, tenant: str, query: InboxQuery
+) -> tuple[list[QuestionKind], list[InboxLine], str | None, int]:
+    """What the page shows; see ``_room``."""
+    found = inbox_document(service, tenant, query, _LOOKED_AT)
+    return _room(_without_values(found, service.redact))
 
 
 def _without_values(found: InboxDocument, redact: Redact | None) -> InboxDocument:
@@ -244,10 +251,16 @@ async def _answered(
 ) -> str:
     service = exchange.service
     key = service.key(exchange.tenant, thread)
-    asked = await exchange.off_loop(_open, service, key)
-    answers = {id: _parsed(asked.get(id), kind, typed, service.redact) for id in ids}
+    answers = await exchange.off_loop(_typed, service, key, ids, kind, typed)
     await answer_thread(service, key, answers)
     return "answered"
+
+
+def _typed(
+    service: Service, key: ThreadKey, ids: list[str], kind: str, typed: Mapping[str, str]
+) -> dict[str, Any]:
+    asked = _open(service, key)
+    return {id: _parsed(asked.get(id), kind, typed, service.redact) for id in ids}
 
 
 def _open(service: Service, key: ThreadKey) -> dict[str, QuestionLine]:

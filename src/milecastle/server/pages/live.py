@@ -52,7 +52,7 @@ async def live_parts(
         )
         if (not of or of != was) and (text := await _part(renderer, page, exchange)) != shown:
             shown, said = text, loop.time()
-            yield event_text("part", msgspec.json.encode(text).decode())
+            yield event_text("part", msgspec.json.encode(text).decode())  # 300 kB at most
         elif loop.time() > said + HEARTBEAT:
             said = loop.time()
             yield b""
@@ -63,4 +63,4 @@ async def _part(renderer: Renderer, page: WebPage, exchange: Exchange) -> str:
     view = await page.handler(exchange)
     if not isinstance(view, PageView) or view.live is None:
         raise Refused(NOT_FOUND, 404, "it is not a live page any more")
-    return renderer.part(view, view.live, exchange)
+    return await exchange.off_loop(renderer.part, view, view.live, exchange)

@@ -7,6 +7,7 @@ Rules:
   lines goes through ``multiline``, which escapes each line.
 - There is no script and no style in a page, only links to ours: the policy below refuses others.
 - Links lead only to pages that are in the table.
+- Text is made off the event loop.
 """
 
 from __future__ import annotations
@@ -105,11 +106,13 @@ class Renderer:
         if place is not None and (url := self._href(place.path, **place.names)) is not None:
             return RedirectResponse(url, 303)
         if view.live is not None and request.headers.get("hx-request") == "true":
-            text = self.part(view, view.live, exchange)
+            text = await exchange.off_loop(self.part, view, view.live, exchange)
         else:
-            badges = await exchange.off_loop(self._badges, exchange)
-            text = self.part(view, view.template, exchange, badges)
+            text = await exchange.off_loop(self._whole, view, exchange)
         return HTMLResponse(text, view.status, HEADERS)
+
+    def _whole(self, view: PageView, exchange: Exchange) -> str:
+        return self.part(view, view.template, exchange, self._badges(exchange))
 
     def part(
         self,

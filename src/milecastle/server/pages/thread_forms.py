@@ -74,13 +74,17 @@ async def answer(exchange: Exchange) -> PageView | Response:
 
 async def _answered(exchange: Exchange, id: str, typed: Mapping[str, str]) -> str:
     service, key = exchange.service, exchange.key
-    lines = await exchange.off_loop(_open_questions, service, key)
+    answer = await exchange.off_loop(_typed, service, key, id, typed)
+    await answer_thread(service, key, {id: answer})
+    return key.thread
+
+
+def _typed(service: Service, key: ThreadKey, id: str, typed: Mapping[str, str]) -> Any:
+    lines = _open_questions(service, key)
     schema = next((line.answer for line in lines if line.id == id), msgspec.UNSET)
     if schema is msgspec.UNSET:
         raise InvalidRequest("this question is not open any more")
-    form = after_hook("answer", schema, service.redact)
-    await answer_thread(service, key, {id: parsed(schema, typed, form)})
-    return key.thread
+    return parsed(schema, typed, after_hook("answer", schema, service.redact))
 
 
 def _open_questions(service: Service, key: ThreadKey) -> tuple[QuestionLine, ...]:
@@ -123,13 +127,16 @@ async def update(exchange: Exchange) -> PageView | Response:
 
 
 async def _updated(exchange: Exchange, form: UpdateForm) -> str:
+    await exchange.off_loop(_update, exchange.service, exchange.key, form)
+    return exchange.key.thread
+
+
+def _update(service: Service, key: ThreadKey, form: UpdateForm) -> None:
     try:
         given = msgspec.json.decode(form.update, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise InvalidRequest("the update is not a JSON object") from None
-    asked = UpdateRequest(update=given, at=form.at or None)
-    await exchange.off_loop(update_thread, exchange.service, exchange.key, asked)
-    return exchange.key.thread
+    update_thread(service, key, UpdateRequest(update=given, at=form.at or None))
 
 
 async def _done(

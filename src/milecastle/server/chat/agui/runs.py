@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.server.chat.abandoning import with_kept_messages
 from milecastle.server.chat.agui.documents import AgentInput, AguiEvent
 from milecastle.server.chat.agui.translating import BREAKPOINT, AguiTranslation
-from milecastle.server.chat.following import RunEvent, follow_run, seq_of, shown
+from milecastle.server.chat.following import RunEvent, follow_run, seq_of, shown, translated
 from milecastle.server.chat.messages import MESSAGES, messages_in
 from milecastle.server.documents import RunOptions, RunRequest
 from milecastle.server.event_stream import EventStreamResponse
@@ -39,8 +40,9 @@ async def run_agent(exchange: Exchange) -> Response:
     else:
         run_id, seq = await _submitted(service, key, graph, asked)
     events = await follow_run(service, key, run_id, seq - 1)
-    translation = AguiTranslation(asked.thread_id, asked.run_id, asked.messages)
-    return EventStreamResponse(service.closing, _texts(translation, events))
+    given = asked.thread_id, asked.run_id, asked.messages
+    translation = await service.off_loop(AguiTranslation, *given)
+    return EventStreamResponse(service.closing, _texts(service, translation, events))
 
 
 async def _submitted(
@@ -107,18 +109,22 @@ async def _resumed(service: Service, key: ThreadKey, asked: AgentInput) -> tuple
 
 
 async def _texts(
-    translation: AguiTranslation, events: AsyncGenerator[RunEvent, None]
+    service: Service, translation: AguiTranslation, events: AsyncGenerator[RunEvent, None]
 ) -> AsyncGenerator[bytes, None]:
     yield _text(translation.begin())
     async with aclosing(events) as found:
         async for event in found:
             if event is None:
                 yield b""
-            for made in translation.events(event):
-                yield _text(made)
+            for text in await translated(service, event, partial(_made, translation, event)):
+                yield text
     if not translation.is_over:
         for made in translation.failed("the thread was deleted", ""):
             yield _text(made)
+
+
+def _made(translation: AguiTranslation, event: RunEvent) -> Iterator[bytes]:
+    return map(_text, translation.events(event))
 
 
 def _text(event: AguiEvent) -> bytes:

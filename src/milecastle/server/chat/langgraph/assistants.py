@@ -7,12 +7,12 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from milecastle.app.application import App
-from milecastle.model.manifest import END, START
+from milecastle.model.manifest import END, START, Manifest
 from milecastle.server.chat.langgraph.describing import answered
 from milecastle.server.chat.langgraph.documents import Assistant, AssistantsRequest
 from milecastle.server.exchange import Exchange
 from milecastle.server.graphs import served
-from milecastle.server.redaction import after_hook
+from milecastle.server.redaction import Redact, after_hook
 from milecastle.version import __version__
 from milecastle.views.graphs import input_schema
 
@@ -25,7 +25,7 @@ _ALWAYS: Final = "1970-01-01T00:00:00Z"
 async def info(exchange: Exchange) -> Response:
     """What this server is."""
     flags = {"assistants": True, "crons": False, "langsmith": False}
-    return answered({"version": __version__, "flags": flags})
+    return await answered(exchange, dict, {"version": __version__, "flags": flags})
 
 
 async def search_assistants(exchange: Exchange) -> Response:
@@ -37,7 +37,7 @@ async def search_assistants(exchange: Exchange) -> Response:
         if asked.graph_id in (None, name) and (asked.name or "") in name
     ]
     page = names[asked.offset : asked.offset + asked.limit]
-    return answered([_assistant(name) for name in page])
+    return await answered(exchange, list, [_assistant(name) for name in page])
 
 
 def _assistant(graph: str) -> Assistant:
@@ -57,32 +57,36 @@ def _assistant(graph: str) -> Assistant:
 
 async def get_assistant(exchange: Exchange) -> Response:
     """A graph."""
-    return answered(_assistant(served(exchange).graph.name))
+    return await answered(exchange, _assistant, served(exchange).graph.name)
 
 
 async def get_schemas(exchange: Exchange) -> Response:
     """The JSON schemas of a graph. Input, output and state have the same channels."""
-    app: App[Any] = served(exchange)
-    schema = after_hook("input", input_schema(app.graph), exchange.service.redact)
-    return answered(
-        {
-            "graph_id": app.graph.name,
-            "input_schema": schema,
-            "output_schema": schema,
-            "state_schema": schema,
-            "config_schema": None,
-            "context_schema": None,
-        }
-    )
+    return await answered(exchange, _schemas, served(exchange), exchange.service.redact)
+
+
+def _schemas(app: App[Any], redact: Redact | None) -> dict[str, Any]:
+    schema = after_hook("input", input_schema(app.graph), redact)
+    return {
+        "graph_id": app.graph.name,
+        "input_schema": schema,
+        "output_schema": schema,
+        "state_schema": schema,
+        "config_schema": None,
+        "context_schema": None,
+    }
 
 
 async def get_graph(exchange: Exchange) -> Response:
     """The nodes and edges of a graph."""
-    manifest = served(exchange).graph.manifest
+    return await answered(exchange, _drawn, served(exchange).graph.manifest)
+
+
+def _drawn(manifest: Manifest) -> dict[str, Any]:
     names = [START, *(node.name for node in manifest.nodes), END]
     nodes = [{"id": name, "type": "runnable", "data": {"name": name}} for name in names]
     edges = [
         {"source": one.source, "target": one.target, "conditional": one.kind != "fixed"}
         for one in manifest.edges
     ]
-    return answered({"nodes": nodes, "edges": edges})
+    return {"nodes": nodes, "edges": edges}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +20,9 @@ from milecastle.server.chat.langgraph.documents import (
     ThreadTask,
 )
 from milecastle.server.chat.messages import MESSAGES, as_object, messages_in, with_type
+from milecastle.server.exchange import Exchange
+from milecastle.server.json_answers import json_answer
 from milecastle.views.documents import QuestionLine, RunLine, ShowDocument
-from milecastle.views.values import as_json
 
 __all__ = [
     "INTERRUPT",
@@ -55,11 +57,17 @@ _RUNS: Final[dict[str, SdkRunStatus]] = {
 _SOURCES: Final = {"input": "input", "update": "update", "fork": "fork"}
 
 
-def answered(found: Any, status: int = 200, **headers: str) -> Response:
-    """An answer as JSON. What is in it has been redacted."""
+async def answered(
+    exchange: Exchange, make: Callable[..., Any], *args: Any, **headers: str
+) -> Response:
+    """The answer with what ``make`` returns, off the event loop. It has been redacted."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    text = as_json(msgspec.to_builtins(found))
-    return Response(text, status, names, media_type="application/json")
+    found = partial(_builtins, make, *args)
+    return await json_answer(exchange.service, found, headers=names)
+
+
+def _builtins(make: Callable[..., Any], *args: Any) -> Any:
+    return msgspec.to_builtins(make(*args))
 
 
 def thread_status(status: str) -> SdkThreadStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import partial
 from itertools import dropwhile, islice, takewhile
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlencode
@@ -23,6 +24,7 @@ from milecastle.server.chat.following import (
     is_unfinished,
     seq_of,
     shown,
+    translated,
 )
 from milecastle.server.chat.langgraph.describing import (
     INTERRUPT,
@@ -83,8 +85,9 @@ class StartedRun(msgspec.Struct, frozen=True):
 async def create_run(exchange: Exchange) -> Response:
     """Start a run, or continue one, and do not wait for it."""
     run = await _start(exchange)
-    found = await exchange.off_loop(_run, exchange.service, run.key, run.run_id)
-    return answered(found, content_location=run.place())
+    return await answered(
+        exchange, _run, exchange.service, run.key, run.run_id, content_location=run.place()
+    )
 
 
 async def stream_run(exchange: Exchange) -> Response:
@@ -255,7 +258,9 @@ async def _texts(
         yield translation.begin(run.after)
         async with aclosing(events) as found:
             async for event in found:
-                for text in translation.texts(event, await _asked(service, run.key, event)):
+                asked = await _asked(service, run.key, event)
+                texts = partial(translation.texts, event, asked)
+                for text in await translated(service, event, texts):
                     yield text
                 cancels = cancels and not isinstance(event, RunStopped)
     finally:
@@ -280,16 +285,22 @@ class _Awaited(EventStreamResponse):
 async def _awaited(service: Service, run: StartedRun) -> Response:
     events = await follow_run(service, run.key, run.run_id, run.after)
     headers = {"Content-Location": run.place(), "Location": run.place("/join")}
-    return _Awaited(service.closing, _result(events), headers)
+    return _Awaited(service.closing, _result(service, events), headers)
 
 
-async def _result(events: AsyncGenerator[RunEvent, None]) -> AsyncGenerator[bytes, None]:
+async def _result(
+    service: Service, events: AsyncGenerator[RunEvent, None]
+) -> AsyncGenerator[bytes, None]:
     async with aclosing(events) as found:
         async for event in found:
             if event is None:
                 yield b""
             elif isinstance(event, RunStopped):
-                yield as_json(_ending(event)).encode()
+                yield await service.off_loop(_ending_text, event)
+
+
+def _ending_text(event: RunStopped) -> bytes:
+    return as_json(_ending(event)).encode()
 
 
 def _ending(event: RunStopped) -> dict[str, Any]:
@@ -307,8 +318,7 @@ def _ending(event: RunStopped) -> dict[str, Any]:
 
 async def list_runs(exchange: Exchange) -> Response:
     """The runs of a thread, newest first."""
-    found = await exchange.off_loop(_runs, exchange.service, exchange.key, exchange.query)
-    return answered(found)
+    return await answered(exchange, _runs, exchange.service, exchange.key, exchange.query)
 
 
 def _runs(service: Service, key: ThreadKey, query: ListRunsQuery) -> list[SdkRun]:
@@ -321,7 +331,7 @@ def _runs(service: Service, key: ThreadKey, query: ListRunsQuery) -> list[SdkRun
 async def get_run(exchange: Exchange) -> Response:
     """A run."""
     run_id = exchange.path["run"]
-    return answered(await exchange.off_loop(_run, exchange.service, exchange.key, run_id))
+    return await answered(exchange, _run, exchange.service, exchange.key, run_id)
 
 
 def _run(service: Service, key: ThreadKey, run_id: str) -> SdkRun:

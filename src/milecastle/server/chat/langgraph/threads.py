@@ -8,13 +8,14 @@ from itertools import islice
 from typing import Any, Final
 from uuid import uuid4
 
-import msgspec
 from starlette.responses import Response
 
 from milecastle.app.runtime.children import is_child
 from milecastle.errors import InvalidRequest
+from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
+from milecastle.server.budget import NO_STATE, ValueBudget
 from milecastle.server.chat.following import shown
 from milecastle.server.chat.langgraph.describing import (
     answered,
@@ -37,7 +38,8 @@ from milecastle.server.documents import ForkRequest, UpdateRequest
 from milecastle.server.exchange import Exchange
 from milecastle.server.service import Service
 from milecastle.server.threads import delete_thread, fork_thread, update_thread
-from milecastle.views.lines import moment
+from milecastle.views.documents import ShowDocument
+from milecastle.views.lines import checkpoint_line, moment, run_line
 
 __all__ = [
     "copy_thread",
@@ -62,8 +64,7 @@ async def create_thread(exchange: Exchange) -> Response:
     """Name a thread. Nothing is stored before its first run."""
     asked: ThreadInput = exchange.body
     key = exchange.service.key(exchange.tenant, asked.thread_id or str(uuid4()))
-    found = await exchange.off_loop(_created, exchange.service, key, asked)
-    return answered(found)
+    return await answered(exchange, _created, exchange.service, key, asked)
 
 
 def _created(service: Service, key: ThreadKey, asked: ThreadInput) -> SdkThread:
@@ -90,27 +91,45 @@ def _graph(metadata: ThreadMetadata | None) -> str | None:
 
 async def get_thread(exchange: Exchange) -> Response:
     """A thread with its values."""
-    return answered(await exchange.off_loop(_thread, exchange.service, exchange.key))
+    return await answered(exchange, _thread, exchange.service, exchange.key)
 
 
-def _thread(service: Service, key: ThreadKey) -> SdkThread:
-    document = shown(service, key)
-    first = next(iter(service.store.entries(key, limit=1)), None)
+def _thread(service: Service, key: ThreadKey, budget: ValueBudget | None = None) -> SdkThread:
+    if budget is not None and budget.is_full:
+        document = _unread(service, key, service.chain(key, None).entries[-1])
+    else:
+        document = shown(service, key, None, budget)
+    first = next(service.store.history(key, before=2), None)
     created = document.checkpoint.timestamp if first is None else moment(first.created_at)
     return thread_of(document, created)
 
 
+def _unread(service: Service, key: ThreadKey, entry: Entry) -> ShowDocument:
+    """A checkpoint without its state: an answer has no room for more of them."""
+    info, run = service.line(key), service.store.run(key, entry.run_id)
+    return ShowDocument(
+        tenant=key.tenant,
+        thread=key.thread,
+        checkpoint=checkpoint_line(CheckpointMetadata.of(key, entry)),
+        status=info.status if run is None else run.status,
+        run=None if run is None else run_line(run, None),
+        state=NO_STATE,
+        questions=(),
+        undecoded={},
+    )
+
+
 async def search_threads(exchange: Exchange) -> Response:
     """Threads of the caller's tenant, those that changed last first."""
-    found = await exchange.off_loop(_search, exchange.service, exchange.tenant, exchange.body)
-    return answered(found)
+    return await answered(exchange, _search, exchange.service, exchange.tenant, exchange.body)
 
 
 def _search(service: Service, tenant: str, asked: SearchRequest) -> list[SdkThread]:
     infos = islice(_recent(service, tenant), _MOST)
     fitting = (info for info in infos if _fits(info, asked))
     page = islice(fitting, asked.offset, asked.offset + asked.limit)
-    return [_thread(service, info.key) for info in page]
+    budget = ValueBudget()
+    return [_thread(service, info.key, budget) for info in page]
 
 
 def _recent(service: Service, tenant: str) -> Iterator[ThreadInfo]:
@@ -139,7 +158,7 @@ async def drop_thread(exchange: Exchange) -> Response:
 
 async def copy_thread(exchange: Exchange) -> Response:
     """Copy a thread as it is now to a thread with a new name."""
-    return answered(await exchange.off_loop(_copied, exchange.service, exchange.key))
+    return await answered(exchange, _copied, exchange.service, exchange.key)
 
 
 def _copied(service: Service, key: ThreadKey) -> SdkThread:
@@ -154,20 +173,24 @@ def _copied(service: Service, key: ThreadKey) -> SdkThread:
 
 async def get_state(exchange: Exchange) -> Response:
     """A thread at its head."""
-    return answered(state_of(await exchange.off_loop(shown, exchange.service, exchange.key)))
+    return await answered(exchange, _state, exchange)
 
 
 async def get_state_at(exchange: Exchange) -> Response:
     """A thread at a checkpoint."""
     at = exchange.path["checkpoint"]
-    return answered(state_of(await exchange.off_loop(shown, exchange.service, exchange.key, at)))
+    return await answered(exchange, _state, exchange, at)
 
 
 async def post_state_at(exchange: Exchange) -> Response:
     """A thread at a checkpoint."""
     asked: CheckpointRequest = exchange.body
     at = asked.checkpoint.checkpoint_id
-    return answered(state_of(await exchange.off_loop(shown, exchange.service, exchange.key, at)))
+    return await answered(exchange, _state, exchange, at)
+
+
+def _state(exchange: Exchange, at: str | None = None) -> ThreadState:
+    return state_of(shown(exchange.service, exchange.key, at))
 
 
 async def post_state(exchange: Exchange) -> Response:
@@ -177,13 +200,12 @@ async def post_state(exchange: Exchange) -> Response:
     change = UpdateRequest(update=asked.values or {}, at=at)
     found = await exchange.off_loop(update_thread, exchange.service, exchange.key, change)
     place = SdkCheckpoint(thread_id=found.thread, checkpoint_id=found.checkpoint.id)
-    return answered({"checkpoint": msgspec.to_builtins(place)})
+    return await answered(exchange, dict, {"checkpoint": place})
 
 
 async def get_history(exchange: Exchange) -> Response:
     """The states of a thread, newest first; none, if it has not been run."""
-    found = await exchange.off_loop(_history, exchange.service, exchange.key, exchange.body)
-    return answered(found)
+    return await answered(exchange, _history, exchange.service, exchange.key, exchange.body)
 
 
 def _history(service: Service, key: ThreadKey, asked: HistoryRequest) -> list[ThreadState]:
@@ -192,5 +214,9 @@ def _history(service: Service, key: ThreadKey, asked: HistoryRequest) -> list[Th
     before: Any = asked.before
     id: str | None = before.checkpoint_id if isinstance(before, SdkCheckpoint) else before
     seq = None if id is None else service.chain(key, id).entries[-1].seq
-    entries = service.store.history(key, limit=asked.limit, before=seq)
-    return [state_of(shown(service, key, str(entry.seq))) for entry in entries]
+    budget, found = ValueBudget(), list[ThreadState]()
+    for entry in service.store.history(key, limit=asked.limit, before=seq):
+        is_read = not budget.is_full
+        document = shown(service, key, str(entry.seq), budget) if is_read else None
+        found.append(state_of(document or _unread(service, key, entry)))
+    return found

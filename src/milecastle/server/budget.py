@@ -1,0 +1,96 @@
+"""How much of stored values one answer or event contains.
+
+Rules:
+
+- The values of an answer take about ``MOST_VALUES`` bytes together, whatever is stored.
+- A value is there whole, or a mark is in its place. A state is looked at channel by channel.
+- The mark says how many bytes are left out, and with which request a channel is read whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+import msgspec.structs
+
+from milecastle.server.redaction import texts_of, values_of
+from milecastle.views.values import anything, json_size, plain
+
+__all__ = ["MOST_VALUES", "NO_STATE", "OMITTED", "WHOLE", "ValueBudget", "within"]
+
+D = TypeVar("D", bound=msgspec.Struct)
+
+MOST_VALUES: Final = 4 * 1024 * 1024
+"""Bytes of values in one answer or event."""
+
+OMITTED: Final = "$omitted"
+WHOLE: Final = "/v1/threads/{thread}/state?at={seq}&channel={channel}"
+"""The key of the mark, and the template of the address under which a channel is read whole."""
+
+NO_STATE: Final = {OMITTED: {"get": "/v1/threads/{thread}/state?at={seq}"}}
+"""The mark in place of a state that was not read."""
+
+_STATE: Final = "state"
+_COUNTED: Final = 1 << 40
+
+
+class ValueBudget:
+    """The bytes that are left for the values of one answer.
+
+    ``is_full`` if something had no room: of further states only a mark is sent.
+    """
+
+    def __init__(self, left: int | None = None) -> None:
+        self.left = MOST_VALUES if left is None else left
+        self.is_full = False
+
+    def fit(self, value: Any) -> Any:
+        """A value as JSON, or a mark if there is no room for it."""
+        value = plain(value)
+        size = json_size(value, self.left)
+        if size > self.left:
+            self.is_full = True
+            return {OMITTED: {"bytes": json_size(value, _COUNTED), "get": WHOLE}}
+        self.left -= size
+        return value
+
+    def cut(self, text: str) -> str:
+        """A text that is not a value of the state, or its beginning."""
+        found = text if len(text) <= self.left else f"{text[: self.left]}..."
+        self.left -= len(found)
+        return found
+
+    def fit_state(self, state: Any) -> Any:
+        """A state: each of its channels, or a mark in its place."""
+        if not isinstance(state, dict):
+            return self.fit(state)
+        channels: dict[str, Any] = anything(state)
+        return {name: self.fit(value) for name, value in channels.items()}
+
+
+def _texts(value: Any, budget: ValueBudget) -> Any:
+    if isinstance(value, str):
+        return budget.cut(value)
+    items: tuple[str, ...] | None = anything(value)
+    return items if items is None else tuple(map(budget.cut, items))
+
+
+def within(document: D, budget: ValueBudget) -> D:
+    """A document whose values fit the budget."""
+    changed: dict[str, Any] = {}
+    values = values_of(type(document))
+    for name in document.__struct_fields__:
+        value: Any = getattr(document, name)
+        if name in texts_of(type(document)):
+            changed[name] = _texts(value, budget)
+        elif name in values:
+            changed[name] = budget.fit_state(value) if name == _STATE else budget.fit(value)
+        elif isinstance(value, msgspec.Struct):
+            changed[name] = within(value, budget)
+        elif isinstance(value, tuple) and value:
+            items: tuple[Any, ...] = anything(value)
+            changed[name] = tuple(
+                within(item, budget) if isinstance(item, msgspec.Struct) else item for item in items
+            )
+    return msgspec.structs.replace(document, **changed)
