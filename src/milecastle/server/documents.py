@@ -39,13 +39,13 @@ __all__ = [
     "StartDocument",
     "StartQuery",
     "StateEvent",
-    "StateQuery",
     "TagRequest",
     "ThreadQuery",
     "ThreadRunsQuery",
     "ThreadsQuery",
     "UpdateRequest",
     "WaitQuery",
+    "WholeStateQuery",
 ]
 
 ListedStatus = Literal[
@@ -105,7 +105,7 @@ class ThreadQuery(Message, frozen=True):
     at: str | None = None
 
 
-class StateQuery(Message, frozen=True):
+class WholeStateQuery(Message, frozen=True):
     """``at`` is the seq or the id of a checkpoint; ``channel`` is the only one that is sent."""
 
     at: str | None = None

@@ -31,13 +31,13 @@ from milecastle.server.documents import (
     StartDocument,
     StartQuery,
     StateEvent,
-    StateQuery,
     TagRequest,
     ThreadQuery,
     ThreadRunsQuery,
     ThreadsQuery,
     UpdateRequest,
     WaitQuery,
+    WholeStateQuery,
 )
 from milecastle.server.exchange import Endpoint, Exchange
 from milecastle.server.json_answers import json_answer
@@ -177,7 +177,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         handler=threads.whole_state,
         summary="Download the state of a thread, or one channel of it, however large.",
         scope="read",
-        query=StateQuery,
+        query=WholeStateQuery,
         answers={200: "application/json"},
         problems=(404, 409, 500),
     ),

@@ -23,10 +23,10 @@ from milecastle.server.documents import (
     InboxDocument,
     InboxLine,
     InboxQuery,
-    StateQuery,
     TagRequest,
     ThreadsQuery,
     UpdateRequest,
+    WholeStateQuery,
 )
 from milecastle.server.exchange import Exchange, Reply
 from milecastle.server.json_answers import json_answer
@@ -120,7 +120,7 @@ async def whole_state(exchange: Exchange) -> Response:
     return await json_answer(exchange.service, make)
 
 
-def _whole(service: Service, key: ThreadKey, query: StateQuery) -> Any:
+def _whole(service: Service, key: ThreadKey, query: WholeStateQuery) -> Any:
     service.line(key)
     found = service.decoded(key, service.chain(key, query.at)).values
     if query.channel is not None and query.channel not in found:
