@@ -137,6 +137,13 @@ LINES: list[Endpoint | WebPage] = [*ENDPOINTS, *CHAT, *PAGES]
 LAST = {"DELETE /v1/threads/{thread}", "DELETE /langgraph/threads/{thread}"}
 """Asked last: the threads are gone afterwards."""
 
+
+def name_of(line: Endpoint | WebPage) -> str:
+    return line.name
+
+
+LINES.sort(key=lambda one: name_of(one) in LAST)
+
 STREAMING = {
     "GET /v1/threads/{thread}/events",
     "GET /langgraph/threads/{thread}/runs/{run}/stream",
@@ -246,11 +253,7 @@ def blocked_by(api: Api, line: Endpoint | WebPage, thread: str) -> tuple[float, 
     return api._runner.run(ask())
 
 
-def name_of(line: Endpoint | WebPage) -> str:
-    return line.name
-
-
-@pytest.mark.parametrize("line", sorted(LINES, key=lambda one: name_of(one) in LAST), ids=name_of)
+@pytest.mark.parametrize("line", LINES, ids=name_of)
 def test_no_route_and_no_page_blocks_the_loop(api: Api, line: Endpoint | WebPage) -> None:
     """One GET of 12 MB took 24 s, and a drawing of 1,000 nodes more than 200 s."""
     threads = ("t", "asks", "long") if "{thread}" in line.path else ("t",)
