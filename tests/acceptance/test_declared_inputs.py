@@ -149,7 +149,7 @@ def test_the_error_of_an_unwritten_key_says_so() -> None:
 
 def test_other_key_errors_are_as_they_were() -> None:
     graph = StateGraph(Draft)
-    graph.add_node("write", lambda state: {"text": {}["topic"]})
+    graph.add_node("write", lambda state: {"text": dict[str, str]()["topic"]})
     graph.add_edges(START, "write", END)
     with pytest.raises(ExecutionError) as raised:
         graph.compile().invoke({"topic": "x"})

@@ -44,6 +44,7 @@ VERBS: Final[dict[str, str]] = {
     "ls": "List threads.",
     "runs": "List runs, or show one with its failure.",
     "show": "Show a checkpoint with its state.",
+    "why": "Explain why a thread does not run: every reason, and what to do.",
     "history": "List a thread's checkpoints, newest first.",
     "diff": "Show the differences between two checkpoints, by path.",
     "fork": "Go back to a checkpoint, in the same thread or in a new one.",
@@ -54,7 +55,7 @@ VERBS: Final[dict[str, str]] = {
     "repair": "Remove torn last lines from log files, saving copies.",
     "copy": "Copy threads from one store to another.",
     "migrate": "Migrate the tables of a store to the current version.",
-    "doctor": "Check store, versions, permissions, clock and disk; suggest fixes.",
+    "doctor": "Check store, versions, permissions, clock, disk, queue and workers; suggest fixes.",
     "explain": "Explain an error code and how to fix it.",
     "completion": "Print the completion script for a shell.",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from milecastle.model.habits import refuse_attribute
 
@@ -33,8 +33,6 @@ class StateReader(Brief):  # noqa: PLW1641 - not hashable, as other mappings are
     """
 
     __slots__ = ()
-
-    shown: ClassVar[tuple[str, ...] | None] = None
 
     def __getitem__(self, key: str) -> Any:
         return _values(self)[key]
@@ -92,9 +90,8 @@ def _values(reader: Any) -> Mapping[str, Any]:
         form = cast("Any", type(state))
         fields: Iterable[str] = getattr(form, "__dataclass_fields__", None) or form.model_fields
         found = {name: getattr(state, name) for name in fields}
-    if reader.shown is None:
-        return found
-    return {name: found[name] for name in reader.shown if name in found}
+    shown = reader.shown if "shown" in reader.__struct_fields__ else None
+    return found if shown is None else {name: found[name] for name in shown if name in found}
 
 
 def _fields(reader: Any) -> list[Any]:

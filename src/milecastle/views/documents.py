@@ -249,6 +249,23 @@ class CheckpointLine(Document, frozen=True):
     note: str
 
 
+class WhyLine(Document, frozen=True):
+    """A reason why a thread does not run. ``code`` is stable, ``text`` is for people."""
+
+    code: str
+    text: str
+    advice: str = ""
+
+
+class WhyDocument(Document, frozen=True):
+    """``why``."""
+
+    tenant: str
+    thread: str
+    status: str
+    reasons: tuple[WhyLine, ...]
+
+
 class HistoryDocument(Document, frozen=True):
     """``history``, newest first."""
 
@@ -678,6 +695,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "ls": LsDocument,
     "runs": RunsDocument,
     "show": ShowDocument,
+    "why": WhyDocument,
     "history": HistoryDocument,
     "diff": DiffDocument,
     "fork": WrittenDocument,

@@ -289,7 +289,7 @@ def test_a_healthy_store_has_nothing_to_do(desk: Desk) -> None:
     desk.start()
     document = desk.document("doctor", "--app", "demo:app")
     assert document.ok
-    names = "versions settings migrations permissions disk store clock app"
+    names = "versions settings migrations permissions disk store queue clock app"
     assert [check.name for check in document.checks] == names.split()
     assert {check.verdict for check in document.checks} == {"ok"}
     assert "has 1 thread of 'default'" in desk.out("doctor")

@@ -12,6 +12,7 @@ from milecastle.stores.sqlite import SqliteStore
 from milecastle.views.documents import (
     QueueDocument,
     SubmitDocument,
+    WhyDocument,
     WorkerDocument,
     WorkersDocument,
 )
@@ -167,3 +168,15 @@ def test_limits_that_make_no_sense_are_refused(desk: Desk, arguments: str, says:
     submitted(desk)
     assert says in desk.call("queue", *arguments.split(), code=2).stderr
     assert limits(desk) == []
+
+
+def test_why_explains_a_thread_and_doctor_the_queue(desk: Desk) -> None:
+    """Nothing said that no worker served a graph."""
+    submitted(desk)
+    said = desk.out("why", "demo")
+    assert "thread demo: queued" in said
+    assert "no worker serves graph 'Draft'" in said
+    found = desk.json(WhyDocument, "why", "demo")
+    assert [line.code for line in found.reasons] == ["no-worker"]
+    checks = desk.document("doctor").checks
+    assert [one.verdict for one in checks if one.name == "queue"] == ["warning"]

@@ -510,3 +510,10 @@ def test_long_names_keep_the_page_small(api: Api, browser: Browser) -> None:
     found = browser.page(f"/threads/{segment(name)}")
     assert "21 of 61 checkpoints are listed" in found.one("main").text
     assert msgspec.json.decode(fact(found, "n")) == 1
+
+
+def test_the_page_says_why_a_thread_does_not_run(api: Api, browser: Browser) -> None:
+    """Nothing on the page explained a queued thread."""
+    api.app.submit({"n": 1, "log": []}, "t")
+    shown = browser.page("/threads/t")
+    assert "no worker serves graph 'trip'" in shown.one("dd", **{"class": "why"}).text

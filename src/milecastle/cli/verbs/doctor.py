@@ -23,9 +23,12 @@ from milecastle.cli.printing import counted, print_document, print_lines, print_
 from milecastle.cli.session import MISSING, Session, masked, path_of
 from milecastle.cli.verb import app_argument, verb
 from milecastle.errors import FormatTooNew, MilecastleError
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.maintenance import CheckVerdict, Pending, Unopened
+from milecastle.ports.store import offers
 from milecastle.version import __version__
 from milecastle.views.documents import DoctorCheck, DoctorDocument
+from milecastle.views.reasons import fleet_troubles
 
 _LITTLE_ROOM = 1 << 30
 _NO_ROOM = 100 << 20
@@ -101,6 +104,7 @@ def _store(session: Session, url: str) -> Iterator[DoctorCheck]:
     yield from (_line(one.name, one.verdict, one.found, one.advice) for one in own.values())
     if migrations.verdict == "ok" and not any(one.verdict == "failed" for one in own.values()):
         yield _reached(session, url, f" ({more.found})" if more else "")
+        yield from _fleet(session, url)
         if clock is None:
             yield _clock(session, url)
     if clock is not None:
@@ -171,6 +175,22 @@ def _reached(session: Session, url: str, more: str = "") -> DoctorCheck:
     return _line("store", "ok", f"{masked(url)} has {threads} of '{session.tenant}'{more}")
 
 
+def _fleet(session: Session, url: str) -> Iterator[DoctorCheck]:
+    """The queue and the workers, if workers can share the store."""
+    try:
+        store = session.open(url)
+        troubles = fleet_troubles(store) if offers(store, ClaimStore) else None
+    except MilecastleError:
+        return  # the check of the store has reported it
+    if troubles is None:
+        return
+    for one in troubles:
+        name = "workers" if one.code == "silent" else "queue"
+        yield _line(name, "warning", one.text, one.advice)
+    if not troubles:
+        yield _line("queue", "ok", "nothing waits for longer than it should")
+
+
 def _clock(session: Session, url: str) -> DoctorCheck:
     """No recorded time may be in the future."""
     try:
@@ -207,7 +227,7 @@ def _app(session: Session, reference: str) -> DoctorCheck:
 @app_argument
 @verb
 def command(session: Session) -> None:
-    """Check store, versions, permissions, clock and disk; suggest fixes.
+    """Check store, versions, permissions, clock, disk, queue and workers; suggest fixes.
 
     Nothing is changed. Exit code 4: the store cannot be reached. 1: something else failed.
     """

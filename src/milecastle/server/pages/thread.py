@@ -50,6 +50,7 @@ from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import looked_at, with_tags
+from milecastle.views.reasons import why_document
 from milecastle.views.showing import changes_between, ended_tasks
 
 __all__ = [
@@ -187,7 +188,7 @@ def made_of(exchange: Exchange) -> str:
     """What a page of a resting thread depends on; nothing for one that moves."""
     service, key = exchange.service, exchange.key
     info, head = service.line(key), service.store.head(key)
-    if info.status in ("running", "queued") or head is None:
+    if info.status in ("running", "queued") or info.due_at is not None or head is None:
         return ""
     return f"{head.id}.{info.status}.{info.run_id}.{tags_at(service.store, key)}"
 
@@ -248,6 +249,7 @@ def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusa
         "live_url": thread_url(key.thread, **({"at": read.entry.seq} if at else {})),
         "follows": at is None,
         "thread": with_tags(service.store, key.tenant, [looked_at(service.store, read.info)])[0],
+        "why": () if at else why_document(service.store, key).reasons,
         "line": checkpoint_line(CheckpointMetadata.of(key, read.entry)),
         "note": short(read.entry.note),
         "nodes": folded(read.entry.nodes),

@@ -1,0 +1,34 @@
+"""``milecastle why``: why a thread does not run."""
+
+from __future__ import annotations
+
+import click
+
+from milecastle.cli.addressing import find_thread
+from milecastle.cli.completing import complete_threads
+from milecastle.cli.printing import print_document, print_lines
+from milecastle.cli.session import Session
+from milecastle.cli.verb import app_option, verb
+from milecastle.views.reasons import why_document
+
+__all__ = ["command"]
+
+
+@click.command("why")
+@click.argument("thread", shell_complete=complete_threads)
+@app_option
+@verb
+def command(session: Session, thread: str) -> None:
+    """Explain why a thread does not run: every reason, and what to do.
+
+    Not due yet, no worker for its version, paused, at a limit, behind another run, waits for an
+    answer, its worker is silent, held after losses, failed, or ended.
+    """
+    store = session.store()
+    found = why_document(store, find_thread(store, session.tenant, thread))
+    if session.as_json:
+        print_document(found)
+        return
+    print_lines([f"thread {found.thread}: {found.status}"])
+    for line in found.reasons:
+        print_lines([f"  {line.text}" + (f" ({line.advice})" if line.advice else "")])

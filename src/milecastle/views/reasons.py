@@ -1,0 +1,200 @@
+"""Why a thread does not run: every reason that can be read from its store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from milecastle.app.runtime.ownership import why_lost
+from milecastle.app.runtime.reading import running_now
+from milecastle.engine.status import claimed
+from milecastle.errors import InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.model.printable import quoted
+from milecastle.model.run import ThreadInfo
+from milecastle.ports.claims import SILENT, ClaimStore, LaneDepth, WorkerInfo, waiting_inputs
+from milecastle.ports.limits import Limit, graph_of
+from milecastle.ports.store import Store, offers
+from milecastle.views.documents import WhyDocument, WhyLine
+from milecastle.views.lines import moment, names, seconds
+
+__all__ = ["fleet_troubles", "why_document"]
+
+_LATE: Final = 60.0
+"""After how many seconds without a claim a due thread is worth a warning."""
+
+
+def why_document(store: Store, key: ThreadKey) -> WhyDocument:
+    """The status of a thread, and each reason why it does not run, or that it does.
+
+    Names, numbers and times only: no value of the state is in it.
+    """
+    info = store.thread(key)
+    if info is None:
+        raise InvalidRequest(f"there is no thread '{key.thread}' in tenant '{key.tenant}'")
+    inputs = len(waiting_inputs(store, key))
+    lines = [*_of_run(store, info, inputs)]
+    if info.lane and info.due_at is not None and not info.worker and offers(store, ClaimStore):
+        lines += _of_queue(store, info)
+    if inputs and claimed(info).status not in ("completed", "cancelled"):
+        said = f"{_counted(inputs, 'input')} behind run {info.run_id}"
+        lines.append(_line("behind", f"{said}, which is {claimed(info).status}"))
+    return WhyDocument(
+        tenant=key.tenant, thread=key.thread, status=claimed(info).status, reasons=tuple(lines)
+    )
+
+
+def _line(code: str, text: str, advice: str = "") -> WhyLine:
+    return WhyLine(code=code, text=text, advice=advice)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"1 {what} waits" if count == 1 else f"{count} {what}s wait"
+
+
+def _of_run(store: Store, info: ThreadInfo, inputs: int) -> Iterator[WhyLine]:
+    """What the thread's own line says."""
+    match claimed(info).status:
+        case "completed" | "cancelled" as ended if inputs:
+            yield _line("inputs", f"its last run is {ended}, and {_counted(inputs, 'input')}")
+        case "completed":
+            yield _line("ended", "nothing is left to run", "invoke or submit it with a new input")
+        case "cancelled":
+            yield _line("cancelled", "its run was cancelled", "retry or resume it")
+        case "failed":
+            yield _failed(store, info)
+        case "interrupted" if info.questions:
+            said = "an answer" if info.questions == 1 else f"{info.questions} answers"
+            yield _line("asks", f"it waits for {said}", "show has the questions, answer answers")
+        case "interrupted":
+            yield _line("interrupted", "it stopped at a node of interrupt_before", "resume it")
+        case "running":
+            yield from _running(store, info)
+        case _:
+            if not info.lane and info.wake_at is not None:
+                yield _line("not-due", f"it sleeps until {seconds(moment(info.wake_at))}", "resume")
+
+
+def _failed(store: Store, info: ThreadInfo) -> WhyLine:
+    failure = store.failure(info.key, info.run_id)
+    if failure is not None and failure.error_type == "WorkersLost":
+        said = f"held after {failure.attempt} losses: each worker that ran it was lost"
+        return _line("held", said, "find out why its process ends, then retry it")
+    said = f"its run failed with {failure.error_type}" if failure else "its run failed"
+    if failure and failure.node:
+        said += f" at node '{failure.node}'"
+    if info.due_at is not None:
+        return _line("failed", f"{said}, and is to be retried")
+    return _line("failed", f"{said}, and is not retried by itself", "fix the cause, then retry it")
+
+
+def _running(store: Store, info: ThreadInfo) -> Iterator[WhyLine]:
+    if not info.worker:
+        run = store.run(info.key, info.run_id)
+        lost = why_lost(store, run) if run and info.due_at is None else ""
+        if lost:
+            yield _line("lost", f"its process does not run it: {lost}", "resume it")
+        elif info.due_at is None:
+            yield _line("running", "it runs in the process that called it")
+        return
+    head = store.head(info.key)
+    nodes = running_now(store, info.key, head, "running")[1] if head else ()
+    workers = store.workers() if offers(store, ClaimStore) else ()
+    worker = next((one for one in workers if one.id == info.worker), None)
+    if worker is None or worker.silent > SILENT:
+        since = f"{worker.silent:.0f} s" if worker else "longer than it is remembered"
+        advice = "another worker takes it over, if one runs"
+        yield _line("silent", f"its worker {info.worker} has been silent for {since}", advice)
+    else:
+        yield _line("running", f"worker {info.worker} runs it, at {names(nodes)}")
+
+
+def _of_queue(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
+    """Why no worker has claimed a thread that has a time."""
+    now, due_at = store.now(), info.due_at or 0
+    if due_at > now:
+        yield _line("not-due", f"it is not due until {seconds(moment(due_at))}")
+        return
+    depths, workers = store.depths(), store.workers()
+    held = [*_unserved(info, workers), *_limited(info, store.limits(), depths)]
+    if held:
+        yield from held
+        return
+    waited = f"it has been due for {(now - due_at) / 1_000_000:.0f} s"
+    serving = [one for one in workers if info.lane in one.lanes and one.silent <= SILENT]
+    if all(one.running >= one.capacity for one in serving):
+        advice = "start more workers, or raise --concurrency"
+        yield _line("busy", f"{waited}, and every worker of its graph is full", advice)
+        return
+    others = sum(one.due for one in depths if one.lane == info.lane) - 1
+    more = f"; {others} other threads of its graph are due" if others > 0 else ""
+    yield _line("due", f"{waited}, and a worker is about to claim it{more}")
+
+
+def _unserved(info: ThreadInfo, workers: Sequence[WorkerInfo]) -> Iterator[WhyLine]:
+    alive = [one for one in workers if one.silent <= SILENT]
+    graph = graph_of(info.lane)
+    fits = [one for one in alive if info.lane in one.lanes]
+    if fits and all(one.draining for one in fits):
+        yield _line("no-worker", "every worker of its graph is about to stop", "start one")
+    elif not fits and any(graph_of(lane) == graph for one in alive for lane in one.lanes):
+        version = info.lane.rpartition("@")[2][:8]
+        said = f"no worker serves graph {quoted(graph)} in version {version}, only in others"
+        yield _line("no-version", said, "check --threads says whether it fits the current code")
+    elif not fits:
+        advice = f"start one: milecastle worker, with the app of graph {quoted(graph)}"
+        yield _line("no-worker", f"no worker serves graph {quoted(graph)}", advice)
+
+
+def _limited(
+    info: ThreadInfo, limits: Sequence[Limit], depths: Sequence[LaneDepth]
+) -> Iterator[WhyLine]:
+    graph, tenant = graph_of(info.lane), info.key.tenant
+    for limit in limits:
+        if limit.graph not in ("", graph) or limit.tenant not in ("", tenant):
+            continue
+        scope = f"graph {quoted(limit.graph) if limit.graph else '*'}, tenant " + (
+            quoted(limit.tenant) if limit.tenant else "*"
+        )
+        running = sum(
+            one.running
+            for one in depths
+            if limit.graph in ("", graph_of(one.lane)) and limit.tenant in ("", one.tenant)
+        )
+        if limit.paused:
+            yield _line("paused", f"{scope} is paused", "milecastle queue resume")
+        elif limit.concurrency is not None and running >= limit.concurrency:
+            said = f"{scope} is at its limit of {limit.concurrency} running threads"
+            yield _line("limit", said, "milecastle queue limit changes it")
+        elif limit.rate is not None:
+            said = f"{scope} may start {limit.rate} threads in {limit.period:g} s"
+            yield _line("limit", said, "milecastle queue limit changes it")
+
+
+def fleet_troubles(store: ClaimStore) -> list[WhyLine]:
+    """What is wrong with the queue and the workers of a store."""
+    workers, limits = store.workers(), store.limits()
+    alive = [one for one in workers if one.silent <= SILENT]
+    found = [
+        _line("silent", f"worker {one.id} has been silent for {one.silent:.0f} s", "is it stopped?")
+        for one in workers
+        if one not in alive
+    ]
+    for depth in store.depths():
+        if not depth.due:
+            continue
+        graph = graph_of(depth.lane)
+        said = f"{depth.due} due of graph {quoted(graph)}, tenant {quoted(depth.tenant)}"
+        if any(
+            limit.paused and limit.graph in ("", graph) and limit.tenant in ("", depth.tenant)
+            for limit in limits
+        ):
+            found.append(_line("paused", f"{said}: paused", "milecastle queue resume"))
+        elif not any(depth.lane in one.lanes for one in alive):
+            version = depth.lane.rpartition("@")[2][:8]
+            text = f"{said}: no worker serves version {version}"
+            found.append(_line("no-worker", text, "start a worker with that code"))
+        elif depth.oldest > _LATE:
+            text = f"{said}: the oldest has waited for {depth.oldest:.0f} s"
+            found.append(_line("late", text, "milecastle why THREAD explains one"))
+    return found

@@ -1,0 +1,125 @@
+"""``why``: nothing explained a thread that did not run."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import pytest
+
+from milecastle import END, START, App, StateGraph, Store, ThreadKey, interrupt
+from milecastle.app.runtime.cancelling import hold_lost
+from milecastle.app.runtime.handing import require_shared
+from milecastle.errors import ExecutionError, InvalidRequest
+from milecastle.model.run import Owner
+from milecastle.ports.claims import WorkerInfo
+from milecastle.ports.limits import Limit
+from milecastle.views.reasons import fleet_troubles, why_document
+
+
+class State(TypedDict):
+    n: int
+
+
+def _work(state: State) -> dict[str, Any]:
+    if state["n"] == 13:
+        raise ValueError("no")
+    if state["n"] == 42:
+        interrupt("sure?")
+    return {"n": state["n"] + 1}
+
+
+@pytest.fixture
+def app(store: Store) -> App[State]:
+    graph = StateGraph(State, name="work")
+    graph.add_node("work", _work)
+    graph.add_edges(START, "work", END)
+    return graph.compile(store=store)
+
+
+def _beat(app: App[State], lane: str | None = None, **changed: Any) -> None:
+    owner = Owner(host="elsewhere", boot_id="b", pid=1, started="1")
+    lanes = (lane or app.__runner__.lane,)
+    given = {"capacity": 10, **changed}
+    require_shared(app.store).beat(
+        WorkerInfo(id="w", owner=owner, lanes=lanes, started_at=1, **given)
+    )
+
+
+def _why(app: App[State], thread: str = "t") -> dict[str, str]:
+    found = why_document(app.store, ThreadKey("default", thread))
+    return {line.code: line.text for line in found.reasons}
+
+
+def test_a_thread_that_waits_for_its_time(app: App[State]) -> None:
+    app.submit({"n": 1}, "t", delay=3600)
+    assert "it is not due until 2" in _why(app)["not-due"]
+
+
+def test_a_thread_without_a_worker_or_with_one_of_another_version(app: App[State]) -> None:
+    app.submit({"n": 1}, "t")
+    assert _why(app) == {"no-worker": "no worker serves graph 'work'"}
+    _beat(app, lane="work@other")
+    assert [*_why(app)] == ["no-version"]
+    (trouble,) = fleet_troubles(require_shared(app.store))
+    assert "1 due of graph 'work', tenant 'default': no worker serves version" in trouble.text
+    _beat(app, draining=True)
+    assert _why(app) == {"no-worker": "every worker of its graph is about to stop"}
+    _beat(app)
+    assert "a worker is about to claim it" in _why(app)["due"]
+    assert fleet_troubles(require_shared(app.store)) == []
+
+
+def test_a_thread_that_is_paused_or_at_a_limit(app: App[State]) -> None:
+    store = require_shared(app.store)
+    _beat(app)
+    app.submit({"n": 1}, "first")
+    assert store.claim("w", [app.__runner__.lane], limit=1)
+    app.submit({"n": 1}, "t")
+    store.set_limit(Limit(graph="work", concurrency=1))
+    assert _why(app) == {"limit": "graph 'work', tenant * is at its limit of 1 running threads"}
+    store.set_limit(Limit(tenant="default", paused=True))
+    assert _why(app)["paused"] == "graph *, tenant 'default' is paused"
+    assert [one.code for one in fleet_troubles(store)] == ["paused"]
+
+
+def test_a_thread_whose_workers_are_full(app: App[State]) -> None:
+    _beat(app, capacity=1)
+    app.submit({"n": 1}, "first")
+    assert require_shared(app.store).claim("w", [app.__runner__.lane], limit=1)
+    app.submit({"n": 1}, "t")
+    assert "every worker of its graph is full" in _why(app)["busy"]
+
+
+def test_a_thread_that_runs_or_whose_worker_is_silent(app: App[State]) -> None:
+    store = require_shared(app.store)
+    _beat(app)
+    app.submit({"n": 1}, "t")
+    store.claim("w", [app.__runner__.lane], limit=1)
+    assert _why(app) == {"running": "worker w runs it, at work"}
+    app.submit({"n": 2}, "t", if_busy="queue")
+    assert "1 input waits behind run" in _why(app)["behind"]
+    app.submit({"n": 1}, "other")
+    store.claim("ghost", [app.__runner__.lane], limit=1)
+    assert "its worker ghost has been silent" in _why(app, "other")["silent"]
+
+
+def test_a_thread_that_asks_failed_is_held_or_has_ended(app: App[State]) -> None:
+    app.invoke({"n": 42}, "t")
+    assert _why(app) == {"asks": "it waits for an answer"}
+    with pytest.raises(ExecutionError):
+        app.invoke({"n": 13}, "failed")
+    assert "its run failed with ValueError at node 'work'" in _why(app, "failed")["failed"]
+    app.invoke({"n": 1}, "ended")
+    assert [*_why(app, "ended")] == ["ended"]
+    app.submit({"n": 1}, "held")
+    threads = app.__runner__.threads
+    info = app.store.thread(ThreadKey("default", "held"))
+    assert threads is not None
+    assert info is not None
+    hold_lost(threads.store, threads.codec, threads.clock, info, 5)
+    assert "held after 5 losses" in _why(app, "held")["held"]
+
+
+def test_no_thread_is_an_error(app: App[State]) -> None:
+    with pytest.raises(InvalidRequest, match="there is no thread 'nope'"):
+        why_document(app.store, ThreadKey("default", "nope"))
