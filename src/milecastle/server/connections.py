@@ -6,6 +6,8 @@ Rules:
   the rest of a body that was refused has come. It may be so for a few seconds.
 - While there are many vacant connections, each may be so for a moment only, and they do not count
   as connections of this server. So clients that send a request are served, however many send none.
+- There are never more connections than descriptors: the oldest vacant one makes room for a new one.
+- Probes are answered also while the server has as many connections as it may have.
 - Of a body that was not wanted only so much is read and discarded before the connection ends. It
   is not ended at once, so that the answer arrives.
 - What is not HTTP is answered with a problem document, like everything else.
@@ -18,13 +20,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import h11
+import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from milecastle.server.event_stream import ABORT
 from milecastle.server.limits import MOST_HEADERS
-from milecastle.server.problems import TOO_LARGE, UNREADABLE, Refused, problem_response
+from milecastle.server.problems import TOO_LARGE, TOO_MANY, UNREADABLE, Refused, problem_response
 
-__all__ = ["MOST_INCOMPLETE", "connections"]
+__all__ = ["MOST_INCOMPLETE", "ConnectionLimits", "connections"]
 
 VACANT: Final = 15.0
 """Seconds that a connection may be vacant; a client that still reads an answer has more."""
@@ -43,12 +46,24 @@ _READING: Final = 4
 """For how many times as long an answer may be read."""
 
 
-def connections() -> Callable[..., asyncio.Protocol]:
+_LATER: Final = {"Retry-After": "5", "Connection": "close"}
+_PROBES: Final = ("/healthz", "/readyz")
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """How many connections there may be: with a request, all of them, accepted in one turn."""
+
+    used: int
+    all: int
+    backlog: int
+
+
+def connections(limits: ConnectionLimits) -> Callable[..., asyncio.Protocol]:
     """What makes the connections of one server."""
     vacant: dict[_Connection, float] = {}
 
     def make(*args: Any, **settings: Any) -> asyncio.Protocol:
-        return _Connection(vacant, *args, **settings)
+        return _Connection(vacant, limits, *args, **settings)
 
     return make
 
@@ -56,9 +71,17 @@ def connections() -> Callable[..., asyncio.Protocol]:
 class _Connection(H11Protocol):
     """One connection. A response on it can end it at once, by the extension ``ABORT``."""
 
-    def __init__(self, vacant: dict[_Connection, float], *args: Any, **settings: Any) -> None:
+    def __init__(
+        self,
+        vacant: dict[_Connection, float],
+        limits: ConnectionLimits,
+        *args: Any,
+        **settings: Any,
+    ) -> None:
         super().__init__(*args, **settings)
         self._vacant = vacant
+        self._limits = limits
+        self._served, self.app = self.app, self._serve
         self._timer: asyncio.TimerHandle | None = None
         self._periods = 0
         self._discarded = 0
@@ -66,6 +89,8 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._become_vacant()
+        if len(self.connections) > self._limits.all and self._vacant:
+            next(iter(self._vacant)).drop()  # which may be this one
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._be_used()
@@ -80,8 +105,6 @@ class _Connection(H11Protocol):
         super().data_received(data)
 
     def handle_events(self) -> None:
-        if (limit := self.config.limit_concurrency) is not None:
-            self.limit_concurrency = limit + len(self._vacant)
         super().handle_events()
         cycle: Any = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -89,6 +112,14 @@ class _Connection(H11Protocol):
             self._discarded = 0
             scope: Any = self.scope
             scope.setdefault("extensions", {})[ABORT] = self.transport.abort
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        used = len(self.connections) - len(self._vacant)
+        if used > self._limits.used and scope.get("path") not in _PROBES:
+            full = Refused(TOO_MANY, 503, "the server has all its connections", _LATER)
+            await problem_response(full)(scope, receive, send)
+        else:
+            await self._served(scope, receive, send)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

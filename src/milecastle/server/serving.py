@@ -3,6 +3,8 @@
 Rules:
 
 - Without tokens, only this machine can connect, and only those who have the start URL.
+- There are fewer connections than this process may have open files, so that accepting one never
+  fails, and the store can open its files. One caller has half of them at most.
 - On SIGTERM streams end, waiting requests are answered, and the worker drains. A second signal ends
   the process at once.
 """
@@ -10,7 +12,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -26,14 +30,23 @@ from uvicorn.server import HANDLED_SIGNALS
 
 from milecastle.errors import InvalidRequest
 from milecastle.server.application import Application
-from milecastle.server.connections import MOST_INCOMPLETE, connections
+from milecastle.server.connections import MOST_INCOMPLETE, ConnectionLimits, connections
 
 __all__ = ["ListeningSocket", "is_loopback", "listen", "serve"]
+
+_log = logging.getLogger("milecastle.server")
 
 _GRACE: Final = 10
 """For how many seconds requests may take to end when the server stops."""
 
 _CONNECTIONS: Final = 5000
+_BACKLOG: Final = 128
+_OTHER_FILES: Final = 128
+"""At most: connections with a request, those that are accepted in one turn of the loop, and the
+files that are kept for the store and everything else."""
+
+_NO_LIMIT: Final = 1 << 16
+_OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _KEPT_ALIVE: Final = 15
 
 
@@ -62,7 +75,7 @@ def listen(host: str, port: int) -> ListeningSocket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        found = socket.create_server((host, port), family=family, backlog=2048)
+        found = socket.create_server((host, port), family=family, backlog=_limits().backlog)
         # asyncio leaves Nagle's algorithm on for sockets made without a protocol number, and then
         # a body waits 40 ms for the acknowledgement of its head. Accepted sockets inherit this.
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -74,22 +87,49 @@ def listen(host: str, port: int) -> ListeningSocket:
 
 async def serve(application: Application, listening: ListeningSocket) -> None:
     """Serve until SIGTERM or SIGINT."""
+    limits = _limits()
+    most = application.open_requests.most
+    application.open_requests.most = min(most, max(1, limits.used // 2))
+    asyncio.get_running_loop().set_exception_handler(_report)
     config = uvicorn.Config(
         application,
         loop="asyncio",
-        http=cast("type[asyncio.Protocol]", connections()),
+        http=cast("type[asyncio.Protocol]", connections(limits)),
+        backlog=limits.backlog,
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,  # the start URL has a token
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=_KEPT_ALIVE,
         timeout_graceful_shutdown=_GRACE,
         h11_max_incomplete_event_size=MOST_INCOMPLETE,
     )
     await _Server(config, application.service.closing.set).serve([listening.socket])
+
+
+def _limits() -> ConnectionLimits:
+    """How many connections there may be, by the open files that this process may have."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        files = _NO_LIMIT
+    else:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = _NO_LIMIT if soft == resource.RLIM_INFINITY else soft
+    backlog = min(_BACKLOG, files // 8)
+    room = files - backlog - min(_OTHER_FILES, files // 4)
+    return ConnectionLimits(used=min(_CONNECTIONS, room * 3 // 4), all=room, backlog=backlog)
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an error of the loop; one line for a client that could not be accepted."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in _OUT_OF_FILES:
+        _log.warning("a client was not accepted: %s (see ulimit -n)", error.strerror)
+    else:
+        loop.default_exception_handler(context)
 
 
 class _Server(uvicorn.Server):

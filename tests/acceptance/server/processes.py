@@ -32,6 +32,7 @@ from tests.postgres_cluster import wait_until
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = "tests.acceptance.server.graphs:graph"
 LIMIT = 60.0
+FEW_FILES = 200
 
 
 def impatient() -> None:
@@ -69,6 +70,14 @@ def cramped() -> None:
     """There are few connections."""
     setattr(connections, "MANY", 100)  # noqa: B010
     setattr(serving_module, "_CONNECTIONS", 200)  # noqa: B010 - it is private
+
+
+def few_files() -> None:
+    """The process may have few open files."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_FILES, hard))
 
 
 def trusting() -> None:
@@ -114,6 +123,7 @@ HOW: dict[str, Callable[[], None]] = {
     "brisk": brisk,
     "cramped": cramped,
     "trusting": trusting,
+    "few-files": few_files,
     "drops-one": lambda: begins_elsewhere(1),
     "doubles-one": lambda: begins_elsewhere(-1),
     "pressed-in-a-finalizer": pressed_in_a_finalizer,

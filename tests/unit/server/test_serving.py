@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from milecastle.errors import InvalidRequest
-from milecastle.server import connections
+from milecastle.server import connections, serving
 from milecastle.server.serving import is_loopback, listen, serve
 from tests.unit.server.calling import Api, token_of
 
@@ -181,6 +181,32 @@ def test_events_are_followed_and_end_with_the_server(api: Api) -> None:
     found = asyncio.run(use())
     assert b"id: 2" in found
     assert b"id: 1\n" not in found
+
+
+def test_full_server_answers_probes_and_one_caller_has_half(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed when 5,000 idle streams of one token locked everybody out, probes too."""
+    monkeypatch.setattr(serving, "_CONNECTIONS", 4)
+    api.run("t", 1)
+
+    async def use() -> list[int]:
+        async with served(api) as server:
+
+            async def follow(token: str) -> int:
+                client = await server.connect()
+                head = "GET /v1/threads/t/events HTTP/1.1\r\nHost: localhost\r\n"
+                await client.send(f"{head}Authorization: Bearer {token}\r\n\r\n")
+                return int((await client.until(b"\r\n\r\n")).split()[1])
+
+            one, other = token_of("default"), token_of("default", "read")
+            found = [await follow(one) for _ in range(3)]
+            found += [await follow(other) for _ in range(3)]
+            for path in ("/v1/threads", "/healthz", "/readyz"):
+                found.append((await server.get(path))[0])
+            return found
+
+    assert asyncio.run(use()) == [200, 200, 429, 200, 200, 503, 503, 200, 200]
 
 
 @pytest.mark.parametrize(
