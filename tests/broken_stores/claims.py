@@ -145,6 +145,33 @@ class ForgetsWhoseTurnItIs(BrokenClaims, caught_by=("test_tenants_and_lanes_take
         return super().claim(worker, lanes, limit=limit)
 
 
+class LooksTwice(
+    BrokenClaims,
+    caught_by=("test_tenants_take_turns_under_limits", "test_lanes_take_turns_under_limits"),
+):
+    """Looks without limits first, and counts what it saw as taken."""
+
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Give the first claim back, in secret."""
+        if self.limits():
+            for line in super().claim("nobody", lanes, limit=limit):
+                self.change(line, worker="")
+        return super().claim(worker, lanes, limit=limit)
+
+
+class GivesEachLaneATurn(BrokenClaims, caught_by=("test_lanes_take_turns_beside_empty_ones",)):
+    """Lanes take turns, also those in which nothing is due: the next one gets theirs."""
+
+    def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
+        """Begin with another lane each time."""
+        self._turn = getattr(self, "_turn", 0) + 1
+        turn = self._turn % max(1, len(lanes))
+        for lane in [*lanes[turn:], *lanes[:turn]]:
+            if found := super().claim(worker, [lane], limit=limit):
+                return found
+        return []
+
+
 class StaysBehindTheLastTenant(
     BrokenClaims, caught_by=("test_tenants_take_turns_also_after_the_last_of_them",)
 ):

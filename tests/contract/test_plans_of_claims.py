@@ -59,22 +59,33 @@ SELECT
 FROM generate_series(1, {queued} + {sleeping}) AS number
 """
 ASKED: dict[str, dict[str, Any]] = {
-    "look": {"lanes": ["lane 1", "lane 3"], "after": ["", "tenant 3"], "visits": 9, "limit": 100},
+    "look": {
+        "lanes": ["lane 1", "lane 3"],
+        "after": ["", "tenant 3"],
+        "graphs": ["lane 1", "lane 3"],
+        "shut_lanes": ["lane 1", "lane 1"],
+        "shut_tenants": ["tenant 1", "tenant 2"],
+        "visits": 9,
+        "limit": 100,
+    },
     "take": {
         "worker": "one",
         "lanes": ["lane 1"],
         "tenants": ["tenant 1"],
         "ranks": [0],
         "counts": [100],
+        "until": 9,
         "limit": 100,
     },
     "take_each": {
         "worker": "one",
         "lanes": ["lane 1", "lane 3"],
         "after": ["", "tenant 3"],
+        "graphs": ["lane 1", "lane 3"],
         "visits": 9,
         "limit": 100,
     },
+    "running": {},
     "give_back": {"worker": "one", "tenant": "tenant 1", "thread": "thread 1", "delay": 0},
     "take_from": {"worker": "one", "limit": 100},
     "reclaim": {"timeout": 9, "limit": 100},

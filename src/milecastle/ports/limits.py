@@ -97,6 +97,12 @@ class Rooms:
         """Whether a thread may be claimed there."""
         return all(self._left[each] > 0 for each in self._covering(lane, tenant))
 
+    def shut(self, lane: str) -> frozenset[str]:
+        """The tenants of which no thread may be claimed there; with "" it is nobody's."""
+        own = (graph_of(lane), "")
+        left = self._left.items()
+        return frozenset(tenant for (graph, tenant), room in left if room <= 0 and graph in own)
+
     def enter(self, lane: str, tenant: str) -> bool:
         """Claim one thread there, if it may be claimed."""
         if not self.is_open(lane, tenant):
@@ -109,9 +115,9 @@ class Rooms:
         return self._left.keys() & set(_scopes(lane, tenant)) if self._left else ()
 
 
-def charged(meters: Iterable[Meter], claimed: Iterable[tuple[str, str]]) -> list[Meter]:
-    """The meters of rates that change with a claim, of threads by lane and tenant."""
-    counts = _covered(Counter(claimed))
+def charged(meters: Iterable[Meter], claimed: Mapping[tuple[str, str], int]) -> list[Meter]:
+    """The meters of rates that change with a claim of so many threads by lane and tenant."""
+    counts = _covered(claimed)
     return [
         msgspec.structs.replace(meter, used=meter.used + counts[_covers(meter)])
         for meter in meters

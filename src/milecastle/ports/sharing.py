@@ -6,20 +6,23 @@ Rules:
   just come waits for one thread of each other tenant, and not for all that they have queued.
 - Of one tenant's lane, those with the higher priority come first; of these, those that were due
   first. A priority never puts one tenant before another.
-- Tenants take turns between claims too: a lane is looked at from behind the tenant at which the
-  last look ended. A store that is opened again begins at the first.
+- Tenants take turns between claims too: a lane is looked at from behind the tenant from which the
+  last claim took last. So do lanes: a claim begins with the one behind that from which the last
+  claim took first. Only what was taken counts. A store that is opened again begins at the first.
+- What limits hold back is passed over, also between claims: it hides nobody.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat, takewhile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 from milecastle.ports.limits import Rooms
 
-__all__ = ["VISITS", "Group", "Rotation", "Scan", "divide"]
+__all__ = ["VISITS", "Group", "Rotation", "Scan", "divide", "sizes"]
 
 VISITS = 1000
 """How many groups of a lane a claim looks at, at most: some may have nothing that is due."""
@@ -56,27 +59,30 @@ class Rotation:
 
     def __init__(self) -> None:
         self._after: dict[str, str] = {}
-        self._turn = 0
+        self._first = ""
 
     def lanes(self, lanes: Iterable[str]) -> list[tuple[str, str]]:
-        """Each lane once, with the tenant behind which to begin; another one is first each time."""
-        named = [lane for lane in dict.fromkeys(lanes) if lane]
-        self._turn += 1
-        first = self._turn % len(named) if named else 0
-        return [(lane, self._after.get(lane, "")) for lane in named[first:] + named[:first]]
+        """Each lane once, in turn, with the tenant behind which to begin."""
+        named = sorted({lane for lane in lanes if lane})
+        turn = bisect_right(named, self._first)
+        return [(lane, self._after.get(lane, "")) for lane in named[turn:] + named[:turn]]
 
     def note(
-        self, lane: str, scan: Scan, limit: int, taken: Sequence[Group], rooms: Rooms | None = None
+        self, scans: Mapping[str, Scan], limit: int, served: Mapping[tuple[str, str], int]
     ) -> None:
-        """Take note of a look at a lane, of what was taken from all lanes, and what limits left."""
-        after, rooms = scan.stop, rooms or Rooms()
-        if len(scan.groups) > limit:  # the next look begins with the first that got nothing
-            served = {group[:2] for group in taken}
-            passed = takewhile(
-                lambda group: group[:2] in served or not rooms.is_open(*group[:2]), scan.groups
-            )
-            after = ([self._after.get(lane, "")] + [group.tenant for group in passed])[-1]
-        self._after[lane] = after
+        """Take note of a claim: what it found, in turn, and how many it got by lane and tenant."""
+        for lane, scan in scans.items():
+            tenants = dict.fromkeys(group.tenant for group in scan.groups)
+            counts = [served.get((lane, tenant), 0) for tenant in tenants]
+            most = max(counts, default=0)
+            last = [tenant for tenant, count in zip(tenants, counts, strict=True) if count == most]
+            if scan.stop and all(counts):
+                self._after[lane] = scan.stop
+            elif most and last[-1] == scan.groups[-1].tenant and len(scan.groups) <= limit:
+                self._after[lane] = ""  # all of them took their turn
+            elif most:
+                self._after[lane] = last[-1]
+        self._begin_behind(scans, served)
 
     def passed(self, lanes: Iterable[str], served: Collection[tuple[str, str]]) -> None:
         """Take note of a claim that served each tenant of these lanes once, in their order.
@@ -89,6 +95,12 @@ class Rotation:
         self._after.update(dict.fromkeys(rest, ""))
         if rest:
             self._after[rest[-1]] = max(tenant for lane, tenant in served if lane == rest[-1])
+        self._begin_behind(rest, served)
+
+    def _begin_behind(self, lanes: Iterable[str], served: Collection[tuple[str, str]]) -> None:
+        """Let the next claim begin behind the first of these lanes that was served."""
+        found = {lane for lane, _ in served}
+        self._first = next((lane for lane in lanes if lane in found), self._first)
 
 
 def divide(limit: int, groups: Iterable[Group], rooms: Rooms | None = None) -> list[Group]:
@@ -102,6 +114,14 @@ def divide(limit: int, groups: Iterable[Group], rooms: Rooms | None = None) -> l
     allowed = (group for group in each if rooms.enter(group.lane, group.tenant))
     taken = Counter(islice(allowed, max(0, limit)))
     return [group._replace(size=size) for group, size in taken.items()]
+
+
+def sizes(groups: Iterable[Group]) -> Counter[tuple[str, str]]:
+    """How many threads of each lane and tenant are in these groups."""
+    found: Counter[tuple[str, str]] = Counter()
+    for group in groups:
+        found[group.lane, group.tenant] += group.size
+    return found
 
 
 def _each(group: Group) -> Iterator[Group]:

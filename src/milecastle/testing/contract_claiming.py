@@ -149,6 +149,16 @@ class ClaimingClauses(ClaimHooks):
         mixed = [store.claim("one", [LANE, "other"], limit=1) for _ in range(6)]
         assert sorted(line.lane for (line,) in mixed) == 3 * [LANE] + 3 * ["other"]
 
+    def test_lanes_take_turns_beside_empty_ones(self, store: ClaimStore) -> None:
+        """Rule 6: a lane in which nothing is due gives its turn to all the others, not to one."""
+        lanes = [f"{name}@3f" for name in ("a", "b", "empty", "full", "rest", "void")]
+        for number in range(1, 21):
+            queued(store, f"a {number}", number, lane="full@3f", due_at=number)
+            queued(store, f"b {number}", 30 + number, lane="rest@3f", due_at=30 + number)
+        claims = [store.claim("one", lanes, limit=1) for _ in range(24)]
+        served = [line.lane for lines in claims for line in lines]
+        assert sorted(served) == 12 * ["full@3f"] + 12 * ["rest@3f"]
+
     def test_tenants_take_turns_also_after_the_last_of_them(self, store: ClaimStore) -> None:
         """Rule 6: claims that end with the last tenant begin with the first again, once."""
         for number in range(1, 25):

@@ -124,10 +124,44 @@ class LimitClauses(ClaimHooks):
         assert names(store.claim("one", [LANE], limit=9)) == ["2"]
 
     def test_many_that_are_paused_hide_nobody(self, store: ClaimStore) -> None:
-        """Rule 9: claims get past them to others, with every one or with the next."""
+        """Rules 6 and 9: a claim gets past them at once, to what is due behind them."""
         for number in range(1, 6):
             queued(store, "x", number, tenant=f"paused {number}", due_at=number)
             store.set_limit(Limit(tenant=f"paused {number}", paused=True))
         queued(store, "x", 9, tenant="served", due_at=9)
-        found = [line for _ in range(6) for line in store.claim("one", [LANE], limit=1)]
-        assert [line.key.tenant for line in found] == ["served"]
+        assert [line.key.tenant for line in store.claim("one", [LANE], limit=1)] == ["served"]
+        assert store.claim("one", [LANE], limit=1) == []
+
+    def test_tenants_take_turns_under_limits(self, store: ClaimStore) -> None:
+        """Rules 6 and 9: whether a limit covers them or not, and however little it leaves."""
+        for limit in (Limit(graph="another", concurrency=5), Limit(graph="graph", concurrency=99)):
+            store.set_limit(limit)
+            for number in range(1, 31):
+                queued(store, f"{limit.graph} {number}", number, tenant="abcdef"[number % 6])
+            claims = [store.claim("one", [LANE], limit=4) for _ in range(6)]
+            served = [line.key.tenant for lines in claims for line in lines]
+            assert {tenant: served.count(tenant) for tenant in "abcdef"} == dict.fromkeys(
+                "abcdef", 4
+            )
+            assert len(store.claim("one", [LANE], limit=99)) == 6
+        store.retire("one")
+        store.set_limit(Limit(graph="graph", concurrency=1))
+        for _ in range(2):
+            served.clear()
+            for _ in range(6):
+                (line,) = store.claim("one", [LANE], limit=99)
+                served.append(line.key.tenant)
+                assert store.give_back("one", line.key, delay=3600)
+            assert sorted(served) == list("abcdef")
+
+    def test_lanes_take_turns_under_limits(self, store: ClaimStore) -> None:
+        """Rules 6 and 9: also beside lanes in which nothing is due."""
+        lanes = [f"{name}@3f" for name in ("a", "b", "empty", "full", "rest", "void")]
+        for number in range(1, 21):
+            queued(store, f"a {number}", number, lane="full@3f", due_at=number)
+            queued(store, f"b {number}", 30 + number, lane="rest@3f", due_at=30 + number)
+        for limit in (Limit(graph="another", rate=9), Limit(graph="full", concurrency=99)):
+            store.set_limit(limit)
+            claims = [store.claim("one", lanes, limit=1) for _ in range(12)]
+            served = [line.lane for lines in claims for line in lines]
+            assert sorted(served) == 6 * ["full@3f"] + 6 * ["rest@3f"]

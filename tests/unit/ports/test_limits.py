@@ -8,7 +8,6 @@ import pytest
 
 from milecastle.errors import InvalidRequest
 from milecastle.ports.limits import Limit, Meter, Rooms, charged, graph_of
-from milecastle.ports.sharing import Group, Rotation, Scan, divide
 
 LANE = "orders@3f"
 
@@ -53,18 +52,26 @@ def test_claims_are_charged_to_rates() -> None:
     """Failed with the meters of other limits written as well."""
     rate, other = Meter(Limit(graph="orders", rate=5), 1, 1), Meter(Limit(graph="x", rate=5))
     count = Meter(Limit(concurrency=5))
-    assert charged([rate, other, count], [(LANE, "a"), (LANE, "b")]) == [Meter(rate.limit, 1, 3)]
+    assert charged([rate, other, count], {(LANE, "a"): 1, (LANE, "b"): 1}) == [
+        Meter(rate.limit, 1, 3)
+    ]
 
 
-def test_a_look_passes_those_that_limits_hold_back() -> None:
-    """Failed without it: the next look began with them again, and so on."""
-    groups = [Group(LANE, tenant, 0, 1) for tenant in "abc"]
-    rooms = Rooms([Meter(Limit(tenant=tenant, paused=True)) for tenant in "ab"])
-    rotation = Rotation()
-    assert divide(1, groups[:2], rooms) == []
-    rotation.note(LANE, Scan(groups[:2]), 1, [], rooms)
-    assert rotation.lanes([LANE]) == [(LANE, "b")]
-    assert divide(1, groups, rooms) == groups[2:]
+def test_tenants_that_limits_hold_back_are_known_before_a_look() -> None:
+    """Fails with limits of other graphs, and without those of every graph."""
+    rooms = Rooms(
+        [
+            Meter(Limit(tenant="a", paused=True)),
+            Meter(Limit(graph="orders", tenant="b", concurrency=1)),
+            Meter(Limit(graph="orders", tenant="open", concurrency=2)),
+            Meter(Limit(graph="other", tenant="c", paused=True)),
+            Meter(Limit(graph="shut", concurrency=0)),
+        ],
+        {(LANE, "b"): 1, (LANE, "open"): 1},
+    )
+    assert rooms.shut(LANE) == {"a", "b"}
+    assert rooms.shut("shut@3f") == {"a", ""}
+    assert rooms.shut("free@3f") == {"a"}
 
 
 def test_the_graph_of_a_lane_is_before_the_last_sign() -> None:

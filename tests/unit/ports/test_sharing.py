@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milecastle.ports.sharing import Group, Rotation, Scan, divide
+from milecastle.ports.sharing import Group, Rotation, Scan, divide, sizes
 
 
 def group(tenant: str, count: int, *, lane: str = "lane", rank: int = 0) -> Group:
@@ -42,25 +42,37 @@ def test_a_place_that_was_found_twice_counts_once() -> None:
 
 
 def test_a_look_begins_behind_the_last_that_was_served() -> None:
-    """Failed with the end of the look in group of what was served."""
+    """Failed with the end of the look in place of what was served."""
     rotation = Rotation()
     scan = Scan([group("a", 1), group("b", 1), group("c", 1)])
+
+    def after(served: list[Group], scan: Scan = scan, limit: int = 2) -> str:
+        rotation.note({"lane": scan}, limit, sizes(served))
+        return rotation.lanes(["lane"])[0][1]
+
     assert rotation.lanes(["lane"]) == [("lane", "")]
-    rotation.note("lane", scan, 2, [group("a", 1)])
-    assert rotation.lanes(["lane"]) == [("lane", "a")]
-    rotation.note("lane", scan, 2, [])
-    assert rotation.lanes(["lane"]) == [("lane", "a")]
-    rotation.note("lane", scan, 3, [group("a", 1)])
-    assert rotation.lanes(["lane"]) == [("lane", "")]
-    rotation.note("lane", Scan([group("a", 1)], "q"), 3, [group("a", 1)])
-    assert rotation.lanes(["lane"]) == [("lane", "q")]
+    assert after([group("a", 1)]) == "a"
+    assert after([]) == "a"
+    assert after([group("a", 2), group("b", 2), group("c", 1)], limit=5) == "b"
+    assert after([group("a", 1), group("b", 1), group("c", 1)], limit=3) == ""
+    assert after([group("a", 1)], Scan([group("a", 1)], "q")) == "q"
+    assert after([], Scan([], "r")) == "r"
+    assert after([group("a", 1)], Scan([group("a", 1), group("b", 1)], "t")) == "a"
 
 
-def test_another_lane_is_first_each_time() -> None:
-    """Failed with the lanes as they were named."""
+def test_a_claim_begins_behind_the_lane_that_was_served_first() -> None:
+    """Failed with the lanes as they were named, and with a turn for those that have nothing."""
     rotation = Rotation()
-    first = [rotation.lanes(["x", "y", "", "x", "z"])[0][0] for _ in range(6)]
-    assert sorted(first) == ["x", "x", "y", "y", "z", "z"]
+    named = ["x", "y", "", "x", "z", "empty"]
+    first: list[str] = []
+    for _ in range(6):
+        lanes = [lane for lane, _ in rotation.lanes(named) if lane != "empty"]
+        first.append(lanes[0])
+        scans = {lane: Scan([group("a", 9, lane=lane)]) for lane in lanes}
+        rotation.note(scans, 2, sizes(group("a", 1, lane=lane) for lane in lanes[:2]))
+    assert first == ["x", "y", "z", "x", "y", "z"]
+    rotation.note({}, 2, {})
+    assert rotation.lanes(named)[0][0] == "empty"
     assert rotation.lanes([]) == []
 
 

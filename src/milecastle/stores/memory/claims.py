@@ -15,7 +15,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import LaneDepth, WorkerInfo, lost_at, require_worker
 from milecastle.ports.limits import Limit, Meter, Rooms, charged
-from milecastle.ports.sharing import Group, Rotation, Scan, divide
+from milecastle.ports.sharing import Group, Rotation, Scan, divide, sizes
 
 __all__ = ["Claims"]
 
@@ -70,7 +70,7 @@ class Claims:
         if meters or len(found) > limit:
             found = self._shared(lanes, limit, found, rooms)
         lines = [self._put(key, worker=worker) for _, key in found]
-        for meter in charged(meters, ((line.lane, line.key.tenant) for line in lines)):
+        for meter in charged(meters, Counter((line.lane, line.key.tenant) for line in lines)):
             self._meters[meter.limit.graph, meter.limit.tenant] = meter
         return lines
 
@@ -96,7 +96,8 @@ class Claims:
         queues: dict[tuple[str, str, int], list[_Due]] = {}
         for each in due:
             line = self._lines[each[1]]
-            queues.setdefault((line.lane, line.key.tenant, -line.priority), []).append(each)
+            if rooms.is_open(line.lane, line.key.tenant):
+                queues.setdefault((line.lane, line.key.tenant, -line.priority), []).append(each)
         groups = [Group(*queue, len(own)) for queue, own in sorted(queues.items())]
         scans = {
             lane: Scan(
@@ -106,8 +107,7 @@ class Claims:
             for lane, after in self.rotation.lanes(lanes)
         }
         taken = divide(limit, [group for scan in scans.values() for group in scan.groups], rooms)
-        for lane, scan in scans.items():
-            self.rotation.note(lane, scan, limit, taken, rooms)
+        self.rotation.note(scans, limit, sizes(taken))
         return sorted(due for group in taken for due in queues[group[:3]][: group.size])
 
     def give_back(self, key: ThreadKey, due_at: int) -> None:

@@ -3,10 +3,10 @@
 Rules:
 
 - Only ``give_back`` waits for another transaction, and only for that of one thread. All others
-  leave out what is locked, so that they wait for nobody and take part in no deadlock. If there are
-  limits, claims under them wait for each other, before they lock a thread.
+  leave out what is locked, so that they wait for nobody and take part in no deadlock. If limits
+  cover its lanes, a claim waits for other such claims, before it locks a thread.
 - Each statement changes a bounded number of rows, and is its own transaction; only a claim under
-  limits has several.
+  limits has several. The server ends it if its process is suspended in between.
 - If nothing is limited, one statement takes all that is due, if it fits into a claim, or one thread
   each of as many tenants as the claim asks for. Otherwise a claim looks first, and divides what it
   saw. Which of these is tried first is decided by what the last look saw.
@@ -19,7 +19,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,7 +37,7 @@ from milecastle.ports.claims import (
     require_worker,
 )
 from milecastle.ports.limits import Limit, Meter, Rooms, charged, graph_of
-from milecastle.ports.sharing import VISITS, Group, Rotation, Scan, divide
+from milecastle.ports.sharing import VISITS, Group, Rotation, Scan, divide, sizes
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.pool import Pool, Query
 from milecastle.stores.postgres.rows import Parameters, Row
@@ -45,15 +46,20 @@ from milecastle.stores.postgres.translating import Lost
 from milecastle.stores.postgres.values import escape, unescape
 from milecastle.stores.postgres.writing import owner_to, record_to
 
-__all__ = ["Claims", "scan_from"]
+__all__ = ["HELD", "Claims", "Look", "Shut", "open_lanes"]
 
 _BATCH = 1000
 _MOST = 2**31 - 1
 _SECOND = 1_000_000
 _ROUNDS = 8
+HELD = 5
+_HELD_HERE = 2
+"""For how many seconds a claim under limits may pause, over several databases and in one."""
 _LANES = msgspec.json.Decoder(tuple[str, ...])
 
 Repeat = Callable[[bytes, Parameters, str], list[Row]]
+Shut = Collection[tuple[str, str]]
+"""Lanes and tenants from which limits let nobody claim now."""
 
 
 class _Asked(NamedTuple):
@@ -62,6 +68,30 @@ class _Asked(NamedTuple):
     worker: str
     lanes: Sequence[str]
     limit: int
+
+    @property
+    def graphs(self) -> list[str]:
+        """The graphs of its lanes."""
+        return [graph_of(lane) for lane in self.lanes]
+
+
+class Look(NamedTuple):
+    """What is due: in each lane, and what has waited longest if a scan stopped before its end.
+
+    ``is_all``: nothing else is due, and it fits into the claim.
+    """
+
+    scans: Mapping[str, Scan]
+    oldest: Sequence[Group]
+    is_all: bool
+    is_limited: bool
+
+    def groups(self) -> list[Group]:
+        """Everything that was found, in turn."""
+        found = [group for scan in self.scans.values() for group in scan.groups]
+        if not found or any(scan.stop for scan in self.scans.values()):
+            found += self.oldest
+        return found
 
 
 class Claims:
@@ -73,6 +103,7 @@ class Claims:
         self._retry = retry
         self._rotation = Rotation()
         self._quick: Callable[[_Asked], list[Row]] = self._take_all
+        self._is_limited = False
 
     def beat(self, worker: WorkerInfo) -> None:
         """Record that a worker is alive."""
@@ -116,13 +147,9 @@ class Claims:
             return []
         asked = _Asked(escape(worker), [escape(lane) for lane in lanes if lane], min(limit, _MOST))
         try:
-            found = self._quick(asked)
-            if not found:
-                groups, is_limited = self._share(asked, self._outside, None)
-                if is_limited:
-                    found = self._pool.transact(lambda run: self._limited(asked, run))
-                else:
-                    found = self._take(asked, groups, self._once)
+            found = [] if self._is_limited else self._quick(asked) or self._unlimited(asked)
+            if self._is_limited:
+                found = self._pool.transact(lambda run: self._limited(asked, run))
         except Lost as lost:
             raise Unavailable(
                 f"the connection to PostgreSQL was lost during a claim by worker '{worker}': "
@@ -130,10 +157,10 @@ class Claims:
             ) from lost
         return [rows.info_from(row[0], row[1:]) for row in found]
 
-    def look(self, behind: Mapping[str, str], limit: int) -> list[Row]:
+    def look(self, behind: Mapping[str, str], limit: int, shut: Shut = ()) -> Look:
         """What is due in lanes, each from behind a tenant on; names are the database's."""
         self._check()
-        return self._outside(self._sql.look, _behind(behind, limit))
+        return self._look(behind, limit, shut, self._outside)
 
     def first_due(self, groups: Sequence[Group]) -> list[list[int]]:
         """When the first threads of each group were due, as many as its size."""
@@ -142,26 +169,30 @@ class Claims:
             times[int(number) - 1].append(due_at)
         return times
 
-    def take(self, worker: str, groups: Sequence[Group]) -> list[ThreadInfo]:
-        """Give so many threads of each group to a worker."""
+    def take(
+        self, worker: str, groups: Sequence[Group], until: int | None = None
+    ) -> list[ThreadInfo]:
+        """Give so many threads of each group to a worker, or none after ``until``."""
         limit = sum(group.size for group in groups)
-        found = self._take(_Asked(worker, (), limit), groups, self._once)
+        found = self._take(_Asked(worker, (), limit), groups, self._once, until)
         return [rows.info_from(row[0], row[1:]) for row in found]
 
-    def running(self) -> Mapping[tuple[str, str], int]:
-        """How many threads have a worker, by lane and tenant."""
-        return {row[:2]: row[2] for row in self._outside(self._sql.running, {})}
+    def running(self) -> tuple[int, Mapping[tuple[str, str], int]]:
+        """The time, and how many threads have a worker by then, by lane and tenant."""
+        found = self._outside(self._sql.running, {})
+        return found[0][3], {row[:2]: row[2] for row in found[1:]}
 
     def within_limits(
-        self, lanes: Sequence[str], work: Callable[[Sequence[Meter]], Iterable[ThreadInfo]]
+        self, lanes: Sequence[str], work: Callable[[Sequence[Meter], Callable[[], object]], None]
     ) -> None:
-        """Lock the limits of lanes, as they are now, while ``work`` claims; charge what it did."""
-        graphs = [graph_of(lane) for lane in lanes]
+        """Call ``work`` with the limits of lanes while no other claim under limits is under way.
+
+        That ends if ``work`` takes ``HELD`` seconds: its second argument raises if it has ended.
+        """
 
         def claim(run: Query) -> None:
-            locked = run(self._sql.lock_limits, {"graphs": graphs})
-            meters = [_meter_from(row).at(row[8]) for row in locked]
-            self._charge(meters, [(escape(one.lane), one.key.tenant) for one in work(meters)], run)
+            meters = self._meters([graph_of(lane) for lane in lanes], HELD, run)
+            work(meters, lambda: bool(run(b"SELECT 1", {})))
 
         self._check()
         try:
@@ -172,76 +203,123 @@ class Claims:
                 "claimed() says which threads the worker got"
             ) from lost
 
+    def charge(self, meters: Sequence[Meter], served: Mapping[tuple[str, str], int]) -> None:
+        """Count claims, by lane and tenant, against rates."""
+        self._charge(meters, served, self._once)
+
     def _take_all(self, asked: _Asked) -> list[Row]:
-        """Take all that is due; nothing if it is too much, or if there are limits."""
-        return self._once(self._sql.take_all, asked._asdict())
+        """Take all that is due; nothing if it is too much, or if limits cover it."""
+        return self._once(self._sql.take_all, {**asked._asdict(), "graphs": asked.graphs})
 
     def _take_each(self, asked: _Asked) -> list[Row]:
-        """Take one thread of each tenant; nothing if these are too few, or if there are limits."""
+        """Take one thread of each tenant; nothing if these are too few, or if limits cover them."""
         behind = dict(self._rotation.lanes(asked.lanes))
         given = {**_behind(behind, asked.limit), "worker": asked.worker}
         found = self._once(self._sql.take_each, given)
-        self._rotation.passed(behind, [(row[9], row[0]) for row in found])
+        self._rotation.passed(behind, _served(found))
         return found
 
     def _take_nothing(self, asked: _Asked) -> list[Row]:
         return []
 
+    def _unlimited(self, asked: _Asked) -> list[Row]:
+        """Take what a look found, or nothing if limits cover some of it."""
+        look = self._look(dict(self._rotation.lanes(asked.lanes)), asked.limit, (), self._outside)
+        self._is_limited = look.is_limited
+        if look.is_limited:
+            return []
+        scans = look.scans.values()
+        tenants = {group[:2] for scan in scans if not scan.stop for group in scan.groups}
+        if look.is_all:
+            self._quick = self._take_all
+        else:
+            self._quick = self._take_nothing if len(tenants) < asked.limit else self._take_each
+        return self._take_share(asked, look, divide(asked.limit, look.groups()), self._once)
+
     def _limited(self, asked: _Asked, run: Query) -> list[Row]:
-        """Claim within limits, which are locked: nobody else claims under them meanwhile."""
-        graphs = [graph_of(lane) for lane in asked.lanes]
-        locked = run(self._sql.lock_limits, {"graphs": graphs})
-        meters = [_meter_from(row).at(row[8]) for row in locked]
-        running = {row[:2]: row[2] for row in run(self._sql.running, {})} if meters else {}
+        """Claim within limits: nobody else claims under them meanwhile."""
+        meters = self._meters(asked.graphs, _HELD_HERE, run)
+        self._is_limited = bool(meters)
+        counted = any(meter.limit.concurrency is not None for meter in meters)
+        running = {row[:2]: row[2] for row in run(self._sql.running, {})[1:]} if counted else {}
         rooms = Rooms(meters, running)
-        groups, _ = self._share(asked, run, rooms)
-        found = self._take(asked, groups, run)
-        self._charge(meters, [(row[9], row[0]) for row in found], run)
+        behind = dict(self._rotation.lanes(asked.lanes))
+        look = self._look(*open_lanes(behind, asked.limit, rooms), run)
+        found = self._take_share(asked, look, divide(asked.limit, look.groups(), rooms), run)
+        self._charge(meters, _served(found), run)
         return found
 
-    def _charge(
-        self, meters: Sequence[Meter], claimed: Sequence[tuple[str, str]], run: Query
-    ) -> None:
-        """Count what was claimed, by lane and tenant, against rates."""
-        for meter in charged(meters, claimed):
-            scope = {"graph": meter.limit.graph, "tenant": meter.limit.tenant}
-            run(self._sql.charge_limit, {**scope, "begun": meter.begun, "used": meter.used})
+    def _take_share(
+        self, asked: _Asked, look: Look, share: Sequence[Group], run: Query
+    ) -> list[Row]:
+        """Take a share of what was found. If others have taken all of it, it was their turn."""
+        found = self._take(asked, share, run)
+        if not look.is_all or look.is_limited:
+            self._rotation.note(look.scans, asked.limit, _served(found) or sizes(share))
+        return found
 
-    def _take(self, asked: _Asked, groups: Sequence[Group], run: Query) -> list[Row]:
+    def _meters(self, graphs: Sequence[str], held: int, run: Query) -> list[Meter]:
+        """The limits that cover some graphs. Until the end, other claims that read them wait.
+
+        The server ends the transaction if nothing comes for ``held`` seconds.
+        """
+        run(self._sql.lock_limits, {"held": f"{held}s", "wait": f"{2 * held + 1}s"})
+        found = run(self._sql.covering_limits, {"graphs": graphs})
+        return [_meter_from(row).at(row[8]) for row in found]
+
+    def _charge(
+        self, meters: Sequence[Meter], served: Mapping[tuple[str, str], int], run: Query
+    ) -> None:
+        """Count claims, by lane and tenant, against rates."""
+        used = {(meter.limit.graph, meter.limit.tenant): meter.used for meter in meters}
+        changed = charged(meters, served)
+        if changed:
+            limits = [meter.limit for meter in changed]
+            given = {
+                "graphs": [limit.graph for limit in limits],
+                "tenants": [limit.tenant for limit in limits],
+                "begun": [meter.begun for meter in changed],
+                "counts": [one.used - used[one.limit.graph, one.limit.tenant] for one in changed],
+            }
+            run(self._sql.charge_limits, given)
+
+    def _take(
+        self, asked: _Asked, groups: Sequence[Group], run: Query, until: int | None = None
+    ) -> list[Row]:
         """Give so many threads of these groups to a worker."""
         if not groups:
             return []
-        given = {**_columns(groups), "worker": asked.worker, "limit": asked.limit}
+        given = {**_columns(groups), "worker": asked.worker, "limit": asked.limit, "until": until}
         return run(self._sql.take, given)
 
-    def _share(self, asked: _Asked, run: Query, rooms: Rooms | None) -> tuple[list[Group], bool]:
-        """What a claim is to take: as much of each group as is its share. Whether limits exist."""
-        limit, behind = asked.limit, dict(self._rotation.lanes(asked.lanes))
-        found = run(self._sql.look, _behind(behind, limit))
-        scans = {lane: scan_from(found, lane) for lane in behind}
-        is_shared = any(row[4] is not None for row in found)
-        if is_shared:
-            ended = {
-                lane: ""
-                for lane, after in behind.items()
-                if after and not scans[lane].stop and len(scans[lane].groups) <= limit
-            }
-            again = run(self._sql.look, _behind(ended, limit)) if ended else []
-            for lane in ended:
-                scans[lane] = scans[lane].then(scan_from(again, lane))
-        visited = [group for scan in scans.values() for group in scan.groups]
-        if any(scan.stop for scan in scans.values()) or not visited:
-            visited += [Group(*row[:4]) for row in found if not row[4]]
-        taken = divide(limit, visited, rooms)
-        for lane in behind if is_shared else ():
-            self._rotation.note(lane, scans[lane], limit, taken, rooms)
-        is_limited = any(row[5] for row in found)
-        tenants = {group[:2] for scan in scans.values() if not scan.stop for group in scan.groups}
-        if is_limited or (is_shared and len(tenants) < limit):
-            self._quick = self._take_nothing
-        else:
-            self._quick = self._take_each if is_shared else self._take_all
-        return taken, is_limited
+    def _look(self, behind: Mapping[str, str], limit: int, shut: Shut, run: Query) -> Look:
+        """What is due in lanes, each from behind a tenant on and then from its first.
+
+        If a scan stopped before its end and nothing was found at all, it continues.
+        """
+        if not behind:
+            return Look({}, (), is_all=True, is_limited=bool(shut))
+        found = run(self._sql.look, _behind(behind, limit, shut))
+        scans = {lane: _scan_from(found, lane, after, shut) for lane, after in behind.items()}
+        is_all = all(row[4] is None for row in found) and bool(found or not shut)
+        begun = {lane for lane, after in behind.items() if is_all or not after}
+        while True:
+            more: dict[str, str] = {}
+            is_empty = not any(scan.groups for scan in scans.values())
+            for lane, scan in scans.items():
+                if scan.stop:
+                    is_round = lane in begun and scan.stop >= behind[lane] > ""
+                    more |= {lane: scan.stop} if is_empty and not is_round else {}
+                elif lane not in begun and len(scan.groups) <= limit:
+                    more[lane] = ""
+                    begun.add(lane)
+            if not more:
+                break
+            again = run(self._sql.look, _behind(more, limit, shut))
+            for lane, after in more.items():
+                scans[lane] = scans[lane].then(_scan_from(again, lane, after, shut))
+        oldest = [Group(*row[:4]) for row in found if row[4] == 0]
+        return Look(scans, oldest, is_all, bool(shut) or any(row[5] for row in found))
 
     def _outside(self, query: bytes, given: Parameters) -> list[Row]:
         return self._retry(query, given, "")
@@ -358,9 +436,29 @@ class Claims:
             )
 
 
-def _behind(lanes: Mapping[str, str], limit: int) -> Parameters:
-    after = list(lanes.values())
-    return {"lanes": list(lanes), "after": after, "visits": VISITS, "limit": limit}
+def open_lanes(
+    behind: Mapping[str, str], limit: int, rooms: Rooms
+) -> tuple[Mapping[str, str], int, Shut]:
+    """Where to look: lanes and tenants that limits leave open, and those that they do not."""
+    shut = {lane: rooms.shut(lane) for lane in behind}
+    left = {lane: after for lane, after in behind.items() if "" not in shut[lane]}
+    return left, limit, {(lane, tenant) for lane in left for tenant in shut[lane]}
+
+
+def _served(found: Sequence[Row]) -> Counter[tuple[str, str]]:
+    return Counter((row[9], row[0]) for row in found)
+
+
+def _behind(lanes: Mapping[str, str], limit: int, shut: Shut = ()) -> Parameters:
+    return {
+        "lanes": list(lanes),
+        "after": list(lanes.values()),
+        "graphs": [graph_of(lane) for lane in lanes],
+        "shut_lanes": [lane for lane, _ in shut],
+        "shut_tenants": [tenant for _, tenant in shut],
+        "visits": VISITS,
+        "limit": limit,
+    }
 
 
 def _columns(groups: Sequence[Group]) -> Parameters:
@@ -384,11 +482,13 @@ def _meter_from(row: Row) -> Meter:
     return Meter(msgspec.structs.replace(_limit_from(row), graph=row[0]), row[6], row[7])
 
 
-def scan_from(found: Sequence[Row], lane: str) -> Scan:
-    """The visits to a lane, in the order of tenants."""
-    rows = sorted((row for row in found if row[0] == lane and row[4]), key=lambda row: row[4])
-    stop = rows[-1][1] if rows and rows[-1][4] == VISITS else ""
-    return Scan([Group(*row[:4]) for row in rows if row[3]], stop)
+def _scan_from(found: Sequence[Row], lane: str, after: str, shut: Shut) -> Scan:
+    """The visits to a lane, in the order of tenants from behind one on."""
+    own = [row for row in found if row[0] == lane and row[4] != 0]
+    own.sort(key=lambda row: (row[1] <= after, row[1], row[2]))
+    stops = [row[1] for row in own if row[4] == VISITS]
+    groups = [Group(*row[:4]) for row in own if row[3] and (lane, row[1]) not in shut]
+    return Scan(groups, "".join(stops))
 
 
 def _worker_from(row: Row) -> WorkerInfo:

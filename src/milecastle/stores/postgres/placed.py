@@ -16,6 +16,7 @@ from milecastle.ports.claims import WaitingInput
 from milecastle.ports.limits import Meter
 from milecastle.ports.sharing import Group
 from milecastle.ports.store import Batch, Opened
+from milecastle.stores.postgres.claiming import Look, Shut
 from milecastle.stores.postgres.migrating import Connection, version_of
 from milecastle.stores.postgres.placements import (
     Membership,
@@ -206,24 +207,30 @@ class PlacedStore(PostgresStore):
         """``recent_runs`` with the place of each."""
         return self._recent_records(tenant, status, limit, after)
 
-    def look(self, behind: Mapping[str, str], limit: int) -> list[Row]:
+    def look(self, behind: Mapping[str, str], limit: int, shut: Shut = ()) -> Look:
         """What is due in lanes, each from behind a tenant on."""
-        return self._claims.look(behind, limit)
+        return self._claims.look(behind, limit, shut)
 
     def first_due(self, groups: Sequence[Group]) -> list[list[int]]:
         """When the first threads of each group were due, as many as its size."""
         return self._claims.first_due(groups)
 
-    def take(self, worker: str, groups: Sequence[Group]) -> list[ThreadInfo]:
-        """Give so many threads of each group to a worker."""
-        return self._claims.take(worker, groups)
+    def take(
+        self, worker: str, groups: Sequence[Group], until: int | None = None
+    ) -> list[ThreadInfo]:
+        """Give so many threads of each group to a worker, or none after ``until``."""
+        return self._claims.take(worker, groups, until)
 
-    def running(self) -> Mapping[tuple[str, str], int]:
-        """How many threads have a worker, by lane and tenant."""
+    def running(self) -> tuple[int, Mapping[tuple[str, str], int]]:
+        """The time, and how many threads have a worker by then, by lane and tenant."""
         return self._claims.running()
 
     def within_limits(
-        self, lanes: Sequence[str], work: Callable[[Sequence[Meter]], Iterable[ThreadInfo]]
+        self, lanes: Sequence[str], work: Callable[[Sequence[Meter], Callable[[], object]], None]
     ) -> None:
-        """Lock the limits of lanes while ``work`` claims; charge what it did."""
+        """Call ``work`` with the limits of lanes while no other claim under limits is under way."""
         self._claims.within_limits(lanes, work)
+
+    def charge(self, meters: Sequence[Meter], served: Mapping[tuple[str, str], int]) -> None:
+        """Count claims, by lane and tenant, against rates."""
+        self._claims.charge(meters, served)

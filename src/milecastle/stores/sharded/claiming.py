@@ -5,7 +5,8 @@ Rules:
 - A claim looks at every database, divides what it saw as ``milecastle.ports.sharing`` says, and
   takes from each its part: of a tenant's lane those that were due first, wherever they are.
 - Limits are in every database, so that each says whether there are any. They are counted in the
-  first one: a claim under limits locks them there while it counts and takes in the others.
+  first one: a claim under limits keeps others from it while it counts and takes everywhere. If its
+  process is suspended for longer than the server waits, it takes nothing.
 - A database that does not answer is left out. What it has running is counted as it was last seen.
   If the first one does not answer, lanes that no limit covers are claimed, and others are not.
 """
@@ -22,10 +23,9 @@ from milecastle.errors import Unavailable
 from milecastle.model.keys import SHARDS
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
-from milecastle.ports.sharing import Group, Rotation, Scan, divide
-from milecastle.stores.postgres.claiming import scan_from
+from milecastle.ports.sharing import Group, Rotation, Scan, divide, sizes
+from milecastle.stores.postgres.claiming import HELD, Look, open_lanes
 from milecastle.stores.postgres.placed import PlacedStore
-from milecastle.stores.postgres.rows import Row
 from milecastle.stores.postgres.values import escape
 from milecastle.stores.sharded.databases import Database, Databases
 
@@ -34,7 +34,9 @@ __all__ = ["ShardedClaims"]
 _MOST = 2**31 - 1
 _LOOKS = 5
 """How often running threads are counted again, because a shard was moved meanwhile."""
-_Looks = Mapping[Database, Sequence[Row]]
+_HELD = (HELD - 1) * 1_000_000
+"""For how many microseconds after it counted a claim may take: less than the server waits."""
+_Looks = Mapping[Database, Look]
 _Shares = Mapping[Database, Sequence[Group]]
 _Name = tuple[str, str, int]
 
@@ -45,39 +47,62 @@ class ShardedClaims:
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
         self._rotation = Rotation()
-        self._running: dict[Database, Mapping[tuple[str, str], int]] = {}
+        self._running: dict[Database, tuple[int, Mapping[tuple[str, str], int]]] = {}
 
     def claim(self, worker: str, lanes: Sequence[str], limit: int) -> list[ThreadInfo]:
         """Give due threads to a worker, shared among tenants, as far as limits allow."""
         name, most = escape(worker), min(limit, _MOST)
         asked = dict(self._rotation.lanes(escape(lane) for lane in lanes))
-        if not asked:
+        if not asked or most <= 0:
             return []
-        looks = self._look(asked, most)
-        if any(row[5] for rows in looks.values() for row in rows):
+        looks = self._databases.ask(lambda store: store.look(asked, most))
+        if any(look.is_limited for look in looks.values()):
             return self._limited(name, asked, most)
-        return self._take(name, self._share(asked, looks, most, None))
+        return self._unlimited(name, asked, most, looks)
+
+    def _unlimited(
+        self, worker: str, asked: Mapping[str, str], limit: int, looks: _Looks
+    ) -> list[ThreadInfo]:
+        """Claim what was found."""
+        found = _Found(asked, looks)
+        taken = divide(limit, found.groups())
+        lines = self._take(worker, self._parted(taken, found.sizes))
+        if found.total > limit:
+            self._rotation.note(found.scans, limit, _served(lines) or sizes(taken))
+        return lines
 
     def _limited(self, worker: str, asked: Mapping[str, str], limit: int) -> list[ThreadInfo]:
-        """Claim while the limits are locked in the first database, and counted there."""
-        found: list[ThreadInfo] = []
+        """Claim while nobody else claims under limits, which are those of the first database.
 
-        def work(meters: Sequence[Meter]) -> Iterable[ThreadInfo]:
-            rooms = Rooms(meters, self._count()) if meters else Rooms()
-            looks = self._look(asked, limit)
-            found[:] = self._take(worker, self._share(asked, looks, limit, rooms))
-            return found
-
+        What is to be taken is charged to rates beforehand. It is taken only if that is sure to be
+        before the server might have let others claim.
+        """
+        lines: list[ThreadInfo] = []
         first = self._databases.all[0]
+
+        def work(meters: Sequence[Meter], check: Callable[[], object]) -> None:
+            rooms = Rooms(meters, self._count()) if meters else Rooms()
+            until = {database: now + _HELD for database, (now, _) in self._running.items()}
+            where = open_lanes(asked, limit, rooms)
+            looks = self._databases.ask(lambda store: store.look(*where))
+            found = _Found(asked, looks)
+            taken = divide(limit, found.groups(), rooms)
+            shares = self._parted(taken, found.sizes)
+            first.call(lambda store: store.charge(meters, sizes(taken)))
+            check()
+            lines[:] = self._take(worker, shares, until if meters else {})
+            self._rotation.note(found.scans, limit, _served(lines) or sizes(taken))
+
         try:
             first.call(lambda store: store.within_limits(list(asked), work))
         except Unavailable:
-            free = self._uncovered(asked) if not found else {}
-            if not free:
+            free = self._uncovered(asked) if not lines else {}
+            if not free and not lines:
                 raise
-            looks = self._look(free, limit)
-            return self._take(worker, self._share(free, looks, limit, None))
-        return found
+            if free:
+                looks = self._databases.ask(lambda store: store.look(free, limit))
+                return self._unlimited(worker, free, limit, looks)
+        return lines
 
     def _uncovered(self, asked: Mapping[str, str]) -> dict[str, str]:
         """The lanes that no limit covers, as the other databases know them."""
@@ -101,43 +126,9 @@ class ShardedClaims:
             elif marks == before:
                 break
         counts: Counter[tuple[str, str]] = Counter()
-        for running in self._running.values():
+        for _, running in self._running.values():
             counts.update(running)
         return counts
-
-    def _look(self, asked: Mapping[str, str], limit: int) -> dict[Database, list[Row]]:
-        """What is due; where a lane's tenants ended before there were enough, from the first on."""
-        looks = self._databases.ask(lambda store: store.look(asked, limit))
-        again: dict[Database, Callable[[PlacedStore], list[Row]]] = {}
-        for database, rows in looks.items():
-            if any(row[4] is not None for row in rows):
-                scans = {lane: scan_from(rows, lane) for lane in asked}
-                ended = {
-                    lane: ""
-                    for lane, after in asked.items()
-                    if after and not scans[lane].stop and len(scans[lane].groups) <= limit
-                }
-                if ended:
-                    again[database] = methodcaller("look", ended, limit)
-        more = self._databases.ask_each(again)
-        return {database: [*rows, *more.get(database, ())] for database, rows in looks.items()}
-
-    def _share(
-        self, asked: Mapping[str, str], looks: _Looks, limit: int, rooms: Rooms | None
-    ) -> _Shares:
-        """What a claim takes of each database: as much of each group as is its share."""
-        sizes: dict[_Name, dict[Database, int]] = {}
-        for database, rows in looks.items():
-            for row in rows:
-                if row[3]:
-                    own = sizes.setdefault((row[0], row[1], row[2]), {})
-                    own[database] = max(own.get(database, 0), row[3])
-        scans = {lane: _scan(lane, after, sizes, looks) for lane, after in asked.items()}
-        taken = divide(limit, [group for scan in scans.values() for group in scan.groups], rooms)
-        if sum(sum(own.values()) for own in sizes.values()) > limit:
-            for lane, scan in scans.items():
-                self._rotation.note(lane, scan, limit, taken, rooms)
-        return self._parted(taken, sizes)
 
     def _parted(
         self, taken: Sequence[Group], sizes: Mapping[_Name, Mapping[Database, int]]
@@ -173,7 +164,9 @@ class ShardedClaims:
                 shares.setdefault(database, []).append(group._replace(size=size))
         return shares
 
-    def _take(self, worker: str, shares: _Shares) -> list[ThreadInfo]:
+    def _take(
+        self, worker: str, shares: _Shares, until: Mapping[Database, int] | None = None
+    ) -> list[ThreadInfo]:
         """Give the parts to a worker. What a database gives too late is given back."""
 
         def unwanted(store: PlacedStore, lines: Sequence[ThreadInfo]) -> None:
@@ -181,18 +174,36 @@ class ShardedClaims:
                 store.give_back(line.worker, line.key)
 
         works: dict[Database, Callable[[PlacedStore], list[ThreadInfo]]] = {
-            database: methodcaller("take", worker, groups) for database, groups in shares.items()
+            database: methodcaller("take", worker, groups, (until or {}).get(database))
+            for database, groups in shares.items()
         }
         taken = self._databases.ask_each(works, unwanted=unwanted)
         lines = [line for some in taken.values() for line in some]
         return sorted(lines, key=lambda line: (line.due_at, line.key))
 
 
-def _scan(
-    lane: str, after: str, sizes: Mapping[_Name, Mapping[Database, int]], looks: _Looks
-) -> Scan:
-    """The groups of a lane in the order of tenants, from behind one on and then from the first."""
-    stops = [stop for rows in looks.values() if (stop := scan_from(rows, lane).stop)]
-    found = [Group(*name, sum(own.values())) for name, own in sizes.items() if name[0] == lane]
-    order = sorted(found, key=lambda one: (one.tenant <= after, one.tenant, one.rank))
-    return Scan(order, min(stops, default=""))
+class _Found:
+    """What is due in all databases: by group, and by lane in the order of tenants."""
+
+    def __init__(self, asked: Mapping[str, str], looks: _Looks) -> None:
+        self.sizes: dict[_Name, dict[Database, int]] = {}
+        for database, look in looks.items():
+            for group in look.groups():
+                own = self.sizes.setdefault(group[:3], {})
+                own[database] = max(own.get(database, 0), group.size)
+        self.total = sum(sum(own.values()) for own in self.sizes.values())
+        self.scans = {lane: self._scan(lane, after, looks) for lane, after in asked.items()}
+
+    def _scan(self, lane: str, after: str, looks: _Looks) -> Scan:
+        stops = [look.scans[lane].stop for look in looks.values() if lane in look.scans]
+        own = [Group(*name, sum(s.values())) for name, s in self.sizes.items() if name[0] == lane]
+        order = sorted(own, key=lambda one: (one.tenant <= after, one.tenant, one.rank))
+        return Scan(order, min(filter(None, stops), default=""))
+
+    def groups(self) -> list[Group]:
+        """Everything, in turn."""
+        return [group for scan in self.scans.values() for group in scan.groups]
+
+
+def _served(lines: Iterable[ThreadInfo]) -> Counter[tuple[str, str]]:
+    return Counter((escape(line.lane), line.key.tenant) for line in lines)

@@ -9,9 +9,11 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
+from sys import maxsize
 from typing import Any
 
 import msgspec.structs
@@ -27,7 +29,7 @@ from milecastle.ports.claims import (
     refuse_no_lane,
 )
 from milecastle.ports.limits import Limit, Meter, Rooms, charged
-from milecastle.ports.sharing import VISITS, Group, Rotation, Scan, divide
+from milecastle.ports.sharing import VISITS, Group, Rotation, Scan, divide, sizes
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.log import Known, ThreadLog
 from milecastle.stores.sqlite.rows import (
@@ -81,19 +83,20 @@ def shared(
     front = waiting(view, lanes, now, limit + 1)
     if len(front) <= limit and rooms is None:
         return front
+    rooms = rooms or Rooms()
+    oldest = [group for group in dict.fromkeys(map(_group, front)) if rooms.is_open(*group[:2])]
+    visits = VISITS if oldest else maxsize  # otherwise what is due would be found by nobody
     scans: dict[str, Scan] = {}
     for lane, after in rotation.lanes(lanes):
-        scan = _scan(view, lane, after, now, limit)
+        scan = _scan(view, lane, after, now, limit, rooms.shut(lane), visits)
         if after and not scan.stop and len(scan.groups) <= limit:
-            scan = scan.then(_scan(view, lane, "", now, limit))
+            scan = scan.then(_scan(view, lane, "", now, limit, rooms.shut(lane), visits))
         scans[lane] = scan
     visited = [group for scan in scans.values() for group in scan.groups]
     if any(scan.stop for scan in scans.values()):
-        oldest = dict.fromkeys(map(_group, front))
         visited += [_counted(view, *group, now, limit) for group in oldest]
     taken = divide(limit, visited, rooms)
-    for lane, scan in scans.items():
-        rotation.note(lane, scan, limit, taken, rooms)
+    rotation.note(scans, limit, sizes(taken))
     found = [
         thread
         for lane, tenant, rank, count in taken
@@ -102,17 +105,22 @@ def shared(
     return sorted(found, key=_due_order)
 
 
-def _scan(view: View, lane: str, after: str, now: int, limit: int) -> Scan:
-    """The groups of a lane where something is due, behind a tenant."""
+def _scan(
+    view: View, lane: str, after: str, now: int, limit: int, shut: frozenset[str], visits: int
+) -> Scan:
+    """The groups of a lane where something is due, behind a tenant; not of tenants in ``shut``."""
     found: list[Group] = []
-    tenant, row = after, view.one("next_tenant", (write_text(lane), after))
-    for _ in range(VISITS):
+    tenant, row = after, None if "" in shut else view.one("next_tenant", (write_text(lane), after))
+    while visits:
         if row is None or len(found) > limit:
             return Scan(found)
         tenant, rank, due_at = row
+        if tenant in shut:
+            row = view.one("next_tenant", (write_text(lane), tenant))
+            continue
         if due_at <= now:
             found.append(_counted(view, lane, tenant, rank, now, limit))
-        row = view.one("next_group", (write_text(lane), tenant, rank))
+        row, visits = view.one("next_group", (write_text(lane), tenant, rank)), visits - 1
     return Scan(found, tenant)
 
 
@@ -141,7 +149,7 @@ def claim(
     rooms = Rooms(meters, _running(view)) if meters else None
     found = shared(view, lanes, now, limit, rotation, rooms)
     lines = [_put(view, thread, worker=worker) for thread in found]
-    for meter in charged(meters, ((line.lane, line.key.tenant) for line in lines)):
+    for meter in charged(meters, Counter((line.lane, line.key.tenant) for line in lines)):
         view.run("put_limit", meter_row(meter))
     return lines
 

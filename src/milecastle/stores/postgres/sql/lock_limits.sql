@@ -1,9 +1,9 @@
--- The limits that concern some graphs, locked until the claim ends: who claims next counts what
--- this one claims. In one order, so that two claims do not wait for each other.
+-- Wait until no other claim under limits is under way: who claims next counts what this one claims.
+-- The server ends the transaction if its process pauses (it may be suspended), so that nobody waits
+-- for long. Nothing of a table is locked: limits can be set meanwhile.
 SELECT
-    graph, tenant, concurrency, rate, period, paused, begun, used,
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    set_config('lock_timeout', %(wait)s, true),
+    set_config('idle_in_transaction_session_timeout', %(held)s, true),
+    pg_advisory_xact_lock(hashtextextended('milecastle limits', tableoid::bigint))
 FROM {schema}.limits
-WHERE graph = '' OR graph = ANY (%(graphs)s::text[])
-ORDER BY graph, tenant
-FOR UPDATE
+LIMIT 1

@@ -7,7 +7,12 @@
 -- that sleep are not read. If these are not enough for one thread of each, those that have waited
 -- longest are added, and so many of each are counted that four times the limit is seen.
 --
--- The last column says whether there are limits: then the claim looks again, with them locked.
+-- Tenants from which limits let nobody claim are left out, at the price of one visit each. Of what
+-- has waited longest, and of everything if it fits, they are only not returned: reading past all
+-- that they have due would cost more than a claim may.
+--
+-- The last column says whether limits cover these lanes: then the claim looks again, and nobody else
+-- does meanwhile.
 -- Visits are numbered from 1, and those that have waited longest have 0. The last possible number
 -- says where the visits to a lane ended before the lane did; nothing may be due there.
 WITH present AS (
@@ -24,6 +29,8 @@ WITH present AS (
     ) AS first
     ORDER BY first.due_at
     LIMIT %(limit)s::bigint + 1
+), shut AS MATERIALIZED (
+    SELECT * FROM unnest(%(shut_lanes)s::text[], %(shut_tenants)s::text[]) AS given (lane, tenant)
 ), visited AS MATERIALIZED (
     SELECT asked.lane, found.*
     FROM unnest(%(lanes)s::text[], %(after)s::text[]) AS asked (lane, after), LATERAL (
@@ -50,7 +57,10 @@ WITH present AS (
         )
         SELECT tenant, rank, number
         FROM visit
-        WHERE due_at <= (SELECT now FROM present) OR number = %(visits)s
+        WHERE number = %(visits)s OR (
+            due_at <= (SELECT now FROM present)
+            AND (asked.lane, tenant) NOT IN (SELECT lane, tenant FROM shut)
+        )
         LIMIT %(limit)s::bigint + 1
     ) AS found
     WHERE (SELECT count(*) FROM front) > %(limit)s::bigint
@@ -61,15 +71,19 @@ WITH present AS (
     FROM front
     WHERE (SELECT count(*) FROM front) > %(limit)s::bigint
         AND (SELECT count(*) FROM visited) <= %(limit)s::bigint
+        AND (lane, tenant) NOT IN (SELECT lane, tenant FROM shut)
     GROUP BY lane, tenant, rank
 ), share AS (
     SELECT 1 + 4 * %(limit)s::bigint / count(*) AS count FROM listed HAVING count(*) > 0
 )
-SELECT found.*, EXISTS (SELECT FROM {schema}.limits)
+SELECT found.*, EXISTS (
+    SELECT FROM {schema}.limits WHERE graph = '' OR graph = ANY (%(graphs)s::text[])
+)
 FROM (
     SELECT lane, tenant, rank, count(*), NULL::integer AS number
     FROM front
     WHERE (SELECT count(*) FROM front) <= %(limit)s::bigint
+        AND (lane, tenant) NOT IN (SELECT lane, tenant FROM shut)
     GROUP BY lane, tenant, rank
     UNION ALL
     SELECT lane, tenant, rank, 1, number

@@ -1,4 +1,8 @@
-SELECT lane, tenant, count(*)
+-- The time first, then how many threads have a worker, by lane and tenant: not less than have one at
+-- that time.
+SELECT '', '', 0, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint
+UNION ALL
+SELECT lane, tenant, count(*), 0
 FROM {schema}.threads
 WHERE worker <> '' AND {here}
 GROUP BY lane, tenant

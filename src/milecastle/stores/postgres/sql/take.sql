@@ -12,6 +12,7 @@ locked AS MATERIALIZED (
         WHERE lane = asked.lane AND tenant = asked.tenant AND rank = asked.rank
             AND worker = '' AND due_at IS NOT NULL AND due_at <= (SELECT now FROM present)
             AND {here}
+            AND (%(until)s::bigint IS NULL OR (SELECT now FROM present) <= %(until)s::bigint)
         ORDER BY due_at
         LIMIT asked.count
         FOR UPDATE SKIP LOCKED

@@ -1,5 +1,5 @@
--- Everything that is due in some lanes, given to a worker, unless it is more than asked for or there
--- are limits. As in take.sql, nobody waits.
+-- Everything that is due in some lanes, given to a worker, unless it is more than asked for or limits
+-- cover it. As in take.sql, nobody waits.
 due AS MATERIALIZED (
     SELECT found.place, found.shard
     FROM unnest(%(lanes)s::text[]) AS asked (lane), LATERAL (
@@ -15,5 +15,7 @@ due AS MATERIALIZED (
     SELECT place, shard
     FROM due
     WHERE (SELECT count(*) FROM due) <= %(limit)s::bigint
-        AND NOT EXISTS (SELECT FROM {schema}.limits)
+        AND NOT EXISTS (
+            SELECT FROM {schema}.limits WHERE graph = '' OR graph = ANY (%(graphs)s::text[])
+        )
 )

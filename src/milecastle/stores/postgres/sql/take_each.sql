@@ -1,18 +1,29 @@
 -- One due thread of each of so many tenants, given to a worker: of a tenant the most urgent, of
 -- these the one that was due first. Lanes are visited in their order, each from behind the tenant
--- that was served there last. Nothing is taken if these are fewer tenants than asked for, if a lane
--- has too many groups in which nothing is due, or if there are limits: then look.sql is asked.
+-- that was served there last, or from the first if there is none behind it. Nothing is taken if these are fewer tenants than asked for, if a lane
+-- has too many groups in which nothing is due, or if limits cover it: then look.sql is asked.
 -- A thread that somebody else is writing is left out. As in take.sql, nobody waits.
 visited AS MATERIALIZED (
     SELECT found.*
     FROM unnest(%(lanes)s::text[], %(after)s::text[]) AS asked (lane, after), LATERAL (
         WITH RECURSIVE visit AS (
             (
-                SELECT ctid AS place, tenant, rank, due_at, 1 AS number
-                FROM {schema}.threads
-                WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL
-                    AND tenant > asked.after AND {here}
-                ORDER BY tenant, rank, due_at
+                (
+                    SELECT ctid AS place, tenant, rank, due_at, 1 AS number
+                    FROM {schema}.threads
+                    WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL
+                        AND tenant > asked.after AND {here}
+                    ORDER BY tenant, rank, due_at
+                    LIMIT 1
+                )
+                UNION ALL
+                (
+                    SELECT ctid, tenant, rank, due_at, 1
+                    FROM {schema}.threads
+                    WHERE lane = asked.lane AND worker = '' AND due_at IS NOT NULL AND {here}
+                    ORDER BY tenant, rank, due_at
+                    LIMIT 1
+                )
                 LIMIT 1
             )
             UNION ALL
@@ -45,6 +56,8 @@ visited AS MATERIALIZED (
     WHERE ctid = ANY (ARRAY(SELECT place FROM visited))
         AND worker = '' AND due_at <= (SELECT now FROM present)
         AND (SELECT count(*) FROM visited WHERE number < %(visits)s) = %(limit)s::bigint
-        AND NOT EXISTS (SELECT FROM {schema}.limits)
+        AND NOT EXISTS (
+            SELECT FROM {schema}.limits WHERE graph = '' OR graph = ANY (%(graphs)s::text[])
+        )
     FOR UPDATE SKIP LOCKED
 )
