@@ -100,7 +100,10 @@ class Calls:
         if function is None:
             return self._other(RunningTask(task, self._place, self._place.nodes[task.node]))
         _set_task(task)
-        return function(self._present(task.state))
+        try:
+            return function(self._present(task.state))
+        except (StopIteration, GeneratorExit) as error:
+            raise _plain(error, task.node) from error
 
     def close(self) -> None:
         """No more tasks of these runs are called; nor is anything kept that belongs to them."""
@@ -118,12 +121,20 @@ def perform(running: RunningTask) -> Any:
     node, task, around = running.node, running.task, running.place.around
     context = running.context if node.wants_context else None
     state = running.place.present(task.state)
-    if around is None:
-        return node.call(state, task.run.config, context)
-    if node.is_async:
+    if node.is_async and around is not None:
         return _await_inside(around(task), partial(node.call, state, task.run.config, context))
-    with around(task):
-        return node.call(state, task.run.config, context)
+    try:
+        if around is None:
+            return node.call(state, task.run.config, context)
+        with around(task):
+            return node.call(state, task.run.config, context)
+    except (StopIteration, GeneratorExit) as error:
+        raise _plain(error, node.name) from error
+
+
+def _plain(error: BaseException, node: str) -> RuntimeError:
+    """An error that generators, coroutines and futures carry as any other, as PEP 479 has it."""
+    return RuntimeError(f"node '{node}' raised {type(error).__name__}")
 
 
 async def _await_inside(around: AbstractContextManager[None], call: Callable[[], Any]) -> Any:
