@@ -66,7 +66,7 @@ class PlacedStore(PostgresStore):
 
     def _elsewhere(self, key: ThreadKey) -> StoreError | None:
         asked = {"shard": key.shard}
-        ((version, state, _, destination),) = self._retry(self._sql.placement, asked, "")
+        ((version, state, _, destination, _),) = self._retry(self._sql.placement, asked, "")
         if state == "here":
             return None
         return ShardMoved(

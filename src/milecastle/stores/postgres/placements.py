@@ -5,7 +5,8 @@ Rules:
 - A database belongs to one map or to none, and knows its own name there. Only ``milecastle shards
   init`` writes that, never a store that is opened: no empty database joins by a changed URL.
 - Each shard is 'here' in one database of the map at most. Every statement that writes compares the
-  row of its shard, and holds it until it has committed.
+  row of its shard, and holds it until it has committed. If two say so, one was restored from a
+  backup that is older than a move: the one with the lower version.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ _BATCH = 1000
 class Placement(msgspec.Struct, frozen=True):
     """What a database says of a shard: ``here``, ``arriving`` or ``moved``.
 
-    ``move`` is the last move that it took part in, ``destination`` where that one goes.
+    ``move`` is the last move that it took part in, ``destination`` where that one goes. Each move
+    of a shard has a higher ``version`` than those before.
     """
 
     shard: int
     state: str
     move: int | None
     destination: str | None
+    version: int
 
 
 class Membership(msgspec.Struct, frozen=True):

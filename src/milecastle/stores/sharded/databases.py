@@ -6,6 +6,8 @@ Rules:
   Every other reason not to open it, such as another map, is an error of the whole store.
 - The databases say which of them has a shard. What this process knows of it may be old: then it is
   refused, and asks all of them. If the database is down, it asks the others.
+- If two say that they have a shard, the one with the lower version was restored from an old backup.
+  It is refused, and with it the whole store: nobody knows what else it has lost.
 - Calls that concern all databases and need not have all of them (heartbeats, claims) ask each on
   its own thread, and do not wait for long. One that has not answered is left out until it has.
 """
@@ -187,6 +189,7 @@ class Databases:
         self._named = {database.name: database for database in self.all}
         self._owners = [self._named[name] for name in shards.owners]
         self._marks: list[tuple[int, int]] | None = None
+        self._checked: dict[Database, PlacedStore] = {}
 
     def __iter__(self) -> Iterator[Database]:
         return iter(self.all)
@@ -226,10 +229,15 @@ class Databases:
 
     def _settle(self, found: Mapping[Database, Placement]) -> None:
         """Take note of where databases say that a shard is."""
-        for database, placement in found.items():
-            if placement.state == "here":
-                self._owners[placement.shard] = database
-                return
+        here = [one for one, placement in found.items() if placement.state == "here"]
+        if here:
+            newest = max(here, key=lambda one: found[one].version)
+            self._owners[found[newest].shard] = newest
+            for other in here:
+                if other is not newest:  # it may have said so before the move
+                    again = other.call(methodcaller("placement", found[newest].shard))
+                    _refuse_restored(other, again, newest, found[newest])
+            return
         for placement in found.values():
             target = self._named.get(placement.destination or "")
             if placement.state != "moved" or target is None or placement.move is None:
@@ -338,9 +346,21 @@ class Databases:
     def _learn(self, store: PlacedStore) -> None:
         """Take note of the shards that were moved since the file was written."""
         own = self._named[store.name]
+        with self._lock:
+            others = {one: other for one, other in self._checked.items() if one is not own}
+            self._checked[own] = store
         for shard, placement in store.placements.items():
             if placement.state == "here":
                 self._owners[shard] = own
+                for one, other in others.items():
+                    theirs = other.placements.get(shard)
+                    if theirs is None or theirs.state != "here":
+                        continue
+                    if theirs.version > placement.version:
+                        self._owners[shard] = one
+                        _refuse_restored(own, store.placement(shard), one, theirs)
+                    else:
+                        _refuse_restored(one, other.placement(shard), own, placement)
             elif placement.state == "moved" and self._owners[shard] is own:
                 self._owners[shard] = self._named.get(placement.destination or "", own)
 
@@ -354,6 +374,20 @@ class Databases:
         """Close every database."""
         for database in self.all:
             database.close()
+
+
+def _refuse_restored(
+    older: Database, said: Placement | None, newest: Database, placement: Placement
+) -> None:
+    """Refuse a database that says now that it has a shard which another got by a later move."""
+    if said is not None and said.state == "here":
+        raise StoreError(
+            f"database '{older.name}' of the map was restored from a backup that is too old: it "
+            f"says that it has shard {said.shard} (version {said.version}), which database "
+            f"'{newest.name}' got since (version {placement.version}). Restore it as it was after "
+            "the move, or give the shard up there: see 'Restore a database' in "
+            "docs/how-to/many-databases.md"
+        )
 
 
 def _too_late(database: Database) -> Unavailable:

@@ -1,1 +1,1 @@
-SELECT shard, state, move, destination FROM {schema}.placements
+SELECT shard, state, move, destination, version FROM {schema}.placements
