@@ -9,15 +9,17 @@ Rules:
 - Each has a thread that writes what it is sent. Nothing is read or written under the lock, so a
   process that does not read, or stops within a message, delays no other.
 - If a process ends, the task that it ran is lost and counts as an attempt. Those that it had not
-  started are given to others.
+  started are given to others. That it ended is also noticed if a process that it forked lives on.
 - A process whose task is over and does not stop within ``GRACE`` seconds is killed.
-- A process that ends before it could take a task fails what waits: the next would end as well.
+- A process that ends before it could take a task fails what waits: the next would end as well. If
+  others work, another one is started later: there may be no room for it now.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -25,7 +27,7 @@ from itertools import islice
 from multiprocessing import connection
 from queue import SimpleQueue
 from threading import Lock, RLock, Thread, Timer
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final, Protocol
 
 from milecastle.compute.far_side import GRACE, Pipe, serve
@@ -53,6 +55,12 @@ _AHEAD: Final = 0.02
 """Tasks that take this many seconds together are queued at a process beyond the one it runs."""
 
 _MOST_AHEAD: Final = 32
+
+_GLANCE: Final = 0.25
+"""How often, in seconds, to look whether a process has ended."""
+
+_LONGEST_PAUSE: Final = 60.0
+"""For how many seconds, at most, no process is started after one that ended while it started."""
 
 _PATIENCE: Final = 5.0
 """How many seconds the processes have to end with this one."""
@@ -175,6 +183,7 @@ class ProcessPool:
         self._readers: list[Thread] = []
         self._closed = False
         self._stillborn = 0  # in a row
+        self._more_at = 0.0
 
     def submit(self, tasks: Sequence[RemoteTask]) -> None:
         """Run these tasks."""
@@ -230,7 +239,8 @@ class ProcessPool:
     def _spread(self) -> None:
         """Give waiting tasks to processes."""
         busy = sum(1 for child in self._children if child.tasks)
-        wanted = min(self._most, busy + len(self._waiting))
+        most = self._most if monotonic() >= self._more_at else len(self._children)
+        wanted = min(most, busy + len(self._waiting))
         while len(self._children) < wanted and not self._closed:
             self._add_child()
         while self._waiting:
@@ -256,7 +266,10 @@ class ProcessPool:
     def _connect(self) -> tuple[Process, NearPipe]:
         """Start a process; also the pipe to it."""
         ours, theirs = connection.Pipe()
-        return self._start(theirs), ours
+        near = socket.socket(fileno=os.dup(ours.fileno()))
+        process = self._start(theirs)
+        Thread(target=_cut_off, args=(process, near), name="milecastle-watch", daemon=True).start()
+        return process, ours
 
     def _kill_later(self, child: _Child, remote: RemoteTask) -> None:
         """Its first task is over: it has a moment to stop."""
@@ -344,7 +357,7 @@ class ProcessPool:
                 lost = [remote for remote in tasks if remote is child.tasks[0]]
                 self._waiting.extendleft(reversed(tasks[len(lost) :]))
             elif any(other.ready for other in self._children):
-                self._most = len(self._children)  # there is no room for more
+                self._more_at = monotonic() + min(_LONGEST_PAUSE, 0.1 * 2**self._stillborn)
                 lost = []
             elif not self._gives_up(child.process):
                 lost = []
@@ -356,6 +369,15 @@ class ProcessPool:
         for remote in lost:
             remote.call.lost(remote, how, again=child.ready)
         return [remote.call for remote in lost]
+
+
+def _cut_off(process: Process, near: socket.socket) -> None:
+    """End the pipe when the process has ended, even if one that it forked has it open."""
+    with near:
+        while process.exitcode is None:
+            sleep(_GLANCE)
+        with suppress(OSError):
+            near.shutdown(socket.SHUT_RDWR)  # what was sent before can still be read
 
 
 def _left_behind() -> InvalidRequest:

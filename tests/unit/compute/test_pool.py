@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -311,6 +312,47 @@ def test_process_that_cannot_start_fails_what_waits(invoke: Invoke) -> None:
         with pytest.raises(ProcessLost, match="before it could take a task"):
             invoke(app_on(pool, graphs.squares), {"numbers": [*range(12)]}, "t")
         assert len(started) <= 2
+
+
+def test_a_process_that_cannot_start_is_replaced_later(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed: a process killed while it started made the pool smaller forever."""
+    monkeypatch.setattr(processes, "_LONGEST_PAUSE", 0.0)
+    kinds = iter([ThreadProcess, Stillborn])
+
+    def start(pipe: connection.Connection) -> processes.Process:
+        return next(kinds, ThreadProcess)(pipe)
+
+    with pool_of(start=start) as (pool, started):
+        app = app_on(pool, graphs.squares)
+        invoke(app, {"numbers": [1]}, "a")
+        invoke(app, {"numbers": [*range(12)]}, "b")
+        end = time.monotonic() + 20
+        while [type(one) for one in started].count(ThreadProcess) < 2 and time.monotonic() < end:
+            invoke(app, {"numbers": [*range(12)]}, f"{len(started)} {time.monotonic()}")
+        assert [type(one) for one in started[:3]] == [ThreadProcess, Stillborn, ThreadProcess]
+
+
+def test_a_dead_process_is_noticed_while_another_holds_its_pipe(invoke: Invoke) -> None:
+    """Failed: a process that it had forked held the pipe open, and the run waited for that."""
+    held: list[int] = []
+
+    class Forked(HalfSaid):
+        """Dies within a message; its grandchild still has the pipe."""
+
+        def _serve(self) -> None:
+            held.append(os.dup(self.pipe.fileno()))
+            super()._serve()
+            self.kill()
+
+    try:
+        with pool_of(most=1, start=Forked) as (pool, _), pytest.raises(ExecutionError) as caught:
+            invoke(app_on(pool, graphs.squares), {"numbers": [1]}, "t")
+        assert isinstance(caught.value.__cause__, ProcessLost)
+    finally:
+        for number in held:
+            os.close(number)
 
 
 def test_task_out_of_time_is_over_and_its_process_is_killed(
