@@ -5,8 +5,8 @@ batches in parallel. Later callers, and every run on an event loop, wait in a qu
 store takes the whole queue and passes it to ``commit_many``. While it writes, others gather; so the
 busier it is, the larger the groups, and a single run pays almost nothing. Rules:
 
-- Each waiter learns its own outcome. A conflict fails one batch; anything else that the store
-  raises fails every batch of the group.
+- Each waiter learns its own outcome. A conflict fails one batch. If the store is unavailable, that
+  fails every batch of the group; any other refusal fails those that are refused alone as well.
 - No caller waits forever: whatever the store does, the waiters are notified; where no thread can be
   started, each writes its own batch; a forked child starts over.
 - A caller that is interrupted before its batch is taken withdraws it; later it first learns the
@@ -31,7 +31,7 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from milecastle.errors import StoreError, Unavailable
+from milecastle.errors import MilecastleError, StoreError, Unavailable
 from milecastle.model.forking import call_in_child
 from milecastle.ports.store import Batch, GroupStore, PartedStore, Store, offers
 
@@ -224,11 +224,14 @@ class Committer:
             if len(outcomes) != len(batches):
                 raise ValueError(f"it returned {len(outcomes)} of {len(batches)} outcomes")
             return outcomes
-        except StoreError as error:
+        except Unavailable as error:
             return [error] * len(batches)
+        except MilecastleError as error:
+            if len(batches) > 1:  # nothing was written, and the error concerns one of them
+                return [self._outcomes([batch])[0] for batch in batches]
+            return [error if isinstance(error, StoreError) else _refused(error)]
         except BaseException as error:
-            refused = Unavailable(f"the store failed with {type(error).__name__}: {error}")
-            refused.__cause__ = error
+            refused = _refused(error)
             return [refused] * len(batches)
 
     def _open(self) -> GroupStore:
@@ -262,6 +265,12 @@ def share_of(waiting: int, *, idle: float, quickest: float) -> int:
     Half, if it pays: while one half is written the other is computed.
     """
     return (waiting + 1) // 2 if waiting > _FEW and idle > quickest else waiting
+
+
+def _refused(error: BaseException) -> Unavailable:
+    refused = Unavailable(f"the store failed with {type(error).__name__}: {error}")
+    refused.__cause__ = error
+    return refused
 
 
 def _tell(group: Sequence[Waiter], outcomes: Sequence[StoreError | None]) -> None:

@@ -23,7 +23,7 @@ from milecastle.drivers.committer import (
     share_of,
 )
 from milecastle.drivers.loop_commits import commits_of
-from milecastle.errors import Conflict, StoreError, Unavailable
+from milecastle.errors import Conflict, InvalidRequest, MilecastleError, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
@@ -103,6 +103,25 @@ def test_any_other_error_fails_every_batch_of_the_group(fault: Exception) -> Non
     outcomes = asyncio.run(commit_all(Committer(store), first_batches(5)))
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
     assert store.threads("t") == []
+
+
+@pytest.mark.parametrize("kind", [StoreError, InvalidRequest])
+def test_a_refusal_of_one_batch_names_no_other_thread(kind: type[MilecastleError]) -> None:
+    """Failed: every run of the group, of every tenant, got the error of one thread."""
+
+    class Refusing(SlowStore):
+        def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+            for batch in batches:
+                if batch.key == bad.key:
+                    raise kind(f"thread '{bad.key.thread}' is damaged")
+            return super().commit_many(batches)
+
+    batches = first_batches(5)
+    bad = batches[3]
+    store = Refusing()
+    outcomes = asyncio.run(commit_all(Committer(store), batches))
+    assert [outcome is None for outcome in outcomes] == [True, True, True, False, True]
+    assert bad.key.thread in str(outcomes[3])
 
 
 def test_a_group_is_never_larger_than_allowed_and_a_full_queue_makes_writers_wait() -> None:
