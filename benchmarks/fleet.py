@@ -4,6 +4,7 @@ The ratios of speed are in ``fleet_speed``. Beside them:
 
 - ``fair_s``: seconds until the first run of a tenant starts, behind 20,000 queued runs of another.
   A real worker runs 100 at a time; each run has one node, which does nothing.
+- ``fair_at_limits_s``: the same behind 1,000 tenants at their limit, with 20 due runs each.
 - ``claim_growth``: a claim of 100 threads beside 1,000,000 that sleep and 100,000 that are queued,
   in 1,000 tenants, to the same claim with nothing else in the index. Best of several, alternating.
 - ``idle_cpu``: the share of a core that a worker takes which has nothing to do, beside 1,000,000
@@ -27,6 +28,7 @@ from benchmarks.postgres_server import fresh_schema, postgres_server
 from benchmarks.report import Report, columns
 from milecastle import END, START, App, StateGraph
 from milecastle.fleet.worker import Worker
+from milecastle.ports.limits import Limit
 from milecastle.stores.postgres import PostgresStore
 
 if TYPE_CHECKING:
@@ -69,12 +71,13 @@ class Nothing(TypedDict):
 def measure(*, quick: bool = False) -> Report:
     """Measure on a private server; no figures where there is no PostgreSQL."""
     scale = QUICK if quick else Scale()
-    names = (*NAMES, "fair_s", "claim_growth", "idle_cpu")
+    names = (*NAMES, "fair_s", "fair_at_limits_s", "claim_growth", "idle_cpu")
     found: dict[str, float | None] = dict.fromkeys(names)
     with postgres_server(shared_buffers=_BUFFERS) as cluster:
         if cluster is not None:
             found |= speeds(cluster, Speeds(100, 30, 50, 5, 1) if quick else Speeds())
             found["fair_s"] = round(fairness(cluster, scale), 3)
+            found["fair_at_limits_s"] = round(fairness_at_limits(cluster, scale), 3)
             found |= growth(cluster, scale)
     rows = [("figure", "")]
     rows += [(name, "-" if value is None else f"{value:.3f}") for name, value in found.items()]
@@ -92,6 +95,21 @@ def fairness(cluster: Cluster, scale: Scale) -> float:
         for first in range(0, scale.queued, _GROUP):
             numbers = range(first, min(first + _GROUP, scale.queued))
             many.submit_many({f"{number}": {"n": 0} for number in numbers})
+        return asyncio.run(_first_start(many, few, started))
+
+
+def fairness_at_limits(cluster: Cluster, scale: Scale) -> float:
+    """Seconds from the submit of a tenant's first run to its start, behind many held back."""
+    with (
+        fresh_schema(cluster) as schema,
+        closing(PostgresStore(cluster.url_of(schema))) as store,
+    ):
+        started = Event()
+        many, few = (_app(store, tenant, started) for tenant in ("many", "zz few"))
+        for number in range(scale.tenants):
+            store.set_limit(Limit(tenant=f"tenant {number}", concurrency=0))
+        _fill(cluster, schema, scale, "held ", scale.queued, "number")
+        many.submit({"n": 0}, "first")
         return asyncio.run(_first_start(many, few, started))
 
 
