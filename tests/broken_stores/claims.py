@@ -113,6 +113,16 @@ class KeepsTheZero(BrokenClaims, caught_by=("test_a_line_that_is_due_at_0_is_due
             self.change(batch.thread)
 
 
+class TakesADelayForATime(BrokenClaims, caught_by=("test_a_delay_begins_with_the_commit",)):
+    """A time before 1970 has come."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write the time that was given."""
+        super().commit(batch)
+        if batch.thread is not None and (batch.thread.due_at or 0) < 0:
+            self.change(batch.thread)
+
+
 class ClaimsInEveryLane(BrokenClaims, caught_by=("test_a_worker_claims_in_its_lanes",)):
     """Work is work."""
 
@@ -367,10 +377,18 @@ class LooksAtTheOldest(
 _SILENT = "test_threads_of_a_silent_worker_are_reclaimed"
 
 
+class GoesByOneLimit(BrokenClaims, caught_by=("test_each_worker_says_how_long_it_may_be_silent",)):
+    """All workers are alike."""
+
+    def reclaim(self, timeout: float | None = None) -> int:
+        """Do not read their heartbeats."""
+        return super().reclaim(15.0 if timeout is None else timeout)
+
+
 class NeverReclaims(BrokenClaims, caught_by=(_SILENT,)):
     """A worker will be back."""
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Wait for it."""
         return 0
 
@@ -378,7 +396,7 @@ class NeverReclaims(BrokenClaims, caught_by=(_SILENT,)):
 class KeepsTheTimeOfWhatItReclaims(BrokenClaims, caught_by=(_SILENT,)):
     """Only the worker changes: what was running is not due."""
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Leave ``due_at`` as it was."""
         before = {line.key: line.due_at for line in self.lines()}
         count = super().reclaim(timeout)
@@ -390,7 +408,7 @@ class KeepsTheTimeOfWhatItReclaims(BrokenClaims, caught_by=(_SILENT,)):
 class KeepsSilentWorkers(BrokenClaims, caught_by=(_SILENT,)):
     """Takes the threads and still counts on the worker."""
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Remember every worker."""
         known = self.workers()
         count = super().reclaim(timeout)
@@ -404,7 +422,7 @@ class SparesTheUnknown(
 ):
     """A worker that never said anything is not silent."""
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Look only at those that are known."""
         known = {worker.id for worker in self.workers()}
         held = [line for line in self.lines() if line.worker and line.worker not in known]
@@ -490,7 +508,7 @@ class LosesWhatItReclaims(
 ):
     """Takes threads from a worker and offers them to nobody."""
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Forget when they were due."""
         held = [line for line in self.lines() if line.worker]
         count = super().reclaim(timeout)

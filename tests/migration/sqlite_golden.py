@@ -30,7 +30,7 @@ REPLACED = a_result(2, "one", b"replaced")
 KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"), a_key("delta"))
 LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
 TAGGED = a_key("theta")
-VERSION = 5
+VERSION = 6
 
 
 def fill(store: ClaimStore, version: int = VERSION) -> None:
@@ -61,6 +61,8 @@ def fill(store: ClaimStore, version: int = VERSION) -> None:
         change(
             store, tagged(store, TAGGED.thread, "blue", "caf\u00e9", number=12), ["red"], ["blue"]
         )
+    if version > 5:
+        store.beat(a_worker("patient", silent_after=60.0))
 
 
 def _fill_what_version_2_has(store: Store) -> None:

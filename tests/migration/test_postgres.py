@@ -108,6 +108,8 @@ def test_a_failed_migration_leaves_nothing(
 
 
 TO_VERSION_5 = """
+ALTER TABLE {schema}.workers DROP COLUMN silent;
+DELETE FROM {schema}.migrations WHERE version = 7;
 DROP TABLE {schema}.membership, {schema}.placements;
 ALTER TABLE {schema}.threads DROP COLUMN shard;
 DELETE FROM {schema}.migrations WHERE version = 6;

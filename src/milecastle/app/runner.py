@@ -297,7 +297,7 @@ class Runner(Generic[S]):
             )
         if not delay <= _LONGEST_DELAY:
             raise InvalidRequest(f"a delay is at most {_LONGEST_DELAY} seconds, not {delay}")
-        due_at = NOW if delay <= 0 else self.settings.clock.now() + int(delay * 1_000_000)
+        due_at = NOW - max(0, int(delay * 1_000_000))  # the store adds its time
         if priority is None:
             known = None if call.thread is None else store.thread(self.key(call.thread))
             priority = known.priority if known else 0
@@ -560,9 +560,9 @@ class Runner(Generic[S]):
         store = self.settings.store
         if store is None or not (store.blocking or self.settings.encryption):
             return function(*args)
-        import asyncio
+        from milecastle.drivers.off_loop import off_loop
 
-        return await asyncio.to_thread(function, *args)
+        return await off_loop(function, *args)
 
 
 def _executors(graph: CompiledGraph, settings: AppSettings) -> Executors:

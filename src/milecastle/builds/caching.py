@@ -154,14 +154,14 @@ def _call(node: Node, memory: _Memory) -> Callable[..., Any]:
 
 def _async_call(node: Node, memory: _Memory) -> Callable[..., Any]:
     async def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
-        from asyncio import to_thread
+        from milecastle.drivers.off_loop import off_loop
 
         owner = ctx.thread if ctx else None
         key = memory.key(state, owner)
-        if (known := await to_thread(memory.recall, key, owner)) is not None:
+        if (known := await off_loop(memory.recall, key, owner)) is not None:
             return known[0]
         update = await node.call(state, config, ctx)
-        await to_thread(memory.keep, key, owner, update)
+        await off_loop(memory.keep, key, owner, update)
         return update
 
     return call

@@ -346,15 +346,15 @@ def _call(node: Node, session: BuildSession, lock: int | None) -> Callable[..., 
 
 def _async_call(node: Node, session: BuildSession, lock: int | None) -> Callable[..., Any]:
     async def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
-        from asyncio import to_thread
+        from milecastle.drivers.off_loop import off_loop
 
-        begun = await to_thread(session.begin, node.name, state)
+        begun = await off_loop(session.begin, node.name, state)
         if isinstance(begun, Reused):
             return begun.update
         token = within.set(_current(node.name, session, lock))
         try:
             update = await node.call(state, config, ctx)
-            return await to_thread(session.finish, begun, update)
+            return await off_loop(session.finish, begun, update)
         except BaseException:
             _fail(session, begun)
             raise

@@ -15,6 +15,7 @@ from time import monotonic
 
 from milecastle.errors import StoreError
 from milecastle.ports.claims import ClaimStore, WorkerInfo
+from milecastle.ports.store import WritesRefused
 
 __all__ = ["Heartbeat"]
 
@@ -22,6 +23,9 @@ _log = logging.getLogger("milecastle.fleet")
 
 _LOOK = 1.0
 """How often to look for silent workers, in seconds, at least."""
+
+_LATE = 1.0
+"""If a wait takes so many seconds longer, this process did not run meanwhile."""
 
 _STUCK = 5.0
 """After how many seconds without a turn the event loop is reported as blocked."""
@@ -31,7 +35,8 @@ class Heartbeat:
     """Beats every ``interval`` seconds until it is stopped.
 
     ``describe`` says what the worker is now, ``check`` finds out what it has lost, and ``answer``
-    must be called on the event loop when ``ask`` was. ``wake`` is called if threads became due.
+    must be called on the event loop when ``ask`` was. ``wake`` is called if threads became due, and
+    ``fail`` if the store refuses to write until it is reopened.
     """
 
     def __init__(
@@ -39,20 +44,20 @@ class Heartbeat:
         store: ClaimStore,
         *,
         interval: float,
-        silent: float,
         describe: Callable[[], WorkerInfo],
         check: Callable[[], None],
         ask: Callable[[], None],
         wake: Callable[[], None],
+        fail: Callable[[WritesRefused], None],
     ) -> None:
         self._store = store
         self._interval = interval
-        self._silent = silent
         self._describe = describe
         self._check = check
         self._ask = ask
         self._wake = wake
-        self._answered = monotonic()
+        self._fail = fail
+        self._asked: float | None = None
         self._reported = False
         self._beaten: float | None = None
         self._stopped = Event()
@@ -72,7 +77,7 @@ class Heartbeat:
 
     def answer(self) -> None:
         """The event loop runs."""
-        self._answered = monotonic()
+        self._asked = None
         if self._reported:
             self._reported = False
             _log.warning("the event loop runs again")
@@ -84,8 +89,14 @@ class Heartbeat:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the event loop has not run for a while."""
-        return monotonic() - self._answered > _STUCK + self._interval
+        """Whether the event loop has not answered for a while."""
+        return self._unanswered > _STUCK + self._interval
+
+    @property
+    def _unanswered(self) -> float:
+        """For how many seconds the event loop was asked and has not answered."""
+        asked = self._asked
+        return 0.0 if asked is None else monotonic() - asked
 
     def beat(self) -> None:
         """Beat once. If that fails, the next one may work: the thread continues."""
@@ -93,16 +104,34 @@ class Heartbeat:
 
     def _run(self) -> None:
         pause = self._interval / ceil(self._interval / _LOOK)
-        while not self._stopped.wait(pause):
+        while not self._is_stopped_within(pause):
             # A worker that has not beaten would take its own threads.
             is_due = self.age is None or self.age > self._interval - pause / 2
             self._try(self._beat if is_due else self._reclaim)
+
+    def _is_stopped_within(self, seconds: float) -> bool:
+        """Wait. If that takes much longer, nothing of this process ran: no node is to blame."""
+        began = monotonic()
+        stopped = self._stopped.wait(seconds)
+        late = monotonic() - began - seconds
+        if late > _STUCK:
+            _log.warning(
+                "worker %s: this process did not run for %.0f seconds: it was suspended, or had no "
+                "processor",
+                self._describe().id,
+                late,
+            )
+        if late > _LATE and self._asked is not None:
+            self._asked = monotonic()
+        return stopped
 
     def _try(self, action: Callable[[], None]) -> None:
         try:
             action()
         except StoreError as error:
             _log.warning("worker %s: no heartbeat: %s", self._describe().id, error)
+            if isinstance(error, WritesRefused):
+                self._fail(error)
         except Exception:
             _log.exception("worker %s: the heartbeat failed", self._describe().id)
 
@@ -118,12 +147,14 @@ class Heartbeat:
                 "worker %s: the event loop has been blocked for %.0f seconds: a node that blocks "
                 "must be a sync function",
                 worker.id,
-                monotonic() - self._answered,
+                self._unanswered,
             )
+        if self._asked is None:
+            self._asked = monotonic()
         self._ask()
 
     def _reclaim(self) -> None:
-        taken = self._store.reclaim(self._silent)
+        taken = self._store.reclaim()
         if taken:
             id = self._describe().id
             _log.warning("worker %s: %d threads of silent workers are due again", id, taken)

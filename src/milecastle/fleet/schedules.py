@@ -59,7 +59,6 @@ from milecastle.model.keys import ThreadKey, own_key, own_name
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry
 from milecastle.model.printable import printable
-from milecastle.ports.claims import SILENT
 
 __all__ = ["Schedules"]
 
@@ -263,7 +262,7 @@ class ScheduleRun:
         return App(self.runner).cancel(self.key)
 
     def _is_served(self, lane: str) -> bool:
-        alive = (worker for worker in self._store.workers() if worker.silent < SILENT)
+        alive = (worker for worker in self._store.workers() if not worker.is_gone)
         return any(lane in worker.lanes for worker in alive)
 
     def info(self) -> ScheduleInfo:

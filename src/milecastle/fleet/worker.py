@@ -7,6 +7,7 @@ Rules:
 - Whatever becomes of a segment, its thread is at rest by a commit, given back, or another's. A
   thread that cannot be given back now is given back later, or taken when this worker is silent.
 - A worker that lost a thread stops running it and records nothing.
+- A worker whose store refuses to write until it is reopened ends with that error.
 - A run with which several workers in a row were lost, without a step, is held as failed. One that
   is suspected of it is run without other suspects, so that it alone is blamed.
 - A worker serves the lanes of its own graphs. It adopts a lane of one of them in another version
@@ -38,6 +39,7 @@ from milecastle.app.runtime.ownership import current_owner
 from milecastle.app.runtime.results import Result
 from milecastle.app.runtime.starting import Terms
 from milecastle.app.with_store import on_one_store, with_store
+from milecastle.drivers.off_loop import StoreThreads
 from milecastle.engine.assignment import Assignment
 from milecastle.errors import (
     Conflict,
@@ -60,7 +62,7 @@ from milecastle.model.printable import printable
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import SILENT, BellStore, Listening, WorkerInfo, was_lost
 from milecastle.ports.limits import graph_of
-from milecastle.ports.store import ManyReader, Opened, offers
+from milecastle.ports.store import ManyReader, Opened, WritesRefused, offers
 
 __all__ = ["Worker", "WorkerOptions"]
 
@@ -69,6 +71,10 @@ _log = logging.getLogger("milecastle.fleet")
 _POLL_IF_TOLD = 1.0
 _POLL = 0.2
 """How often to look for due threads, in seconds, if the store tells of them and if it does not."""
+
+_THREADS = 4
+"""How many threads claim, give back and ask the store for a worker: its own, so that no node that
+calls ``asyncio.to_thread`` stops claims."""
 
 _TOGETHER = 16
 """How many claimed threads are begun by one call off the loop, before the first of them runs."""
@@ -181,7 +187,10 @@ class Worker:
         self._poll = self.options.poll or (_POLL_IF_TOLD if told else _POLL)
         self._owed: dict[ThreadKey, float] = {}
         self._claims = 0
+        self._batch_at: float | None = None
+        self._failure: WritesRefused | None = None
         self._held = 0
+        self._threads = StoreThreads(_THREADS)
         self._alone = asyncio.Lock()
         self._draining = False
         self._main: asyncio.Task[Any] | None = None
@@ -193,11 +202,11 @@ class Worker:
         self._heartbeat = Heartbeat(
             store,
             interval=self.options.heartbeat,
-            silent=self.options.silent,
             describe=self.describe,
             check=self._check,
             ask=lambda: self._on_loop(self._heartbeat.answer),
             wake=lambda: self._on_loop(self._wake.set),
+            fail=self._fail,
         )
         self._long_nodes = LongNodes(store, self.options.stuck_after, self._pulses)
 
@@ -250,6 +259,7 @@ class Worker:
             started_at=self._started_at,
             capacity=self.options.concurrency,
             draining=self._draining,
+            silent_after=self.options.silent,
         )
 
     def stop(self) -> None:
@@ -259,9 +269,9 @@ class Worker:
 
     async def run(self) -> None:
         """Serve until ``stop`` is called, then drain."""
-        await self._enter()
-        _log.info("worker %s serves %s", self.id, ", ".join(map(printable, self._runners)))
         try:
+            await self._enter()
+            _log.info("worker %s serves %s", self.id, ", ".join(map(printable, self._runners)))
             while not self._draining:
                 await self._turn()
             await self._drain()
@@ -270,7 +280,7 @@ class Worker:
             for segment in self._segments.values():
                 if segment.task is not None:
                     segment.task.cancel()
-            await asyncio.to_thread(self._leave)
+            await self._threads.call(self._leave)
 
     async def run_until_signalled(self) -> None:
         """``run`` until SIGTERM or SIGINT; a second signal ends the process at once."""
@@ -294,16 +304,21 @@ class Worker:
                 await self._claim(self.options.concurrency - len(self._segments))
         finally:
             await self._drain()
-            await asyncio.to_thread(self._leave)
+            await self._threads.call(self._leave)
 
     async def _enter(self) -> None:
         self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
-        await asyncio.to_thread(self._clock.set)
-        await asyncio.to_thread(self._schedules.register, insists=True)
-        await asyncio.to_thread(self._heartbeat.start)
+        await self._threads.call(self._clock.set)
+        await self._threads.call(self._schedules.register, insists=True)
+        await self._threads.call(self._heartbeat.start)
         self.entered.set()
         if isinstance(self.store, BellStore):
             self._listening = self.store.listen(lambda: self._on_loop(self._wake.set))
+
+    def _fail(self, error: WritesRefused) -> None:
+        """End ``run``: whoever started this worker opens the store again."""
+        self._failure = error
+        self._on_loop(self._wake.set)
 
     def _ticks(self) -> float:
         return monotonic() if self._loop is None else self._loop.time()
@@ -314,23 +329,40 @@ class Worker:
         self._heartbeat.stop()
         with suppress(StoreError):
             self.store.retire(self.id)
+        self._threads.close()
 
     # ---- claiming
 
     async def _turn(self) -> None:
         """Claim what is due, then wait for news."""
+        if self._failure is not None:
+            raise self._failure
         try:
             await self._pay()
             free = self.options.concurrency - len(self._segments)
-            if free < max(1, self.options.concurrency // 4):
-                await self._until_woken(self._poll)  # one claim of many costs less than many of one
+            if (wait := self._wait_for_batch(free)) > 0:
+                await self._until_woken(wait)
                 return
             claimed = await self._claim(free)
+        except WritesRefused:
+            raise
         except StoreError as error:
             _log.warning("worker %s cannot claim: %s", self.id, error)
             free, claimed = 1, 0
         if claimed < free:  # otherwise there may be more
             await self._until_woken(await self._patience(claimed))
+
+    def _wait_for_batch(self, free: int) -> float:
+        """For how many seconds to let more runs end first: one claim of many costs less."""
+        if free < 1 or free >= self.options.concurrency // 4:
+            self._batch_at = None
+            return self._poll if free < 1 else 0.0
+        if self._batch_at is None:
+            self._batch_at = self._ticks() + self._poll
+        left = self._batch_at - self._ticks()
+        if left <= 0:
+            self._batch_at = None
+        return left
 
     async def _claim(self, limit: int) -> int:
         """Start the segments of threads that are due; how many these are."""
@@ -341,7 +373,7 @@ class Worker:
         try:
             begun = self._take([*self.lanes, *await self._adopted()], limit)
             claimed = 0
-            while some := await asyncio.to_thread(next, begun, ()):
+            while some := await self._threads.call(next, begun, ()):
                 claimed += len(some)
                 for segment in some:
                     # of a debt whose payment was not acknowledged, and yet was made
@@ -369,7 +401,7 @@ class Worker:
         """The lanes of other versions that this worker serves for now."""
         wait = self.options.adopt_after
         if wait is not None and self._ticks() >= self._next_look:
-            self._foreign = await asyncio.to_thread(self._stranded, wait)
+            self._foreign = await self._threads.call(self._stranded, wait)
             self._next_look = self._ticks() + max(wait, self._poll)
         return self._foreign
 
@@ -379,7 +411,7 @@ class Worker:
         late = [lane for lane in self.store.overdue(age) if graph_of(lane) in graphs]
         if not any(lane not in self._runners for lane in late):
             return []
-        alive = (one for one in self.store.workers() if one.silent < self.options.silent)
+        alive = (one for one in self.store.workers() if not one.is_gone)
         served = {lane for worker in alive for lane in worker.lanes}
         return [lane for lane in late if lane not in served]
 
@@ -391,7 +423,7 @@ class Worker:
         """
         poll = self._poll
         try:
-            due = await asyncio.to_thread(self.store.due_in, self.lanes)
+            due = await self._threads.call(self.store.due_in, self.lanes)
         except StoreError:
             return poll
         is_held = due is not None and due <= 0 and claimed == 0
@@ -505,7 +537,7 @@ class Worker:
         journal = segment.planned.plan.journal
         try:
             rejects = partial(reject_input, self.store, self._clock, journal, error)
-            rejected = await asyncio.to_thread(rejects)
+            rejected = await self._threads.call(rejects)
         except StoreError:
             return False
         if rejected:
@@ -577,7 +609,9 @@ class Worker:
         """
         for key, delay in list(self._owed.items()):
             try:
-                given = await asyncio.to_thread(self.store.give_back, self.id, key, delay=delay)
+                given = await self._threads.call(self.store.give_back, self.id, key, delay=delay)
+            except WritesRefused:
+                raise
             except StoreError as error:  # others come first next time
                 _log.warning("worker %s cannot give a thread back: %s", self.id, error)
                 self._owed[key] = self._owed.pop(key)

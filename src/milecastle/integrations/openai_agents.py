@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +23,7 @@ from agents.memory import SessionSettings
 from pydantic import TypeAdapter
 
 from milecastle.app.checkpoints import CheckpointStore
+from milecastle.drivers.off_loop import off_loop
 from milecastle.engine.context import current, running_task
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.recording import enclosing_call, recorded
@@ -61,10 +61,10 @@ class ThreadSession:
             limit = self.session_settings.limit
 
         async def head() -> str | None:
-            return await asyncio.to_thread(self._head_id)
+            return await off_loop(self._head_id)
 
         seen = await (head() if running_task() is None else recorded(f"{self._name} read", head))
-        items = await asyncio.to_thread(self._items_at, seen)
+        items = await off_loop(self._items_at, seen)
         return items if limit is None else items[max(len(items) - limit, 0) :]
 
     async def add_items(self, items: SessionItems) -> None:
@@ -81,14 +81,14 @@ class ThreadSession:
 
     async def _change(self, change: SessionChange) -> TResponseInputItem | None:
         if running_task() is None:
-            return await asyncio.to_thread(self._commit, change)
+            return await off_loop(self._commit, change)
         ctx = current()
         place = f"{enclosing_call.get()}/{self._name}"
-        since: Any = await ctx.aonce(f"{place} since", asyncio.to_thread, self._head_seq)
+        since: Any = await ctx.aonce(f"{place} since", off_loop, self._head_seq)
         mark = f"{ctx.idempotency_key}{place}#{ctx.counts.get(f'{place} write', 0)}"
 
         async def commit() -> TResponseInputItem | None:
-            return await asyncio.to_thread(self._commit, change, mark, since)
+            return await off_loop(self._commit, change, mark, since)
 
         return await recorded(f"{place} write", commit)
 
@@ -149,7 +149,7 @@ class RunStates:
 
     async def load(self, name: str, agent: Agent[Any]) -> RunState[Any, Any] | None:
         """The run state that was saved last; ``None`` if there is none."""
-        found = await asyncio.to_thread(self._store.get_latest, self._key(name))
+        found = await off_loop(self._store.get_latest, self._key(name))
         state = found.state["state"] if found else None
         return None if state is None else await RunState.from_json(agent, state)
 
@@ -158,7 +158,7 @@ class RunStates:
         await self._put(name, None)
 
     async def _put(self, name: str, state: dict[str, Any] | None) -> None:
-        await asyncio.to_thread(self._store.__put__, self._key(name), {"state": state})
+        await off_loop(self._store.__put__, self._key(name), {"state": state})
 
     def _key(self, name: str) -> ThreadKey:
         return own_key(self._tenant, "run", name)

@@ -6,15 +6,17 @@ commit that makes a run necessary writes ``due_at`` into that line, so no wake-u
 Rules that every store with this port follows, and that ``milecastle.testing.ClaimContract`` checks:
 
 1. A thread is *due* if its line has a lane, a ``due_at`` that has come, and no worker. Committing a
-   line with ``due_at=0`` makes it due at once: the store replaces 0 by the time on its own clock.
+   line with ``due_at=0`` makes it due at once: the store replaces 0 by the time on its own clock,
+   and a negative number by the time that comes so many microseconds later.
 2. ``claim`` writes the worker into the lines of due threads, each by one comparison: of two claims
    of one thread, one gets it. A line stays claimed until a commit writes another line, until it is
    given back, or until ``reclaim`` finds that its worker is gone. If ``claim`` raises, its outcome
    is unknown: ``claimed`` tells what the worker has.
 3. A claim is not a fence. It decides who tries; the log decides who may write. A worker that lost
    its claim is refused by the log once another run has written its first entry.
-4. A worker is alive while it calls ``beat``, which it does before its first claim. Only the store's
-   clock is compared: with itself.
+4. A worker is alive while it calls ``beat``, which it does before its first claim. How long it may
+   be silent is in its heartbeat, and everybody goes by that. Only the store's clock is compared:
+   with itself. It does not go back.
 5. ``reclaim`` makes threads due at a whole second, and nothing else does so on purpose: whoever
    claims such a thread knows that a worker was lost with it (``was_lost``). A thread whose own time
    is a whole second looks the same, which costs one entry of the log.
@@ -32,7 +34,8 @@ Rules that every store with this port follows, and that ``milecastle.testing.Cla
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import time_ns
+from threading import Lock
+from time import monotonic_ns, time_ns
 from typing import NoReturn, Protocol, runtime_checkable
 
 import msgspec
@@ -51,6 +54,7 @@ __all__ = [
     "ClaimStore",
     "LaneDepth",
     "Listening",
+    "SteadyTime",
     "WaitingInput",
     "WorkerInfo",
     "dated",
@@ -77,7 +81,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     ``capacity`` is how many threads it runs in parallel at most. ``running`` is how many it has
     claimed, and ``silent`` for how many seconds it has not called ``beat``: both are the store's
-    to say.
+    to say. It is gone if it was silent for more than ``silent_after`` seconds.
     """
 
     id: str
@@ -88,6 +92,12 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     running: int = 0
     silent: float = 0.0
+    silent_after: float = SILENT
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was silent for longer than it may be."""
+        return self.silent > self.silent_after
 
 
 class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,9 +153,10 @@ class ClaimStore(Store, Protocol):
         """Make a thread due again after ``delay`` seconds; ``False`` if the worker has it not."""
         ...
 
-    def reclaim(self, timeout: float) -> int:
-        """Take the threads of all workers that were silent for longer, or that nobody knows.
+    def reclaim(self, timeout: float | None = None) -> int:
+        """Take the threads of all workers that were silent for too long, or that nobody knows.
 
+        ``timeout``: for more than so many seconds, instead of what their heartbeats say.
         They become due at once, as ``lost_at`` says. Returns how many these were. The workers are
         forgotten.
         """
@@ -205,6 +216,30 @@ class ClaimStore(Store, Protocol):
 def system_time() -> int:
     """The time of this machine in microseconds: the clock of a store that has no server."""
     return time_ns() // 1000
+
+
+class SteadyTime:
+    """The system clock, except that it does not go back.
+
+    After the clock was set back, it continues from where it was, a little slower than the clock,
+    until that has caught up. ``seen``: a time that has passed.
+    """
+
+    def __init__(self, seen: int = 0, source: Callable[[], int] = system_time) -> None:
+        self._source = source
+        self._last, self._ticks = seen, monotonic_ns()
+        self._is_ahead = False
+        self._lock = Lock()
+
+    def __call__(self) -> int:
+        """The time in microseconds."""
+        with self._lock:
+            ticks, system = monotonic_ns(), self._source()
+            passed = (ticks - self._ticks) // 1000
+            least = self._last + (passed * 9 // 10 if self._is_ahead else passed)
+            self._is_ahead = least > system
+            self._last, self._ticks = max(least, system), ticks
+            return self._last
 
 
 def lost_at(now: int) -> int:
@@ -285,8 +320,9 @@ def is_due(batch: Batch) -> bool:
 
 
 def dated(batch: Batch, now: int) -> Batch:
-    """The batch with ``now`` as the time of a line that is due at once."""
+    """The batch with a time for a line that is due at once, or so many microseconds later."""
     line = batch.thread
-    if line is None or line.due_at != 0:
+    if line is None or line.due_at is None or line.due_at > 0:
         return batch
-    return msgspec.structs.replace(batch, thread=msgspec.structs.replace(line, due_at=now))
+    line = msgspec.structs.replace(line, due_at=now - line.due_at)
+    return msgspec.structs.replace(batch, thread=line)

@@ -47,7 +47,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checka
 
 import msgspec
 
-from milecastle.errors import StoreError
+from milecastle.errors import StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
@@ -64,11 +64,16 @@ __all__ = [
     "Store",
     "TagStore",
     "TransactionStore",
+    "WritesRefused",
     "offers",
 ]
 
 
 T = TypeVar("T")
+
+
+class WritesRefused(Unavailable):
+    """The store accepts no more writes until it is reopened, because an earlier one failed."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):

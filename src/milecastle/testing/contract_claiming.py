@@ -106,6 +106,23 @@ class ClaimingClauses(ClaimHooks):
         assert times == sorted(time for time in times if time)
         assert names(store.claim("one", [LANE], limit=2)) == ["first", "second"]
 
+    def test_a_delay_begins_with_the_commit(self, store: ClaimStore) -> None:
+        """Rule 1: the store adds it to its own time, whatever the clock of the caller says."""
+        delay = 3600 * 1_000_000
+        before = store.now()
+        queued(store, "first", due_at=-delay)
+        again = Writer(a_key("second"), 2).begin(store)
+        again.append(store, source="sleep", thread=a_line(again, due_at=-delay))
+        if isinstance(store, GroupStore):
+            third = Writer(a_key("third"), 3).begin(store)
+            batch = third.batch(third.plan(), thread=a_line(third, due_at=-delay))
+            assert list(store.commit_many([batch])) == [None]
+        lines = [store.thread(a_key(name)) for name in ("first", "second", "third")]
+        for line in lines:
+            if line is not None:
+                assert before <= (line.due_at or 0) - delay <= store.now()
+        assert store.claim("one", [LANE], limit=9) == []
+
     def test_a_worker_claims_in_its_lanes(self, store: ClaimStore) -> None:
         """Rule 1: those that it names, and no other; naming one twice changes nothing."""
         for number, lane in enumerate(("x", "y", "z", "X", "x "), 1):

@@ -52,6 +52,21 @@ class WorkerClauses(ClaimHooks):
         assert all(map(was_lost, taken))  # rule 5
         assert not store.give_back("one", running.key)
 
+    def test_each_worker_says_how_long_it_may_be_silent(self, store: ClaimStore) -> None:
+        """Rule 4: its heartbeat does, and not the one that looks."""
+        for id, limit in (("short", _MOMENT / 2), ("long", 3600.0)):
+            store.beat(a_worker(id, silent_after=limit))
+            queued(store, id)
+            store.claim(id, [LANE], limit=1)
+        self.wait(_MOMENT)
+        assert {one.id: one.is_gone for one in store.workers()} == {"long": False, "short": True}
+        assert store.reclaim() == 1
+        assert [(one.id, one.silent_after) for one in store.workers()] == [("long", 3600.0)]
+        assert store.claimed("long") == [a_key("long")]
+        store.beat(a_worker("long", silent_after=_MOMENT / 2))
+        self.wait(_MOMENT)
+        assert store.reclaim() == 1
+
     def test_threads_of_an_unknown_worker_are_reclaimed(self, store: ClaimStore) -> None:
         """Rule 4: a worker that never called ``beat``, or that was forgotten, is not alive."""
         store.beat(a_worker("known"))

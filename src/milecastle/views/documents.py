@@ -540,7 +540,10 @@ class CompletionDocument(Document, frozen=True):
 
 
 class WorkerLine(Document, frozen=True):
-    """A worker. ``silent`` is for how many seconds it has not been heard of."""
+    """A worker. ``silent`` is for how many seconds it has not been heard of.
+
+    After ``silent_after`` seconds it is considered gone.
+    """
 
     id: str
     host: str
@@ -550,6 +553,7 @@ class WorkerLine(Document, frozen=True):
     capacity: int
     draining: bool
     silent: float
+    silent_after: float
     started_at: str
 
 

@@ -16,7 +16,7 @@ from milecastle.model.copying import copied
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
-from milecastle.ports.claims import SILENT, LaneDepth, WorkerInfo
+from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.ports.limits import Limit
 from milecastle.views.documents import (
     CheckpointLine,
@@ -158,6 +158,7 @@ def worker_line(worker: WorkerInfo) -> WorkerLine:
         capacity=worker.capacity,
         draining=worker.draining,
         silent=round(worker.silent, 3),
+        silent_after=worker.silent_after,
         started_at=moment(worker.started_at),
     )
 
@@ -181,7 +182,7 @@ def held_line(
 ) -> HeldLine:
     """A thread that a worker has, with how long it has been in its step."""
     seconds = max(0, now - head.created_at) / 1_000_000
-    is_lost, is_long = worker.silent > SILENT, seconds >= stuck_after
+    is_lost, is_long = worker.is_gone, seconds >= stuck_after
     return HeldLine(
         tenant=key.tenant,
         thread=key.thread,

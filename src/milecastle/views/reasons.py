@@ -12,7 +12,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.printable import quoted
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import SILENT, ClaimStore, LaneDepth, WorkerInfo, waiting_inputs
+from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, waiting_inputs
 from milecastle.ports.limits import Limit, graph_of
 from milecastle.ports.store import Store, offers
 from milecastle.views.documents import WhyDocument, WhyLine
@@ -101,7 +101,7 @@ def _running(store: Store, info: ThreadInfo) -> Iterator[WhyLine]:
     nodes = running_now(store, info.key, head, "running")[1] if head else ()
     workers = store.workers() if offers(store, ClaimStore) else ()
     worker = next((one for one in workers if one.id == info.worker), None)
-    if worker is None or worker.silent > SILENT:
+    if worker is None or worker.is_gone:
         since = f"{worker.silent:.0f} s" if worker else "longer than it is remembered"
         advice = "another worker takes it over, if one runs"
         yield _line("silent", f"its worker {info.worker} has been silent for {since}", advice)
@@ -121,7 +121,7 @@ def _of_queue(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
         yield from held
         return
     waited = f"it has been due for {(now - due_at) / 1_000_000:.0f} s"
-    serving = [one for one in workers if info.lane in one.lanes and one.silent <= SILENT]
+    serving = [one for one in workers if info.lane in one.lanes and not one.is_gone]
     if all(one.running >= one.capacity for one in serving):
         advice = "start more workers, or raise --concurrency"
         yield _line("busy", f"{waited}, and every worker of its graph is full", advice)
@@ -132,7 +132,7 @@ def _of_queue(store: ClaimStore, info: ThreadInfo) -> Iterator[WhyLine]:
 
 
 def _unserved(info: ThreadInfo, workers: Sequence[WorkerInfo]) -> Iterator[WhyLine]:
-    alive = [one for one in workers if one.silent <= SILENT]
+    alive = [one for one in workers if not one.is_gone]
     graph = graph_of(info.lane)
     fits = [one for one in alive if info.lane in one.lanes]
     if fits and all(one.draining for one in fits):
@@ -174,7 +174,7 @@ def _limited(
 def fleet_troubles(store: ClaimStore) -> list[WhyLine]:
     """What is wrong with the queue and the workers of a store."""
     workers, limits = store.workers(), store.limits()
-    alive = [one for one in workers if one.silent <= SILENT]
+    alive = [one for one in workers if not one.is_gone]
     found = [
         _line("silent", f"worker {one.id} has been silent for {one.silent:.0f} s", "is it stopped?")
         for one in workers

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from datetime import timedelta
 from multiprocessing import connection
 from pathlib import Path
@@ -319,6 +319,7 @@ def test_a_process_that_cannot_start_is_replaced_later(
 ) -> None:
     """Failed: a process killed while it started made the pool smaller forever."""
     monkeypatch.setattr(processes, "_LONGEST_PAUSE", 0.0)
+    kinds: Iterator[Callable[[connection.Connection], processes.Process]]
     kinds = iter([ThreadProcess, Stillborn])
 
     def start(pipe: connection.Connection) -> processes.Process:

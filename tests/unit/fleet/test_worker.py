@@ -179,11 +179,11 @@ def test_a_heartbeat_survives_errors_and_reports_a_blocked_loop(
     heartbeat = Heartbeat(
         store,
         interval=0.01,
-        silent=1.0,
         describe=worker.describe,
         check=check,
         ask=lambda: None,
         wake=lambda: None,
+        fail=lambda error: None,
     )
     heartbeat.start()
     asyncio.run(until(lambda: _said(caplog, "has been blocked")))
@@ -196,6 +196,37 @@ def test_a_heartbeat_survives_errors_and_reports_a_blocked_loop(
     assert "runs again" in caplog.text
 
 
+def test_a_suspended_process_blames_no_node(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed: after SIGSTOP and SIGCONT a worker reported that a node had blocked its loop."""
+    worker, clock = Worker([line(MemoryStore(), ("a", note("a")))], QUICK), [1000.0]
+    monkeypatch.setattr("milecastle.fleet.heartbeat.monotonic", lambda: clock[0])
+    heartbeat = Heartbeat(
+        MemoryStore(),
+        interval=1.0,
+        describe=worker.describe,
+        check=lambda: None,
+        ask=lambda: None,
+        wake=lambda: None,
+        fail=lambda error: None,
+    )
+    heartbeat.beat()
+
+    class Stopped:
+        """The process is suspended while it waits."""
+
+        def wait(self, seconds: float) -> bool:
+            clock[0] += 60.0
+            return clock[0] > 1100.0
+
+    monkeypatch.setattr(heartbeat, "_stopped", Stopped())
+    vars(type(heartbeat))["_run"](heartbeat)
+    assert "has been blocked" not in caplog.text
+    assert "did not run for 59 seconds" in caplog.text
+    assert not heartbeat.is_stuck
+
+
 def test_threads_of_a_silent_worker_are_taken_between_two_beats() -> None:
     """Its limit of silence passes long before the next beat, which is not waited for. Fails if
     silent workers are looked for only with a beat.
@@ -203,15 +234,15 @@ def test_threads_of_a_silent_worker_are_taken_between_two_beats() -> None:
     store, woken = MemoryStore(), Event()
     app = line(store, ("a", note("a")))
     worker = Worker([app], QUICK)
-    dead = msgspec.structs.replace(worker.describe(), id="dead")
+    dead = msgspec.structs.replace(worker.describe(), id="dead", silent_after=0.01)
     heartbeat = Heartbeat(
         store,
         interval=3600.0,
-        silent=0.01,
         describe=worker.describe,
         check=lambda: None,
         ask=lambda: None,
         wake=woken.set,
+        fail=lambda error: None,
     )
     heartbeat.start()
     handle = app.submit(start(), "t")

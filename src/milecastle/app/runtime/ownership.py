@@ -24,7 +24,7 @@ from milecastle.model.checkpoint import to_datetime
 from milecastle.model.forking import call_in_child
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Owner, RunRecord
-from milecastle.ports.claims import SILENT, ClaimStore
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store, offers
 
 __all__ = [
@@ -112,7 +112,7 @@ def _live_worker(store: Store, key: ThreadKey) -> str:
     info = store.thread(key)
     if info is None or not info.worker:
         return ""
-    alive = (worker.id for worker in store.workers() if worker.silent < SILENT)
+    alive = (worker.id for worker in store.workers() if not worker.is_gone)
     return info.worker if info.worker in alive else ""
 
 

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from milecastle.drivers.committer import committer_of
 from milecastle.drivers.loop_commits import commits_of
+from milecastle.drivers.off_loop import off_loop
 from milecastle.integrations.langgraph.log import Log, TaskWrite
 from milecastle.model.forking import call_in_child
 from milecastle.model.keys import ThreadKey
@@ -130,11 +131,11 @@ class Performer:
         committer = committer_of(self.store)
         if isinstance(effect, Batch) and committer is not None:
             return await commits_of(committer).commit(effect)
-        return await asyncio.to_thread(self._perform, effect)
+        return await off_loop(self._perform, effect)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function that reads or writes, without blocking the event loop."""
-        return await asyncio.to_thread(function) if self.store.blocking else function()
+        return await off_loop(function) if self.store.blocking else function()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from milecastle.ports.claims import SILENT, ClaimStore
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.server.exchange import Exchange
 from milecastle.server.pages.fitting import fitting
@@ -33,7 +33,6 @@ async def show_workers(exchange: Exchange) -> PageView:
         title="Workers",
         commands=(("workers", "--threads"), ("queue", *of_tenant(tenant))),
         values={
-            "silent_after": SILENT,
             "has_worker": exchange.service.worker is not None,
             "fleet": await exchange.off_loop(_fleet, exchange.service.store, tenant),
         },

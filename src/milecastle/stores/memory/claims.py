@@ -119,11 +119,13 @@ class Claims:
         self._workers.pop(worker, None)
         return self._take_from({worker}, self.now())
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None) -> int:
         """Take what silent and unknown workers have, and forget the silent ones."""
-        least = self.now() - round(timeout * _SECOND)
-        for id in [id for id, (beaten, _) in self._workers.items() if beaten < least]:
-            del self._workers[id]
+        now = self.now()
+        for id, (beaten, worker) in list(self._workers.items()):
+            limit = worker.silent_after if timeout is None else timeout
+            if beaten < now - round(limit * _SECOND):
+                del self._workers[id]
         named = {line.worker for line in self._lines.values() if line.worker}
         return self._take_from(named - self._workers.keys(), lost_at(self.now()))
 

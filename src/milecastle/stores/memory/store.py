@@ -20,13 +20,13 @@ from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import (
     LaneDepth,
+    SteadyTime,
     WaitingInput,
     WorkerInfo,
     dated,
     next_is_due,
     refuse_no_lane,
     refuse_no_line,
-    system_time,
 )
 from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot
 from milecastle.ports.limits import Limit
@@ -124,10 +124,10 @@ class MemoryStore:
     blocking = False
     rollup_after = None
 
-    def __init__(self, *, now: Callable[[], int] = system_time) -> None:
+    def __init__(self, *, now: Callable[[], int] | None = None) -> None:
         self._lock = Lock()
         self._logs: dict[ThreadKey, _Log] = {}
-        self._claims = Claims(now, partial(_set_line, self._logs))
+        self._claims = Claims(now or SteadyTime(), partial(_set_line, self._logs))
         self._manifests: dict[tuple[str, str], bytes] = {}
         self._pending: Batch | None = None
         self._closed = False
@@ -430,7 +430,7 @@ class MemoryStore:
             self._claims.give_back(key, self._claims.now() + round(delay * 1_000_000))
             return True
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Take the threads of all workers that were silent for longer, or that nobody knows."""
         with self._lock:
             self._check_open()

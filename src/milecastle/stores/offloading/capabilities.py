@@ -151,7 +151,7 @@ class _Claiming(_Around[ClaimStore]):
         """Make a thread due again."""
         return self.inner.give_back(worker, key, delay=delay)
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Take the threads of lost workers."""
         return self.inner.reclaim(timeout)
 

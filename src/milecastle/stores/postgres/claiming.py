@@ -117,6 +117,7 @@ class Claims:
             draining=worker.draining,
             owner=owner_to(worker.owner),
             lanes=msgspec.json.encode(lanes).decode(),
+            silent=round(worker.silent_after * _SECOND),
         )
 
     def retire(self, worker: str) -> int:
@@ -352,11 +353,11 @@ class Claims:
         asked = rows.key_parameters(key, worker=escape(worker), delay=wait)
         return bool(self._run(self._sql.give_back, **asked))
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None) -> int:
         """Take what silent and unknown workers have, and forget the silent ones."""
         count, last = 0, _BATCH
         while last == _BATCH:
-            silent = round(timeout * _SECOND)
+            silent = None if timeout is None else round(timeout * _SECOND)
             last = self._run(self._sql.reclaim, timeout=silent, limit=_BATCH)[0][0]
             count += last
         return count
@@ -492,7 +493,7 @@ def _scan_from(found: Sequence[Row], lane: str, after: str, shut: Shut) -> Scan:
 
 
 def _worker_from(row: Row) -> WorkerInfo:
-    id, owner, lanes, started_at, capacity, draining, running, silent = row
+    id, owner, lanes, started_at, capacity, draining, running, silent, silent_after = row
     try:
         named = _LANES.decode(lanes)
     except msgspec.DecodeError:
@@ -506,4 +507,5 @@ def _worker_from(row: Row) -> WorkerInfo:
         draining=draining,
         running=running,
         silent=silent / _SECOND,
+        silent_after=silent_after / _SECOND,
     )

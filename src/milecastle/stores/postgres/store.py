@@ -543,7 +543,7 @@ class PostgresStore(PostgresServer):
         """Make a thread due again after ``delay`` seconds."""
         return self._claims.give_back(worker, key, delay)
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Take the threads of all workers that were silent for longer, or that nobody knows."""
         return self._claims.reclaim(timeout)
 

@@ -407,7 +407,7 @@ class ShardedStore(MapServers):
 
         return self._databases.routed(key.shard, give)
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Take the threads of all workers that were silent for longer, or that nobody knows."""
         return sum(self._databases.ask(lambda store: store.reclaim(timeout)).values())
 

@@ -201,13 +201,13 @@ def take_from(view: View, worker: str, due_at: int) -> int:
     return len(found)
 
 
-def gone(view: View, least: int) -> list[str]:
-    """The workers that have a thread and did not beat since ``least``.
+def gone(view: View, least: tuple[int, int | None]) -> list[str]:
+    """The workers that have a thread and were silent for too long, by now and a limit, or theirs.
 
     Each worker is looked up once, however many threads it has.
     """
     return [
-        read_text(name) for name in _claimants(view) if view.one("is_known", (name, least)) is None
+        read_text(name) for name in _claimants(view) if view.one("is_known", (name, *least)) is None
     ]
 
 
@@ -283,9 +283,9 @@ def workers(view: View, now: int) -> list[WorkerInfo]:
     found: list[WorkerInfo] = []
     with view.reading("workers"):
         for row in view.all("workers", ()):
-            values = checked(row)
+            values = checked(row[:-1])
             (running,) = view.one("count_claimed", values[:1]) or (0,)
-            found.append(worker_of(values, now, running))
+            found.append(worker_of(values, now, running, row[-1]))
     return found
 
 

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from milecastle.errors import Corrupted, StoreError, Unavailable
 from milecastle.model.forking import PATIENCE, watch_forks
+from milecastle.ports.store import WritesRefused
 from milecastle.stores.sqlite.queries import SQL
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -236,7 +237,7 @@ class Connections:
         """The cursor of the connection that writes, if it may; to be called under its lock."""
         if self._closed or self._poison:
             self.check_open()
-            raise Unavailable(
+            raise WritesRefused(
                 f"'{self.path}' accepts no more writes because an earlier write failed "
                 f"({self._poison}): reopen the store and read what was saved"
             )

@@ -431,19 +431,28 @@ DELETE FROM limits WHERE graph = ? AND tenant = ?;
 SELECT lane, tenant, count(*) FROM threads WHERE worker <> '' GROUP BY lane, tenant;
 
 -- name: put_worker
-INSERT OR REPLACE INTO workers VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO workers (
+    id, beat_at, started_at, capacity, draining, owner, lanes, sum, silent
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: workers
-SELECT id, beat_at, started_at, capacity, draining, owner, lanes, sum FROM workers ORDER BY id;
+SELECT id, beat_at, started_at, capacity, draining, owner, lanes, sum, silent
+FROM workers ORDER BY id;
 
 -- name: is_silent
-SELECT 1 FROM workers WHERE beat_at < ?;
+SELECT 1 FROM workers WHERE beat_at < ? - coalesce(?, silent);
 
 -- name: is_known
-SELECT 1 FROM workers WHERE id = ? AND beat_at >= ?;
+SELECT 1 FROM workers WHERE id = ? AND beat_at >= ? - coalesce(?, silent);
 
 -- name: drop_worker
 DELETE FROM workers WHERE id = ?;
 
 -- name: drop_silent
-DELETE FROM workers WHERE beat_at < ?;
+DELETE FROM workers WHERE beat_at < ? - coalesce(?, silent);
+
+-- name: clock
+SELECT seen FROM clock;
+
+-- name: put_clock
+UPDATE clock SET seen = max(seen, ?);

@@ -460,7 +460,7 @@ def worker_row(worker: WorkerInfo, now: int) -> Row:
     )
 
 
-def worker_of(values: Row, now: int, running: int) -> WorkerInfo:
+def worker_of(values: Row, now: int, running: int, silent: int) -> WorkerInfo:
     """The worker of a checked row."""
     found = {
         "id": read_text(values[0]),
@@ -471,5 +471,6 @@ def worker_of(values: Row, now: int, running: int) -> WorkerInfo:
         "draining": bool(values[4]),
         "running": running,
         "silent": (now - values[1]) / 1_000_000,
+        "silent_after": silent / 1_000_000,
     }
     return msgspec.convert(found, WorkerInfo)

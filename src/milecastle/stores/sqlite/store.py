@@ -25,13 +25,13 @@ from milecastle.model.printable import printable
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import (
     LaneDepth,
+    SteadyTime,
     WaitingInput,
     WorkerInfo,
     dated,
     lost_at,
     refuse_no_line,
     require_worker,
-    system_time,
 )
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
@@ -86,7 +86,7 @@ class SqliteStore(SqliteFile):
         *,
         synchronous: Synchronous = "full",
         timeout: float = 30.0,
-        now: Callable[[], int] = system_time,
+        now: Callable[[], int] | None = None,
     ) -> None:
         if synchronous not in ("full", "normal"):
             raise InvalidRequest(f"synchronous must be 'full' or 'normal', not '{synchronous}'")
@@ -94,7 +94,8 @@ class SqliteStore(SqliteFile):
         first = prepare(self.path, timeout)
         self._connections = Connections(self.path, synchronous, timeout, first)
         self._known: dict[ThreadKey, Known] = {}
-        self._now = now
+        self._now = now or SteadyTime(self._seen())
+        self._noted = 0
         self._rotation = Rotation()
 
     def commit(self, batch: Batch) -> None:
@@ -123,10 +124,27 @@ class SqliteStore(SqliteFile):
             self._remember(key, known)
         return outcomes
 
+    def _seen(self) -> int:
+        """A time that has passed by the clock of whoever wrote last."""
+        with self._connections.reading() as cursor:
+            row = View(cursor, self.path).one("clock", ())
+            return 0 if row is None else row[0]
+
+    def _note_time(self, view: View, now: int) -> None:
+        """Write the time, so that it does not go back; once a second at most."""
+        if now >= self._noted + 1_000_000:
+            view.run("put_clock", (now,))
+            self._noted = now
+
     def _timed(self, view: View, batch: Batch) -> Batch:
         """The batch with the time at which its thread is due, if that is now."""
         if batch.thread is not None:
-            return dated(claiming.with_next_input(view, batch), self._now())
+            batch = claiming.with_next_input(view, batch)
+            if batch.thread is None or batch.thread.due_at is None or batch.thread.due_at > 0:
+                return batch
+            now = self._now()
+            self._note_time(view, now)
+            return dated(batch, now)
         if batch.dequeues is not None:
             refuse_no_line(batch.key)
         return batch
@@ -416,7 +434,11 @@ class SqliteStore(SqliteFile):
         """Record that a worker is alive now, and what it serves."""
         require_worker(worker.id)
         with self._connections.writing() as cursor:
-            View(cursor, self.path).run("put_worker", worker_row(worker, self._now()))
+            view, now = View(cursor, self.path), self._now()
+            view.run(
+                "put_worker", (*worker_row(worker, now), round(worker.silent_after * 1_000_000))
+            )
+            self._note_time(view, now)
 
     def retire(self, worker: str) -> int:
         """Forget a worker, and give all its threads back."""
@@ -448,17 +470,17 @@ class SqliteStore(SqliteFile):
             due_at = self._now() + round(delay * 1_000_000)
             return claiming.give_back(View(cursor, self.path), worker, key, due_at)
 
-    def reclaim(self, timeout: float) -> int:
+    def reclaim(self, timeout: float | None = None) -> int:
         """Take the threads of all workers that were silent for longer, or that nobody knows."""
-        least = self._now() - round(timeout * 1_000_000)
+        least = self._now(), None if timeout is None else round(timeout * 1_000_000)
         with self._connections.reading() as cursor:
             view = View(cursor, self.path)
-            if not claiming.gone(view, least) and view.one("is_silent", (least,)) is None:
+            if not claiming.gone(view, least) and view.one("is_silent", least) is None:
                 return 0
         with self._connections.writing() as cursor:
             view, due_at = View(cursor, self.path), lost_at(self._now())
             lost = claiming.gone(view, least)
-            view.run("drop_silent", (least,))
+            view.run("drop_silent", least)
             return sum(claiming.take_from(view, worker, due_at) for worker in lost)
 
     def claimed(self, worker: str) -> Sequence[ThreadKey]:

@@ -61,7 +61,8 @@ WITH head AS (
         coalesce(line.told, false), line.run_id, line.status, line.graph, line.started_at,
         line.ended_at, line.wake_at, coalesce(line.questions, 0), coalesce(line.lane, ''),
         CASE
-            WHEN line.due_at = 0 THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+            WHEN line.due_at <= 0
+            THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - line.due_at
             ELSE line.due_at
         END,
         coalesce(line.worker, ''), coalesce(line.rank, 0), (line.dequeues IS NOT NULL)::integer{shard_value}

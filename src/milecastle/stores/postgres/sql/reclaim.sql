@@ -21,7 +21,7 @@ WITH RECURSIVE present AS (
 ), silent AS MATERIALIZED (
     SELECT id
     FROM {schema}.workers
-    WHERE beat_at < (SELECT now FROM present) - %(timeout)s::bigint
+    WHERE beat_at < (SELECT now FROM present) - coalesce(%(timeout)s::bigint, silent)
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ), forgotten AS (
