@@ -46,8 +46,10 @@ async def readiness(exchange: Exchange) -> Response:
     except (StoreError, TimeoutError):
         return PlainTextResponse("the store does not answer\n", 503)
     worker = service.worker
-    if service.closing.is_set() or (worker is not None and not worker.is_ready):
+    if service.closing.is_set():
         return PlainTextResponse("it is stopping\n", 503)
+    if worker is not None and not worker.is_ready:
+        return PlainTextResponse("its worker has ended, or does not answer\n", 503)
     return PlainTextResponse("ok\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +373,23 @@ def test_server_that_stops_is_not_ready(api: Api) -> None:
     api.application.service.closing.set()
     stopping = api.ask("GET", "/readyz", token=None)
     assert (stopping.status_code, stopping.text) == (503, "it is stopping\n")
+
+
+def test_server_whose_worker_has_ended_is_not_ready(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed: a worker that could not begin left the server ready, with runs that nobody ran."""
+    worker = api.application.service.worker = Worker([api.app])
+
+    def refuse(*, insists: bool = False) -> None:
+        raise InvalidRequest("a schedule that cannot be registered")
+
+    monkeypatch.setattr(vars(worker)["_schedules"], "register", refuse)
+    assert api.ask("GET", "/readyz", token=None).status_code == 200
+    with pytest.raises(InvalidRequest):
+        asyncio.run(worker.run())
+    ended = api.ask("GET", "/readyz", token=None)
+    assert (ended.status_code, "has ended" in ended.text) == (503, True)
 
 
 def test_server_with_a_worker_says_how_busy_it_is(api: Api) -> None:
