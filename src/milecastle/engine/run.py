@@ -191,13 +191,12 @@ class Run:
         progress, graph, schema, desk = self._progress, self._graph, self._schema, self._desk
         guard, teller, journal, run = progress.guard, self._teller, self._journal, desk.run
         again, stops, apply = bool(self._parts.records.reruns), graph.stops, self._apply
-        known, saver = journal is None or journal.known, self._saver
-        skips = saver is not None and self._plan.interval > 1
+        known, skipping = journal is None or journal.known, self._plan.interval > 1 and self._saver
         assigned = journal is not None and journal.assignment is not None
         while (names := progress.next) and not (assigned and self._is_released):
             if stops and (waiting := self._pausing(names := ready_nodes(graph, names))):
                 return (yield from self._interrupt(waiting))
-            if not known or (skips and saver and not saver.is_saved):
+            if not known or (skipping and not skipping.is_saved):
                 known = yield from self._claim(names)
                 if assigned and self._is_released:
                     continue  # the worker drains, and has released it with this entry

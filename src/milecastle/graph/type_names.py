@@ -32,15 +32,15 @@ _CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 Types = Mapping[str, TypeInfo]
-Found = tuple[str, str, str]
+WrongType = tuple[str, str, str]
 """The path of a value that does not match, the name of its type, and the declared one."""
 
 
 def misfit_of(
     value: object, declared: str, types: Types, path: str, depth: int = 0
-) -> Found | None:
+) -> WrongType | None:
     """The first value inside of ``value`` that does not match; no value is in it."""
-    first: Found | None = None
+    first: WrongType | None = None
     for member in _split(declared, "|"):
         found = _against(value, member, types, path, depth)
         if found is None:
@@ -53,7 +53,7 @@ def misfit_of(
     return first
 
 
-def _against(value: Any, member: str, types: Types, path: str, depth: int) -> Found | None:
+def _against(value: Any, member: str, types: Types, path: str, depth: int) -> WrongType | None:
     """``value`` against a type that is not a union."""
     name, _, rest = member.partition("[")
     arguments = _split(rest.removesuffix("]"), ",") if rest else ()

@@ -63,8 +63,8 @@ def job_document(exchange: Exchange) -> JobDocument:
 def _job(exchange: Exchange) -> JobInfo:
     service, id = exchange.service, exchange.path["job"]
     info = service.store.thread(job_key(exchange.tenant, id))
-    for app in service.apps.values() if info else ():
-        if info.graph == (bulk := Bulk(app)).runner.graph.name:
+    for bulk in map(Bulk, service.apps.values()):
+        if info is not None and info.graph == bulk.runner.graph.name:
             return bulk.info(exchange.tenant, id)
     raise Refused(NOT_FOUND, 404, "there is no such job")
 
