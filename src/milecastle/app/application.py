@@ -33,7 +33,8 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Event
 from milecastle.model.habits import explains_keywords, refuse_attribute
-from milecastle.model.keys import refuse_reserved
+from milecastle.model.keys import ThreadKey, refuse_reserved
+from milecastle.model.notebook import card
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
 from milecastle.model.tags import TagChange, read_tags
@@ -598,12 +599,22 @@ class App(Generic[S]):
         """``fork`` on an event loop."""
         return await self._runner.off_loop(self.fork, thread, at, as_thread)
 
-    def diff(self, thread: Thread, a: At, b: At = None) -> list[Change]:
-        """The differences between two checkpoints of a thread, by path."""
-        threads, key = self._runner.stored(thread)
-        return difference(threads.existing(key, a)[0].values, threads.existing(key, b)[0].values)
+    def diff(self, thread: Thread, a: At | ThreadKey, b: At = None) -> list[Change]:
+        """The differences between two checkpoints of a thread, by path.
 
-    async def adiff(self, thread: Thread, a: At, b: At = None) -> list[Change]:
+        ``diff("one", "two")`` compares the heads of two threads, if ``"two"`` is not the id of a
+        checkpoint of the first.
+        """
+        threads, key = self._runner.stored(thread)
+        if isinstance(a, ThreadKey) or (isinstance(a, str) and threads.names_thread(key, a)):
+            return self._changes(key, None, self._runner.key(a), b)
+        return self._changes(key, a, key, b)
+
+    def _changes(self, key: ThreadKey, a: At, other: ThreadKey, b: At) -> list[Change]:
+        existing = self._runner.stored(key)[0].existing
+        return difference(existing(key, a)[0].values, existing(other, b)[0].values)
+
+    async def adiff(self, thread: Thread, a: At | ThreadKey, b: At = None) -> list[Change]:
         """``diff`` on an event loop."""
         return await self._runner.off_loop(self.diff, thread, a, b)
 
@@ -759,7 +770,10 @@ class App(Generic[S]):
     def _repr_svg_(self) -> str:
         return self.draw("svg")
 
-    _repr_html_ = _repr_svg_
+    def _repr_html_(self) -> str:
+        graph = self.graph
+        facts = {"nodes": len(graph.nodes), "fingerprint": graph.fingerprint[:8]}
+        return card(graph.name, facts, self.draw("svg"))
 
     if not TYPE_CHECKING:
 

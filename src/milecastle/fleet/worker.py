@@ -490,7 +490,7 @@ class Worker:
         self._wake.set()
 
     async def _run_segment(self, segment: _Segment) -> None:
-        key, refused = segment.key, segment.refused
+        key, refused, began = segment.key, segment.refused, self._ticks()
         if refused is not None and not isinstance(refused, (Conflict, Unavailable)):
             segment.outcome = "refused"
             self._refuse(key, refused)
@@ -504,6 +504,14 @@ class Worker:
                     found = await segment.runner.afinish(found)
             if found is not None:
                 segment.outcome = found.status
+                _log.info(
+                    "thread '%s': run %s is %s at step %d, after %.1f s",
+                    printable(key.thread),
+                    found.run_id,
+                    found.status,
+                    found.step,
+                    self._ticks() - began,
+                )
         except Conflict:
             segment.outcome = "conflict"
             _log.info("thread '%s': another worker has it", printable(key.thread))

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import msgspec.json
 
+from milecastle.codec.declared_order import in_declared_order
 from milecastle.graph.schema import StateSchema
 from milecastle.graph.structure import CompiledGraph
 
@@ -44,5 +45,5 @@ def _schema_of(annotation: Any, components: dict[str, Any]) -> Any:
         (found,), more = msgspec.json.schema_components([annotation], ref_template="#/$defs/{name}")
     except (TypeError, RuntimeError):
         return {}
-    components.update(more)
-    return found
+    components.update(in_declared_order(more, annotation))
+    return in_declared_order(found, annotation)

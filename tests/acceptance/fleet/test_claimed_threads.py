@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TypedDict
 
+import pytest
+
 from milecastle import END, START, App, Event, Observer, StateGraph, Store, ThreadKey
 from milecastle.app.runtime.handing import require_shared
 from milecastle.fleet.worker import Worker
@@ -126,3 +128,16 @@ def test_the_start_is_reported_by_the_worker_and_not_on_submit(store: Store) -> 
     assert [event.type for event in events] == ["state_created", "checkpoint_save"]
     asyncio.run(Worker([app]).run_until_idle())
     assert [event.type for event in events].count("graph_start") == 1
+
+
+def test_a_worker_logs_a_line_for_each_ended_run(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker logged nothing on success."""
+    app = _app(store)
+    handle = app.submit({"n": 1}, "t")
+    with caplog.at_level("INFO", logger="milecastle.fleet"):
+        asyncio.run(Worker([app]).run_until_idle())
+    said = [text for text in caplog.messages if handle.run_id in text]
+    assert len(said) == 1
+    assert said[0].startswith(f"thread 't': run {handle.run_id} is completed at step 1, after 0.")

@@ -26,12 +26,16 @@ from milecastle.model.checkpoint import DELTA, CheckpointMetadata, Entry, to_dat
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import START, Manifest
+from milecastle.model.notebook import card, table
 from milecastle.model.run import RunStatus
 from milecastle.ports.store import Store
 
 __all__ = ["afollow", "awatch", "follow", "history", "running_now", "snapshot"]
 
 _PAGE = 100
+
+_SHOWN = 50
+"""How many checkpoints a notebook shows."""
 
 _ON_THE_WAY = 0.3
 """For how many seconds after the last one a stopped thread may have emitted values to come."""
@@ -72,10 +76,44 @@ def running_now(
     return status, next
 
 
+class History(Iterator[CheckpointMetadata]):
+    """The checkpoints of a thread, read as they are asked for. A notebook shows the first ones."""
+
+    def __init__(self, thread: str, read: Callable[[], Iterator[CheckpointMetadata]]) -> None:
+        self._thread = thread
+        self._read = read
+        self._left = read()
+
+    def __next__(self) -> CheckpointMetadata:
+        return next(self._left)
+
+    def _repr_html_(self) -> str:
+        head = ["seq", "source", "nodes", "next", "step", "time", "run"]
+        rows = [
+            (
+                str(one.seq),
+                one.source,
+                ", ".join(one.nodes),
+                ", ".join(one.next),
+                str(one.step),
+                one.timestamp.isoformat(timespec="seconds"),
+                one.run_id,
+            )
+            for one in islice(self._read(), _SHOWN)
+        ]
+        return card("History", {"thread": self._thread}, table(head, rows))
+
+
 def history(
     threads: Threads, key: ThreadKey, limit: int | None, *, subgraphs: bool
 ) -> Iterator[CheckpointMetadata]:
     """A thread's checkpoints, newest first, with those of its subgraphs if they are wanted."""
+    return History(key.thread, lambda: _history(threads, key, limit, subgraphs=subgraphs))
+
+
+def _history(
+    threads: Threads, key: ThreadKey, limit: int | None, *, subgraphs: bool
+) -> Iterator[CheckpointMetadata]:
     if not subgraphs:
         return threads.history(key, limit)
     keys = [key, *(child.key for child in children_of(threads.store, key))]

@@ -11,6 +11,7 @@ import msgspec
 from milecastle.model.checkpoint import Checkpoint
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
+from milecastle.model.notebook import card, table, value_text
 from milecastle.model.printable import printable
 from milecastle.model.reading import StateReader
 from milecastle.model.run import RunStatus
@@ -60,6 +61,9 @@ class Result(StateReader, msgspec.Struct, Generic[S], frozen=True, kw_only=True,
             ("keys", tuple(self)),
         ]
 
+    def _repr_html_(self) -> str:
+        return _html(self, "Result", {"run": self.run_id})
+
 
 def log_reuse(result: Result[Any]) -> None:
     """Log that a call ran nothing."""
@@ -88,3 +92,19 @@ class Snapshot(Checkpoint[S], Generic[S], frozen=True, kw_only=True, eq=False):
         interrupts = tuple(found.id for found in self.interrupts)
         shown = super().__rich_repr__()
         return [("status", self.status), *shown, ("interrupts", interrupts)]
+
+    def _repr_html_(self) -> str:
+        return _html(self, f"Checkpoint {self.seq}", {"run": self.run_id, "source": self.source})
+
+
+def _html(found: Result[Any] | Snapshot[Any], title: str, more: Mapping[str, str]) -> str:
+    """A notebook shows what ``repr`` does not: the values, which its user holds in memory."""
+    key = found.thread if isinstance(found, Result) else found.key
+    named = {"thread": key.thread} if key else {}
+    facts = {"status": found.status, **named, **more, "step": found.step}
+    if found.next:
+        facts["next"] = ", ".join(found.next)
+    asked = [(one.node, value_text(one.question), one.id) for one in found.interrupts if one.asks]
+    questions = [table(["node", "question", "id"], asked)] if asked else []
+    values = table(["key", "value"], [(name, value_text(found[name])) for name in found])
+    return card(title, facts, *questions, values)

@@ -129,6 +129,11 @@ class Threads:
         """The current position of the thread, or its position at a checkpoint, which must exist."""
         return self._opened(key, at)[1:]
 
+    def names_thread(self, key: ThreadKey, name: str) -> bool:
+        """Whether a name is that of another thread, and not the id of a checkpoint of this one."""
+        is_id = self.store.locate(key, name) is not None
+        return not is_id and self.store.head(ThreadKey(key.tenant, name)) is not None
+
     def record(self, key: ThreadKey, entry: Entry) -> RunRecord:
         """The record of the run that wrote an entry."""
         record = self.store.run(key, entry.run_id)

@@ -26,7 +26,7 @@ import msgspec.json
 
 from milecastle.codec.answers import check_answer
 from milecastle.errors import InvalidAnswer
-from milecastle.model.printable import path_segment
+from milecastle.model.printable import path_segment, printable
 from milecastle.server.documents import Message
 from milecastle.server.pages.forms import named
 from milecastle.views.values import as_json
@@ -53,13 +53,15 @@ class SchemaForm(Message, frozen=True):
 class FormField(msgspec.Struct, frozen=True, kw_only=True):
     """A control of a form. ``name`` is empty if it is the whole value; ``text`` is what it shows.
 
-    ``choices`` are JSON texts. ``hint`` says what may be typed.
+    ``choices`` are JSON texts, and ``labels`` what is shown of each. ``hint`` says what may be
+    typed.
     """
 
     name: str
     label: str
     control: FormControl
     choices: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     required: bool = True
     nullable: bool = False
     hint: str = ""
@@ -128,7 +130,7 @@ def _field(name: str, schema: Any, root: Any, required: bool) -> FormField:
     )
     choices = _choices(found)
     if choices:
-        return _with(field, control="choice", choices=choices)
+        return _with(field, control="choice", choices=choices, labels=_labels(choices))
     kind = found.get("type")
     if kind not in _SIMPLE or any(part in found for part in ("anyOf", "oneOf", "allOf")):
         return field if schema else _with(field, hint="any JSON")
@@ -149,6 +151,16 @@ def _choices(schema: _Schema) -> tuple[str, ...]:
         return ()
     found = cast("list[Any]", given)
     return tuple(map(as_json, found)) if len(found) <= _MOST else ()
+
+
+def _labels(choices: tuple[str, ...]) -> tuple[str, ...]:
+    """Choices for people: texts without quotes, unless a number or an empty text is among them."""
+    if choices == ("true", "false"):
+        return ("yes", "no")
+    values = [msgspec.json.decode(choice) for choice in choices]
+    if all(isinstance(value, str) and value.strip() for value in values):
+        return tuple(map(printable, values))
+    return choices
 
 
 def _asks_yes_or_no(field: FormField) -> bool:

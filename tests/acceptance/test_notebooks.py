@@ -1,0 +1,72 @@
+"""What a notebook shows: a result had no values, and a history nothing at all."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import pytest
+
+from milecastle import END, START, App, InvalidRequest, StateGraph, interrupt
+
+
+class Draft(TypedDict):
+    topic: str
+    text: str
+
+
+def _write(state: Draft) -> dict[str, Any]:
+    if state["topic"] == "ask":
+        interrupt("<b>sure?</b>")
+    return {"text": f"about {state['topic']}"}
+
+
+@pytest.fixture
+def app() -> App[Draft]:
+    graph = StateGraph(Draft, name="draft <1>")
+    graph.add_node("write", _write)
+    graph.add_edges(START, "write", END)
+    return graph.compile(store="memory://")
+
+
+def test_a_result_is_shown_with_its_values(app: App[Draft]) -> None:
+    result = app.invoke({"topic": "<script>alert(1)</script>"}, "t")
+    for shown in (result._repr_html_(), app.state("t")._repr_html_()):
+        assert "about &lt;script&gt;" in shown
+        assert "<script>" not in shown
+        assert "completed" in shown
+    assert "script" not in repr(result)
+
+
+def test_questions_are_shown_and_large_values_are_cut(app: App[Draft]) -> None:
+    app.invoke({"topic": "ask", "text": "x" * 100_000}, "t")
+    shown = app.state("t")._repr_html_()
+    assert "&lt;b&gt;sure?" in shown
+    assert len(shown) < 5000
+
+
+def test_a_history_is_shown_and_can_still_be_read(app: App[Draft]) -> None:
+    app.invoke({"topic": "walls"}, "t")
+    found = app.history("t")
+    shown = getattr(found, "_repr_html_")()  # noqa: B009 - a hook of notebooks
+    assert shown.count("<tr>") == 3
+    assert [one.seq for one in found] == [2, 1]
+
+
+def test_an_app_is_shown_with_its_name_and_its_drawing(app: App[Draft]) -> None:
+    shown = app._repr_html_()
+    assert "draft &lt;1&gt;" in shown
+    assert "<svg" in shown
+
+
+def test_two_threads_are_compared(app: App[Draft]) -> None:
+    """``diff`` could only compare two checkpoints of one thread."""
+    app.invoke({"topic": "walls"}, "one")
+    app.invoke({"topic": "roads"}, "two")
+    changes = {change.path: (change.old, change.new) for change in app.diff("one", "two")}
+    assert changes["$.topic"] == ("walls", "roads")
+    assert app.diff("one", app.state("two").key) == app.diff("one", "two")
+    first = next(iter(app.history("one", 1))).id
+    assert app.diff("one", first) == []
+    assert [change.path for change in app.diff("one", 1)] == ["$.text"]
+    with pytest.raises(InvalidRequest):
+        app.diff("one", "nope")
