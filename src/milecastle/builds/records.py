@@ -124,9 +124,10 @@ class RunFile(RunShape, kw_only=True):
 
 
 @prepared
-class FailureFile(FailureShape, kw_only=True):
-    """``failure.json``: why a run did not end well."""
+class FailureFile(FailureShape, kw_only=True, omit_defaults=True):
+    """``failure.json``: why a run did not end well. ``node`` is omitted if no node failed."""
 
+    node: str | None = None
     format: int
     tenant: str
     thread: str

@@ -16,7 +16,7 @@ from milecastle.app.application import App
 from milecastle.app.runtime.calls import PlannedRun
 from milecastle.app.runtime.results import Result
 from milecastle.cli.addressing import command_text
-from milecastle.cli.exits import INTERRUPTED, OK, STOPPED
+from milecastle.cli.exits import FAILED, INTERRUPTED, OK, STOPPED
 from milecastle.cli.printing import ProgressReport, print_document, print_lines, print_state, say
 from milecastle.cli.questions import question_text
 from milecastle.cli.session import Session
@@ -109,6 +109,12 @@ def finish(
     except KeyboardInterrupt:
         say(f"stopped; committed steps are saved.{go_on_hint(app, key, reference)}")
         sys.exit(STOPPED)
+    except SystemExit as error:
+        say(
+            f"a node called sys.exit({error.code!r}); the run has not completed."
+            f"{go_on_hint(app, key, reference)}"
+        )
+        sys.exit(FAILED)
     _print(session, app, result, reference)
     sys.exit(OK if result.status == "completed" else INTERRUPTED)
 

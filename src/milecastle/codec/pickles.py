@@ -85,6 +85,10 @@ class PickleCodec:
             raise UnserializableState(reason, path="$", type_name=type(value).__qualname__)
         return data
 
+    def check(self, value: object, path: str) -> None:
+        """Raise ``UnserializableState`` if a part cannot be stored; ``path`` is where it is."""
+        self._values.encode(value, path=path)
+
     def loads(self, data: bytes) -> object:
         """The value of a pickle that ``dumps`` wrote.
 

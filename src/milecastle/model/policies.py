@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, dataclass_transform
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, cast, dataclass_transform
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.habits import refuse_keywords
@@ -177,6 +177,8 @@ class CheckpointConfig(Settings):
 
     def _check(self) -> None:
         _check_whole("interval", self.interval, 0)
+        if not isinstance(cast("object", self.preserve), bool):
+            raise InvalidRequest(f"preserve must be True or False, not {self.preserve!r}")
 
 
 class Retry(Settings):
@@ -257,6 +259,8 @@ def _check_whole(name: str, value: object, least: int) -> None:
 def _check_number(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidRequest(f"{name} must be a number, not {type(value).__name__}")
+    if value != value:
+        raise InvalidRequest(f"{name} must be a number, not nan")
 
 
 def _check_seconds(value: Any) -> None:

@@ -50,7 +50,7 @@ from milecastle.model.checkpoint import SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import END
 from milecastle.model.prepared import prepared
-from milecastle.model.printable import printable
+from milecastle.model.printable import path_segment, printable
 from milecastle.ports.clock import Clock
 
 
@@ -259,6 +259,9 @@ class PortableFiles:
             return close_file(self._codec.dumps(content), self._key)
         except UnserializableState as error:
             error.node = None  # it is the caller's value, not one that a node returned
+            for name, value in content["state"].items():  # names of the state, and not data
+                self._codec.check(value, f"$.state{path_segment(name)}")
+            self._codec.check(config, "$.config")
             raise
 
     def load(self, path: FilePath) -> dict[str, Any]:

@@ -47,6 +47,8 @@ def judge_fit(entry: Entry, stored: bytes | None, graph: CompiledGraph) -> Fit:
     )
     if entry.fingerprint == graph.fingerprint:
         return Fit(reasons=unknown, advice=_OTHER_NODE, acceptable=False) if gone else Fit()
+    if not entry.fingerprint and not pending:
+        return Fit(note="the state was put without a graph")  # its values are compared
     if stored is None:
         reason = "the graph changed, and the old one is not recorded"
         return _misfit(entry, [reason], acceptable=not gone)
