@@ -21,7 +21,8 @@
     |-- RecoveryError
     |   `-- ResumeRefused          MC301  the thread cannot be resumed with this graph
     |-- InvalidRequest             MC302  the call is not valid
-    |   `-- InvalidAnswer          MC303  the answer is not valid for its question
+    |   |-- InvalidAnswer          MC303  the answer is not valid for its question
+    |   `-- ThreadNotFound         MC306  there is no such thread
     |-- StoreError
     |   |-- Conflict               MC401  another writer appended first
     |   |   `-- RunInProgress      MC405  a live process drives the thread
@@ -89,6 +90,7 @@ __all__ = [
     "RunTimeout",
     "ShardMoved",
     "StoreError",
+    "ThreadNotFound",
     "Unavailable",
     "UnserializableState",
     "UntrustedFile",
@@ -442,6 +444,18 @@ class InvalidAnswer(InvalidRequest):
     code = "MC303"
 
 
+class ThreadNotFound(InvalidRequest):
+    """There is no thread of this name in the tenant. ``advice`` says what to do."""
+
+    code = "MC306"
+
+    def __init__(self, *, tenant: str, thread: str, advice: str = "") -> None:
+        self.tenant = tenant
+        self.thread = thread
+        hint = f": {advice}" if advice else ""
+        super().__init__(f"there is no thread '{thread}' in tenant '{tenant}'{hint}")
+
+
 class OwningProcess(Protocol):
     """The process that drives a run, as a run record names it (``Owner``)."""
 
@@ -504,7 +518,7 @@ class RunInProgress(Conflict):
     """A live process drives the thread. Nothing was read or written.
 
     ``run`` is the run's id, ``owner`` its process (``owner.host``, ``owner.pid``), ``since`` its
-    start.
+    start. ``public_message`` does not name the process.
     """
 
     code = "MC405"
@@ -520,10 +534,12 @@ class RunInProgress(Conflict):
         since: datetime,
         who: str,
     ) -> None:
+        busy = f"thread '{thread}' is in progress: run {run}, driven by"
+        began = f"since {since.isoformat(timespec='seconds')}; wait for it, or call with "
+        advice = "take_over=True to take the thread from it"
+        self.public_message = f"{busy} a live process {began}{advice}"
         self._keep(
-            f"thread '{thread}' is in progress: run {run}, driven by {who} since "
-            f"{since.isoformat(timespec='seconds')}; wait for it, or call with take_over=True "
-            "to take the thread from it",
+            f"{busy} {who} {began}{advice}",
             tenant,
             thread,
             head + 1,

@@ -289,3 +289,9 @@ def test_names_of_sessions_and_runs_do_not_meet() -> None:
     asyncio.run(RunStates(store).clear("a"))
     assert texts(asyncio.run(ThreadSession("a", store).get_items())) == ["one"]
     assert store.get_latest(ThreadKey("default", "a")) is None
+
+
+def test_session_is_not_the_subgraph_of_another() -> None:
+    """Failed: it was not listed, and was deleted with the other."""
+    with pytest.raises(InvalidRequest, match="U\\+001F"):
+        ThreadSession("ann\x1fmallory", CheckpointStore(MemoryStore()))

@@ -396,6 +396,27 @@ def test_a_failing_provider_does_not_break_a_run(caplog: pytest.LogCaptureFixtur
         caplog.clear()
 
 
+def test_observer_that_raises_releases_its_run() -> None:
+    """Failed: the run and its open spans stayed in memory, and the run counted as active."""
+    for method in ("on_event", "wrap_commit", "wrap_task"):
+        seen = Telemetry()
+
+        def fail(*_: Any) -> Any:
+            raise RuntimeError
+
+        ended: list[str] = []
+        end = seen.observer.end_segment
+
+        def noted(run_id: str, end: Any = end, ended: list[str] = ended) -> None:
+            ended.append(run_id)
+            end(run_id)
+
+        setattr(seen.observer, method, fail)
+        seen.observer.end_segment = noted  # type: ignore[method-assign]
+        app = line(("a", step)).compile(store="memory://", observers=[seen.observer])
+        assert ended == [app.invoke({"n": 0}, thread="t").run_id], method
+
+
 @pytest.mark.requirement("O2", api="StateGraph.compile")
 def test_the_observer_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the package declares it, by an entry point. Fails if ``find_observers`` does not look

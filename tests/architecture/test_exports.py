@@ -105,6 +105,7 @@ EXPORTED: dict[str, list[str]] = {
         "TaskObserver",
         "ThreadInfo",
         "ThreadKey",
+        "ThreadNotFound",
         "Timeout",
         "Trace",
         "TracingObserver",
@@ -236,7 +237,7 @@ EXPORTED: dict[str, list[str]] = {
         "root",
     ],
     "milecastle.integrations.langgraph": ["MilecastleSaver"],
-    "milecastle.server": ["Identity", "Mountable", "asgi"],
+    "milecastle.server": ["Identity", "Mountable", "asgi", "problem_for"],
     "milecastle.integrations.opentelemetry": ["OpenTelemetryObserver"],
     "milecastle.integrations.pydantic_ai": ["MilecastleDurability"],
     "milecastle.integrations.openai_agents": [

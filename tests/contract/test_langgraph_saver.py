@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import operator
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -26,6 +27,7 @@ from milecastle.codec.values import UntypedCodec
 from milecastle.errors import Conflict, InvalidRequest, ResumeRefused
 from milecastle.integrations.langgraph import MilecastleSaver
 from milecastle.integrations.langgraph.naming import key_of
+from milecastle.integrations.langgraph.serde import StrictSerializer
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
@@ -595,3 +597,15 @@ def test_copied_writes_keep_their_positions(saver: MilecastleSaver) -> None:
     found = saver.get_tuple(config)
     assert found is not None
     assert [channel for _, channel, _ in found.pending_writes or ()] == [RESUME, "x", "y"]
+
+
+def test_object_of_langchain_in_json_is_not_constructed() -> None:
+    """Failed: the form ``json``, which nobody writes, made any class that LangChain can load."""
+    body = {
+        "lc": 1,
+        "type": "constructor",
+        "id": ["langchain", "prompts", "prompt", "PromptTemplate"],
+        "kwargs": {"template": "{x}", "input_variables": ["x"]},
+    }
+    packed = json.dumps(body).encode()
+    assert StrictSerializer().loads_typed(("json", packed)) == body

@@ -48,6 +48,7 @@ from milecastle.errors import (
     RunTimeout,
     ShardMoved,
     StoreError,
+    ThreadNotFound,
     Unavailable,
     UnserializableState,
     UntrustedFile,
@@ -138,6 +139,11 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
         "thread 'demo' was not resumed: one; two",
     ),
     (InvalidRequest("no such thread"), {}, "no such thread"),
+    (
+        ThreadNotFound(tenant="t", thread="demo", advice="start it"),
+        {"tenant": "t", "thread": "demo"},
+        "there is no thread 'demo' in tenant 't': start it",
+    ),
     (InvalidAnswer("$ should be boolean"), {}, "$ should be boolean"),
     (StoreError("full"), {}, "full"),
     (

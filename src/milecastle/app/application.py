@@ -28,7 +28,7 @@ from milecastle.app.runtime.streams import StreamMode
 from milecastle.app.runtime.tagging import change_tags
 from milecastle.app.runtime.threads import At, Migrate, Migration
 from milecastle.app.upkeep.removing import delete_thread
-from milecastle.errors import InvalidRequest
+from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Event
@@ -562,7 +562,7 @@ class App(Generic[S]):
         threads, key = self._runner.stored(thread)
         chain = threads.store.read(key)
         if chain is None:
-            raise InvalidRequest(f"thread '{key.thread}' has no checkpoints")
+            raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
         return foresee(threads, key, chain)
 
     async def afit(self, thread: Thread) -> Fit:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from milecastle.app.runtime.children import children_of, every_thread
-from milecastle.errors import InvalidRequest
+from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.model.keys import ThreadKey
 from milecastle.model.printable import is_unsafe
 from milecastle.model.run import RunRecord
@@ -80,7 +80,7 @@ def find_thread(store: Store, tenant: str, text: str) -> ThreadKey:
             if len(found) > 1:
                 raise InvalidRequest(f"'{text}' matches several threads: type more of the name")
             return found[0]
-    raise InvalidRequest(f"there is no thread '{text}' in tenant '{tenant}'{_hint(store, key)}")
+    raise ThreadNotFound(tenant=tenant, thread=text, advice=_hint(store, key))
 
 
 def all_threads(store: Store, tenant: str, named: Sequence[str] = ()) -> Iterator[ThreadKey]:
@@ -104,8 +104,8 @@ def _hint(store: Store, key: ThreadKey) -> str:
     names = [info.key.thread for info in store.threads(key.tenant, limit=_PAGE)]
     near = difflib.get_close_matches(key.thread, names, n=1)
     if near:
-        return f"; did you mean '{near[0]}'?"
-    return ": `milecastle ls` lists them" if names else ", which has no threads at all"
+        return f"did you mean '{near[0]}'?"
+    return "`milecastle ls` lists them" if names else "it has no threads at all"
 
 
 def find_checkpoint(store: Store, tenant: str, text: str) -> CheckpointAddress:

@@ -39,6 +39,7 @@ class Observers:
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = list(observers)
         self._tracing = list(filter(_is_tracing, observers))
+        self._begun = tuple(self._tracing)
 
     def tell(self, event: Event) -> None:
         """Hand an event to each of them."""
@@ -64,8 +65,8 @@ class Observers:
         return stored
 
     def end_segment(self, run_id: str) -> None:
-        """A segment is over."""
-        for observer in tuple(self._tracing):
+        """A segment is over, also for those that have raised: they release what they have of it."""
+        for observer in self._begun:
             try:
                 observer.end_segment(run_id)
             except Exception as error:

@@ -144,8 +144,8 @@ class Heartbeat:
         if self.is_stuck and not self._reported:
             self._reported = True
             _log.error(
-                "worker %s: the event loop has been blocked for %.0f seconds: a node that blocks "
-                "must be a sync function",
+                "worker %s: the event loop has been blocked for %.0f seconds: by an async node "
+                "that should be a sync function, or by a very large state",
                 worker.id,
                 self._unanswered,
             )

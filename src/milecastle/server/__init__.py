@@ -6,13 +6,16 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from milecastle.app.application import App
 from milecastle.errors import InvalidRequest
 from milecastle.server.identity import Identity
 
-__all__ = ["Identity", "Mountable", "asgi"]
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+__all__ = ["Identity", "Mountable", "asgi", "problem_for"]
 
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -36,6 +39,23 @@ def require_extra() -> None:
     """Refuse to serve without the packages that it takes."""
     if any(find_spec(name) is None for name in ("jinja2", "starlette", "uvicorn")):
         raise InvalidRequest("the server needs the extra serve: pip install 'milecastle[serve]'")
+
+
+def problem_for(error: Exception) -> Response:
+    """The response to a request that raised, as this server answers it: for your own service.
+
+    A problem document (RFC 9457) with our code, and the status that fits: 404 for a thread that
+    does not exist, 409 for one that is in progress. An exception that is not ours is a 500 without
+    details, and its type and place are logged. With FastAPI or Starlette::
+
+        @service.exception_handler(MilecastleError)
+        async def refuse(request, error):
+            return problem_for(error)
+    """
+    require_extra()
+    from milecastle.server.problems import problem_response
+
+    return problem_response(error)
 
 
 def asgi(

@@ -17,6 +17,8 @@ Rules:
 - The name in ``Host`` must be known, so that a page cannot reach this server under a name that it
   controls (DNS rebinding). An address needs no name, and so is always accepted.
 - A request with an ``Origin`` comes from a page of this very server. There is no CORS.
+- A session is accepted from a page of another origin (``Sec-Fetch-Site``) only for a link that a
+  person follows: a GET that the browser shows as a page of its own.
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ __all__ = [
     "normal_name",
     "refuse_foreign",
 ]
+
+_LINK: Final = ("navigate", "document")
+"""Mode and destination of a request for a page of its own, as browsers say it."""
 
 SESSION: Final = 7 * 24 * 3600
 """For how many seconds a session lasts."""
@@ -225,7 +230,7 @@ def normal_name(host: str) -> str:
     return host.lower().rstrip(".")
 
 
-def refuse_foreign(headers: Headers, names: Collection[str]) -> None:
+def refuse_foreign(headers: Headers, names: Collection[str], method: str = "GET") -> None:
     """Refuse a request under a name that is not ours, or from a page that is not.
 
     ``names`` are normal ones.
@@ -241,6 +246,12 @@ def refuse_foreign(headers: Headers, names: Collection[str]) -> None:
     own = (f"http://{host}".lower(), f"https://{host}".lower())
     if origin is not None and origin.lower() not in own:
         raise Refused(FOREIGN, 403, "requests from pages of another origin are not accepted")
+    shown = credential(headers)
+    has_session = bool(shown.text) and not shown.is_token
+    if has_session and headers.get("sec-fetch-site") in ("same-site", "cross-site"):
+        is_link = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == _LINK
+        if method != "GET" or not is_link:
+            raise Refused(FOREIGN, 403, "pages of another origin may only link to this server")
 
 
 def _is_address(name: str) -> bool:

@@ -40,7 +40,7 @@ from milecastle.server.exchange import (
     require_scope,
 )
 from milecastle.server.json_answers import json_answer
-from milecastle.server.limits import JSON, read_body, refuse_large_headers
+from milecastle.server.limits import JSON, read_body, refuse_large_headers, refuse_two_lengths
 from milecastle.server.mounting import mount_point, unmounted
 from milecastle.server.pages.forms import FORM, decode_form
 from milecastle.server.pages.live import live_parts, wants_stream
@@ -76,7 +76,7 @@ class Application:
     def __init__(self, service: Service, access: Access, hosts: Collection[str] = ()) -> None:
         self.service = service
         self.open_requests = OpenRequests()
-        self._access = access
+        self.access = access
         self._hosts = frozenset({"localhost", *map(normal_name, hosts)})
         self._renderer = Renderer(PAGES, frozenset(service.apps))
         paths: defaultdict[str, dict[str, Endpoint | WebPage]] = defaultdict(dict)
@@ -105,7 +105,8 @@ class Application:
         guarded = _with_headers(send, mount_point(scope))
         try:
             refuse_large_headers(scope)
-            refuse_foreign(Headers(scope=scope), self._hosts)
+            refuse_two_lengths(scope)
+            refuse_foreign(Headers(scope=scope), self._hosts, scope["method"])
         except Refused as error:
             await self.problem(error, Request(scope))(scope, receive, guarded)
             return
@@ -124,6 +125,8 @@ class Application:
                 response = await self._page(endpoint, exchange)
             else:
                 reply = await endpoint.handler(exchange)
+                if isinstance(exchange.query, WaitQuery) and exchange.query.wait:
+                    self._recognize(exchange)  # the token may have been revoked meanwhile
                 response = await self._sent(reply) if isinstance(reply, Reply) else reply
             if isinstance(response, EventStreamResponse):
                 response.check = partial(self._recognize, exchange)
@@ -151,7 +154,7 @@ class Application:
 
     def _recognize(self, exchange: Exchange) -> None:
         """Refuse a caller who is not the one any more that the request was of."""
-        if self._access.identify(exchange.request.headers) != exchange.identity:
+        if self.access.identify(exchange.request.headers) != exchange.identity:
             raise Refused(UNAUTHORIZED, 401, "the caller is another one now")
 
     def problem(self, error: Exception, request: Request, *, is_page: bool = False) -> Response:
@@ -173,11 +176,11 @@ class Application:
     ) -> Exchange:
         identity = _NOBODY
         if endpoint.scope is not None:
-            identity = self._access.identify(request.headers)
+            identity = self.access.identify(request.headers)
             require_scope(identity, endpoint.scope)
             for scope in endpoint.also if isinstance(endpoint, Endpoint) else ():
                 require_scope(identity, scope)
-            caller = self._access.caller(request.headers, identity)
+            caller = self.access.caller(request.headers, identity)
             held.enter_context(self.open_requests.one(caller))
             CALLER.set(caller)
         query = convert_query(endpoint.query, request.query_params.multi_items())
@@ -185,7 +188,7 @@ class Application:
             require_scope(identity, "read")
         return Exchange(
             service=self.service,
-            access=self._access,
+            access=self.access,
             identity=identity,
             request=request,
             path=_names(request.path_params),

@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from starlette.responses import Response
 from milecastle.app.application import App
 from milecastle.app.runtime.reading import awatch
 from milecastle.errors import InvalidRequest
+from milecastle.model.checkpoint import Entry
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.server.broadcasts import FollowedThread
@@ -76,7 +78,7 @@ def _last_seen(exchange: Exchange) -> int:
 
 def _begin(service: Service, key: ThreadKey, after: int) -> tuple[FollowedThread, int]:
     """The thread and its newest checkpoint; refuses while there is a status to say it with."""
-    app, chain = service.app_of(key), service.chain(key, None)
+    app, chain = service.apps.get(service.line(key).graph), service.chain(key, None)
     head = chain.entries[-1].seq
     if after > head:
         raise InvalidRequest(
@@ -84,21 +86,43 @@ def _begin(service: Service, key: ThreadKey, after: int) -> tuple[FollowedThread
             "created again, so follow it from its beginning"
         )
     service.decoded(key, chain)
-    return _StoredThread(service, app, key), head
+    found = _UnservedThread(service, key) if app is None else _StoredThread(service, key, app)
+    return found, head
 
 
-class _StoredThread:
-    """A thread of a store; see ``FollowedThread``."""
+class _UnservedThread:
+    """A thread of a store whose graph is not served here: of a session, a job, or LangGraph.
 
-    def __init__(self, service: Service, app: App[Any], key: ThreadKey) -> None:
+    See ``FollowedThread``.
+    """
+
+    def __init__(self, service: Service, key: ThreadKey) -> None:
         self._service = service
-        self._runner = app.__runner__
         self._key = key
 
-    def watch(self, after: int, *, emitted: bool) -> AsyncGenerator[Event[Any] | None, None]:
-        runner = self._runner
-        threads, _ = runner.stored(self._key)
-        return awatch(threads, self._key, after, POLL, runner.off_loop, emitted=emitted, page=PAGE)
+    async def watch(self, after: int, *, emitted: bool) -> AsyncGenerator[Event[Any] | None, None]:
+        was_over = False
+        while True:
+            found, status = await self._service.off_loop(self._look, after)
+            for event in found:
+                after, was_over = event.seq or after, False
+                yield event
+            is_over = not found and status not in ("queued", "running")
+            if is_over and not was_over:
+                yield None
+            if status is None:
+                return
+            was_over = is_over
+            if not found:
+                await asyncio.sleep(POLL)
+
+    def _look(self, after: int) -> tuple[list[Event[Any]], str | None]:
+        """What was committed after a seq, and the thread's status; ``None`` if it is gone."""
+        service, key = self._service, self._key
+        info = service.store.thread(key)
+        entries = service.store.entries(key, after=after, limit=PAGE) if info else ()
+        found = [_event_of(service, key, entry) for entry in entries]
+        return found, info.status if info else None
 
     async def text(self, event: Event[Any]) -> bytes:
         is_small = event.seq is None and json_size(event.update, _SMALL) <= _SMALL
@@ -121,6 +145,32 @@ class _StoredThread:
 
     def missed(self, run_id: str, count: int) -> bytes:
         return self._block("missed", MissedEvent(run_id=run_id, count=count))
+
+
+class _StoredThread(_UnservedThread):
+    """A thread of a graph that is served here: what its nodes emit is followed, too."""
+
+    def __init__(self, service: Service, key: ThreadKey, app: App[Any]) -> None:
+        super().__init__(service, key)
+        self._runner = app.__runner__
+
+    def watch(self, after: int, *, emitted: bool) -> AsyncGenerator[Event[Any] | None, None]:
+        runner = self._runner
+        threads, _ = runner.stored(self._key)
+        return awatch(threads, self._key, after, POLL, runner.off_loop, emitted=emitted, page=PAGE)
+
+
+def _event_of(service: Service, key: ThreadKey, entry: Entry) -> Event[Any]:
+    return Event(
+        type="state",
+        run_id=entry.run_id,
+        key=key,
+        step=entry.step,
+        seq=entry.seq,
+        time=entry.created_at,
+        state=service.decoded(key, service.chain(key, entry.seq)).values,
+        data={"source": entry.source, "nodes": entry.nodes, "next": entry.next},
+    )
 
 
 def _resting(service: Service, key: ThreadKey, after: int) -> ThreadLine | None:

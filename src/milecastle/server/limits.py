@@ -14,7 +14,15 @@ from starlette.types import Scope
 
 from milecastle.server.problems import TOO_LARGE, UNREADABLE, Refused
 
-__all__ = ["JSON", "MOST_BODY", "MOST_HEADERS", "SLOWEST_BODY", "read_body", "refuse_large_headers"]
+__all__ = [
+    "JSON",
+    "MOST_BODY",
+    "MOST_HEADERS",
+    "SLOWEST_BODY",
+    "read_body",
+    "refuse_large_headers",
+    "refuse_two_lengths",
+]
 
 JSON: Final = "application/json"
 
@@ -37,6 +45,13 @@ def refuse_large_headers(scope: Scope) -> None:
     size += sum(len(name) + len(value) for name, value in scope["headers"])
     if size > MOST_HEADERS:
         raise Refused(TOO_LARGE, 431, f"path and headers may have at most {MOST_HEADERS} bytes")
+
+
+def refuse_two_lengths(scope: Scope) -> None:
+    """Refuse a request whose body has two lengths: a proxy may have read another one than we do."""
+    names = [name for name, _ in scope["headers"]]
+    if names.count(b"content-length") + names.count(b"transfer-encoding") > 1:
+        raise Refused(UNREADABLE, 400, "send Content-Length or Transfer-Encoding, once")
 
 
 async def read_body(request: Request, *kinds: str) -> bytes:

@@ -20,7 +20,7 @@ import msgspec
 from starlette.responses import Response
 
 from milecastle import errors
-from milecastle.errors import MilecastleError, ResumeRefused
+from milecastle.errors import MilecastleError, ResumeRefused, RunInProgress
 from milecastle.views.values import as_json
 
 __all__ = [
@@ -63,6 +63,7 @@ STATUSES: Final[Mapping[type[MilecastleError], int]] = {
     errors.ResumeRefused: 409,
     errors.InvalidRequest: 400,
     errors.InvalidAnswer: 422,
+    errors.ThreadNotFound: 404,
     errors.StoreError: 503,
     errors.Conflict: 409,
     errors.RunInProgress: 409,
@@ -150,12 +151,17 @@ def problem_document(error: Exception) -> tuple[ProblemDocument, Mapping[str, st
         return msgspec.structs.replace(found, title=problem.title), error.headers
     if isinstance(error, MilecastleError):
         reasons = error.reasons if isinstance(error, ResumeRefused) else ()
-        found = _document(status_of(error), error.code, error.message)
+        found = _document(status_of(error), error.code, _public(error))
         return msgspec.structs.replace(found, reasons=reasons), {}
     last = next(reversed(traceback.extract_tb(error.__traceback__)), None)
     place = f"{last.filename}:{last.lineno}" if last else "an unknown place"
     _log.error("a request raised %s at %s", type(error).__name__, place)
     return _document(500, None, "unexpected error: the log of the server has its place"), {}
+
+
+def _public(error: MilecastleError) -> str:
+    """The message for callers, without the host and the process that drive a thread."""
+    return error.public_message if isinstance(error, RunInProgress) else error.message
 
 
 def _document(status: int, code: str | None, detail: str) -> ProblemDocument:

@@ -11,7 +11,7 @@ import msgspec.structs
 from milecastle.app.runtime.children import is_child
 from milecastle.app.runtime.handing import Handle
 from milecastle.app.runtime.results import Result
-from milecastle.errors import InvalidRequest
+from milecastle.errors import InvalidRequest, RunError
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import (
     AnswersRequest,
@@ -22,7 +22,8 @@ from milecastle.server.documents import (
 )
 from milecastle.server.exchange import Exchange, Reply
 from milecastle.server.service import Service
-from milecastle.views.documents import RunsDocument
+from milecastle.server.threads import show_thread
+from milecastle.views.documents import RunDocument, RunsDocument
 from milecastle.views.lines import run_document, submit_document
 from milecastle.views.listing import found_page
 from milecastle.views.showing import run_lines
@@ -112,7 +113,10 @@ async def retry_thread(service: Service, key: ThreadKey, *, delay: float = 0.0) 
 
 
 async def _handed_over(exchange: Exchange, handle: Handle[Any]) -> Reply:
-    result = await _result(exchange, handle) if exchange.query.wait else None
+    try:
+        result = await _result(exchange, handle) if exchange.query.wait else None
+    except RunError:  # the run failed, or was cancelled: this request did not
+        return Reply(await exchange.off_loop(_ended, exchange.service, handle))
     if result is not None:
         return Reply(await exchange.off_loop(run_document, result))
     document = submit_document(handle)
@@ -120,6 +124,27 @@ async def _handed_over(exchange: Exchange, handle: Handle[Any]) -> Reply:
         head = await exchange.off_loop(exchange.service.store.head, handle.thread)
         document = msgspec.structs.replace(document, seq=head.seq if head else None)
     return Reply(document, 202)
+
+
+def _ended(service: Service, handle: Handle[Any]) -> RunDocument:
+    """How a run failed or was cancelled."""
+    shown = show_thread(service, handle.thread)
+    run, last = shown.run, shown.checkpoint
+    return RunDocument(
+        tenant=shown.tenant,
+        thread=shown.thread,
+        run_id=run.run_id if run else handle.run_id,
+        status=run.status if run else shown.status,
+        nodes=last.nodes,
+        next=last.next,
+        step=last.step,
+        timestamp=last.timestamp,
+        wake_at=None,
+        questions=shown.questions,
+        state=shown.state,
+        reused=handle.reused,
+        failure=run.failure if run else None,
+    )
 
 
 async def _result(exchange: Exchange, handle: Handle[Any]) -> Result[Any] | None:

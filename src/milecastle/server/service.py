@@ -12,10 +12,17 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from milecastle.app.application import App
+from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.with_store import on_one_store
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.engine.status import claimed
-from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring
+from milecastle.errors import (
+    CodecError,
+    EncryptionError,
+    InvalidRequest,
+    NoKeyring,
+    ResumeRefused,
+)
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey, refuse_reserved, refuse_subgraph
 from milecastle.model.run import ThreadInfo
@@ -121,9 +128,22 @@ class Service:
             raise Refused(NOT_FOUND, 404, "there is no such thread")
         return claimed(info)
 
+    def keyring_of(self, info: ThreadInfo) -> Keyring | None:
+        """The keys of a thread: those of its app, or of the first app that has some."""
+        served = self.apps.get(info.graph)
+        found = [app.encryption for app in ([served] if served else self.apps.values())]
+        return next(filter(None, found), None)
+
     def app_of(self, key: ThreadKey) -> App[Any]:
         """The app whose graph a thread has, which must exist."""
         return self.named(self.line(key).graph)
+
+    def refuse_other_graph(self, key: ThreadKey, graph: str) -> None:
+        """Refuse a request that continues a thread, if that is of another graph than it names."""
+        if self.line(key).graph != graph:
+            raise ResumeRefused(
+                key.thread, ["it is of another graph"], done="changed", advice="name its graph"
+            )
 
     def named(self, graph: str) -> App[Any]:
         """The app of a graph."""

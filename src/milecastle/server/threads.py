@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 import msgspec.structs
@@ -11,6 +10,7 @@ from starlette.responses import Response
 
 from milecastle.app.runtime.tagging import change_tags
 from milecastle.app.runtime.threads import At
+from milecastle.app.upkeep.removing import delete_thread as remove_thread
 from milecastle.errors import CodecError, EncryptionError
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.keys import ThreadKey
@@ -45,7 +45,7 @@ from milecastle.views.documents import (
     WrittenDocument,
 )
 from milecastle.views.lines import checkpoint_line, question_lines
-from milecastle.views.listing import asking_page, thread_lines, with_tags
+from milecastle.views.listing import asking_page, thread_page
 from milecastle.views.showing import change_line, changes_between, show_document
 from milecastle.views.values import fitted
 
@@ -81,7 +81,7 @@ async def list_threads(exchange: Exchange) -> Reply:
 
 
 def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
-    found = thread_lines(
+    lines, next = thread_page(
         service.store,
         tenant,
         status=query.status,
@@ -89,9 +89,10 @@ def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
         tag=query.tag,
         prefix=query.prefix,
         after=query.after,
+        limit=query.limit,
+        most=_MOST,
     )
-    lines = with_tags(service.store, tenant, islice(found, query.limit))
-    return LsDocument(tenant=tenant, threads=lines)
+    return LsDocument(tenant=tenant, threads=lines, next=next)
 
 
 async def show(exchange: Exchange) -> Reply:
@@ -268,7 +269,12 @@ async def delete(exchange: Exchange) -> Reply:
 async def delete_thread(
     service: Service, key: ThreadKey, *, take_over: bool = False
 ) -> DeleteDocument:
-    """Delete a thread, which must exist."""
-    if not await service.off_loop(lambda: service.app_of(key).delete(key, take_over=take_over)):
+    """Delete a thread, which must exist, whatever has written it."""
+
+    def remove() -> bool:
+        keyring = service.keyring_of(service.line(key))
+        return remove_thread(service.store, key, keyring, take_over=take_over)
+
+    if not await service.off_loop(remove):
         raise Refused(NOT_FOUND, 404, "there is no such thread")
     return DeleteDocument(tenant=key.tenant, thread=key.thread, deleted=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from milecastle.errors import InvalidRequest
-from milecastle.model.keys import refuse_reserved
+from milecastle.model.keys import check_name, refuse_reserved
 from milecastle.model.prepared import prepared
 from milecastle.model.printable import printable
 from milecastle.server.identity import Identity, TokenScope
@@ -64,8 +64,11 @@ def read_tokens(path: str | os.PathLike[str]) -> list[tuple[str, Identity]]:
     if set(entries) != {"token"}:
         raise InvalidRequest(f"{place} has no [[token]], or something else besides")
     for entry in entries["token"]:
+        check_name(f"tenant in {place}", entry.tenant)
         refuse_reserved(entry.tenant)
         refuse_weak(entry.token, f"a token in {place}")
+    if len({entry.token for entry in entries["token"]}) < len(entries["token"]):
+        raise InvalidRequest(f"{place} has a token twice: each caller needs a token of its own")
     return [(one.token, Identity(one.tenant, frozenset(one.scopes))) for one in entries["token"]]
 
 

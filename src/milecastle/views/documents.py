@@ -87,6 +87,7 @@ class RunDocument(Document, frozen=True):
     """``run``, ``resume``, ``answer``: how the run stopped.
 
     ``reused`` is true if nothing was run: the result is that of a run that had completed.
+    ``failure`` says why a run failed or was cancelled.
     """
 
     tenant: str | None
@@ -101,6 +102,7 @@ class RunDocument(Document, frozen=True):
     questions: tuple[QuestionLine, ...]
     state: Any
     reused: bool
+    failure: FailureLine | None = None
 
 
 class CancelDocument(Document, frozen=True):
@@ -182,10 +184,11 @@ class ThreadLine(Document, frozen=True):
 
 
 class LsDocument(Document, frozen=True):
-    """``ls``."""
+    """``ls``. ``next`` is the ``after`` of the next page, if there is one."""
 
     tenant: str
     threads: tuple[ThreadLine, ...]
+    next: str | None = None
 
 
 class FailureLine(Document, frozen=True):
@@ -670,7 +673,7 @@ class SubmitDocument(Document, frozen=True):
 
     tenant: str
     thread: str
-    run: str
+    run_id: str
     status: str
     reused: bool
     seq: int | None = None

@@ -105,7 +105,7 @@ def submit_document(handle: Handle[Any]) -> SubmitDocument:
     return SubmitDocument(
         tenant=handle.thread.tenant,
         thread=handle.thread.thread,
-        run=handle.run_id,
+        run_id=handle.run_id,
         status=handle.status,
         reused=handle.reused,
         seq=handle.seq,

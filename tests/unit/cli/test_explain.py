@@ -45,7 +45,7 @@ def test_an_error_says_how_to_read_its_page(desk: Desk) -> None:
     """Seen to fail: the message named a file that only the repository has."""
     desk.start()
     text = desk.err("show", "nothing", code=2)
-    assert "`milecastle explain MC302` explains it" in text
+    assert "`milecastle explain MC306` explains it" in text
 
 
 def test_no_message_names_a_file_of_the_repository() -> None:

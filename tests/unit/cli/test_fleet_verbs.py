@@ -36,7 +36,7 @@ def test_queue_lists_what_is_due_by_graph_and_tenant(desk: Desk) -> None:
 
 def test_a_worker_runs_what_is_due_and_ends_when_idle(desk: Desk) -> None:
     first = submitted(desk)
-    assert submitted(desk).run == first.run
+    assert submitted(desk).run_id == first.run_id
     desk.call("worker", "demo:app", "--until-idle", "--poll", "0.05")
     assert "interrupted" in desk.out("ls")
     assert "no worker serves" in desk.call("workers").stderr

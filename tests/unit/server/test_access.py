@@ -217,3 +217,45 @@ def test_file_that_cannot_be_read_any_more_changes_nothing(
     written(tmp_path, GOOD.replace(token, "f" * 32))
     with pytest.raises(Refused):
         access.identify(bearer(token))
+
+
+def test_token_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
+    """Failed: the last one won, so a caller had the tenant and the scopes of another."""
+    with pytest.raises(InvalidRequest, match="twice"):
+        read_tokens(written(tmp_path, GOOD + GOOD.replace("acme", "rival")))
+
+
+def test_tenant_without_a_name_is_refused(tmp_path: Path) -> None:
+    """Failed: each request of the token was answered with 400."""
+    with pytest.raises(InvalidRequest, match="must not be empty"):
+        read_tokens(written(tmp_path, GOOD.replace("acme", "")))
+
+
+@pytest.mark.parametrize("site", ["same-site", "cross-site"])
+@pytest.mark.parametrize(
+    ("method", "mode", "to", "is_fine"),
+    [
+        ("GET", "navigate", "document", True),
+        ("GET", "navigate", "iframe", False),
+        ("GET", "no-cors", "image", False),
+        ("GET", "cors", "empty", False),
+        ("POST", "navigate", "document", False),
+    ],
+)
+def test_session_is_not_for_pages_of_other_origins(
+    api: Api, site: str, method: str, mode: str, to: str, is_fine: bool
+) -> None:
+    """Failed: an image on another page of the host read and cancelled with the operator's cookie.
+
+    A token in a header is not sent by a browser on its own, and needs no such check.
+    """
+    session = api.application.access.open_session(token_of("default"))
+    sent = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": to}
+    cookie = {"Cookie": f"{cookie_name(ADDRESS.removeprefix('http://'))}={session}"}
+    path = "/v1/threads" if method == "GET" else "/v1/threads/t/cancel"
+    found = api.send(method, path, {**sent, **cookie})
+    assert (found.status_code != 403) is is_fine
+    token = {"Authorization": f"Bearer {token_of('default')}"}
+    assert api.send(method, path, {**sent, **token}).status_code != 403
+    own = {**sent, "Sec-Fetch-Site": "same-origin"}
+    assert api.send(method, path, {**own, **cookie}).status_code != 403

@@ -17,7 +17,7 @@ from milecastle.server.limits import MOST_BODY
 from milecastle.server.pages.table import PAGES
 from milecastle.server.routes import ENDPOINTS
 from tests.unit.server.browsing import Browser
-from tests.unit.server.calling import ADDRESS, OTHER, Api, token_of, trip
+from tests.unit.server.calling import ADDRESS, OTHER, Api, build, token_of, trip
 
 RUN: dict[str, Any] = {"assistant_id": "trip", **trip()}
 BODIES: dict[str, Any] = {
@@ -225,3 +225,58 @@ def test_location_does_not_have_the_mount_point(api: Api) -> None:
             return await client.get(f"/mounted{path}/stream", headers=headers)
 
     assert asyncio.run(ask()).headers["location"].startswith("/threads/t/runs/")
+
+
+def test_reader_cannot_cancel_by_hanging_up(api: Api) -> None:
+    """Failed: a token with the scope ``read`` cancelled any run."""
+    run = api.ask("POST", "/v1/threads/t/runs", json=trip()).json()["run_id"]
+    path = f"/langgraph/threads/t/runs/{run}/stream?cancel_on_disconnect=true"
+    refused = api.ask("GET", path, token=token_of("default", "read"))
+    assert (refused.status_code, refused.json()["code"]) == (403, "MC602")
+    assert api.ask("GET", "/v1/threads/t").json()["status"] == "queued"
+
+
+def test_refused_command_does_not_take_a_thread_back(api: Api) -> None:
+    """Failed: the scope was looked at after the fork, which closed the open question."""
+    api.run("t", 42)
+    history = api.ask("GET", "/v1/threads/t/history").json()["checkpoints"]
+    first = history[-1]["id"]
+    command = {"assistant_id": "trip", "command": {"resume": True}, "checkpoint_id": first}
+    token = token_of("default", *(ALL_SCOPES - {"answer"}))
+    refused = api.ask("POST", "/langgraph/threads/t/runs/wait", json=command, token=token)
+    assert refused.status_code == 403
+    assert api.ask("GET", "/v1/threads/t/history").json()["checkpoints"] == history
+
+
+def test_request_of_another_graph_changes_nothing(api: Api) -> None:
+    """Failed: the run of the other graph was discarded, and its question lost."""
+    other = build("other").compile(store=api.app.store)
+    api.serve(api.app, other)
+    api.ask("POST", "/v1/threads/t/runs", json={**trip(42), "graph": "trip"})
+    api.work()
+    before = api.ask("GET", "/v1/threads/t").json()
+    question = before["questions"][0]["id"]
+    input, answer = trip()["input"], {"interruptId": question, "status": "resolved"}
+    command = {"assistant_id": "other", "command": {"resume": True}}
+    back = {"assistant_id": "other", "checkpoint_id": before["checkpoint"]["id"]}
+    agent = {"threadId": "t", "runId": "r", "messages": []}
+    cancel = {"input": input, "graph": "other", "options": {"if_busy": "cancel"}}
+    for path, body in (
+        ("/v1/threads/t/runs", cancel),
+        ("/langgraph/threads/t/runs/wait", {"assistant_id": "other", "input": input}),
+        ("/langgraph/threads/t/runs/wait", command),
+        ("/langgraph/threads/t/runs/wait", back),
+        ("/agui/other", {**agent, "state": input}),
+        ("/agui/other", {**agent, "resume": [{**answer, "payload": True}]}),
+        ("/agui/other", {**agent, "resume": [{**answer, "status": "cancelled"}]}),
+    ):
+        response = api.ask("POST", path, json=body)
+        assert response.status_code in (400, 409), (path, body, response.text)
+    assert api.ask("GET", "/v1/threads/t").json() == before
+
+
+def test_message_with_an_id_that_is_not_text_is_refused(api: Api) -> None:
+    """Failed: it was answered with 500."""
+    body = {"threadId": "t", "runId": "r", "messages": [{"id": [], "role": "user"}]}
+    response = api.ask("POST", "/agui", json=body)
+    assert (response.status_code, response.json()["code"]) == (400, "MC302")

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
-from milecastle import CheckpointStore, Conflict, InvalidRequest, Keyring
+from milecastle import (
+    CheckpointStore,
+    Conflict,
+    InvalidRequest,
+    Keyring,
+    RunInProgress,
+    ThreadKey,
+    ThreadNotFound,
+)
+from milecastle.app.runtime.ownership import current_owner
 from milecastle.fleet.bulk import job_key
 from milecastle.fleet.worker import Worker
 from milecastle.ports.store import Batch
+from milecastle.server import problem_for
+from milecastle.server.access import Identity
+from milecastle.server.limits import refuse_two_lengths
+from milecastle.server.problems import UNAUTHORIZED, Refused
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
 from milecastle.views.values import anything
@@ -23,7 +41,7 @@ def test_submission_names_the_checkpoint_from_which_it_is_followed(api: Api) -> 
     first = api.ask("POST", "/v1/threads/t/runs", json=trip()).json()
     assert (first["status"], first["reused"], first["seq"]) == ("queued", False, 1)
     again = api.ask("POST", "/v1/threads/t/runs", json=trip()).json()
-    assert (again["run"], again["reused"], again["seq"]) == (first["run"], True, 1)
+    assert (again["run_id"], again["reused"], again["seq"]) == (first["run_id"], True, 1)
 
 
 def test_idempotency_key_is_the_key(api: Api) -> None:
@@ -31,9 +49,9 @@ def test_idempotency_key_is_the_key(api: Api) -> None:
     sent = {"Idempotency-Key": '"order-1"'}
     first = api.ask("POST", "/v1/threads/t/runs", json=trip(1), headers=sent).json()
     again = api.ask("POST", "/v1/threads/t/runs", json=trip(2), headers=sent).json()
-    assert (again["run"], again["reused"]) == (first["run"], True)
+    assert (again["run_id"], again["reused"]) == (first["run_id"], True)
     same = api.ask("POST", "/v1/threads/t/runs", json={**trip(3), "key": "order-1"}).json()
-    assert same["run"] == first["run"]
+    assert same["run_id"] == first["run_id"]
     both = api.ask("POST", "/v1/threads/t/runs", json={**trip(3), "key": "order-2"}, headers=sent)
     assert both.status_code == 400
 
@@ -45,7 +63,7 @@ def test_repeated_request_finds_the_newest_run_unless_that_failed(api: Api) -> N
         sent, body = {"Idempotency-Key": key}, {**trip(n), "options": options}
         found = api.ask("POST", f"/v1/threads/{thread}/runs", json=body, headers=sent).json()
         api.work()
-        return found["run"], found["reused"]
+        return found["run_id"], found["reused"]
 
     first = post("t", 1, "a")
     assert post("t", 1, "a") == (first[0], True)
@@ -339,7 +357,7 @@ def test_thread_of_a_graph_that_is_not_served_can_be_read(api: Api) -> None:
     api.serve(build("other").compile(store=api.app.store))
     assert api.ask("GET", "/v1/threads/t").json()["state"]["n"] == 43
     assert api.ask("POST", "/v1/threads/t/resume", json={}).status_code == 400
-    assert api.ask("DELETE", "/v1/threads/t").status_code == 400
+    assert api.ask("POST", "/v1/threads/t/cancel").status_code == 400
 
 
 def test_apps_with_equal_urls_share_a_store(api: Api, tmp_path: Path) -> None:
@@ -464,3 +482,125 @@ def test_change_of_tags_that_never_meets_the_head_is_a_conflict(
     monkeypatch.setattr(api.app.store, "commit", commit)
     response = api.ask("POST", "/v1/threads/a/tags", json={"add": ["eu"]})
     assert (response.status_code, response.json()["code"]) == (409, "MC401")
+
+
+def test_revoked_token_gets_no_result(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed: what a caller had waited for was delivered after its token was taken out."""
+    access = api.application.access
+    identify, calls = access.identify, count()
+
+    def revoked(headers: Headers) -> Identity:
+        if next(calls):
+            raise Refused(UNAUTHORIZED, 401, "it was taken out")
+        return identify(headers)
+
+    monkeypatch.setattr(access, "identify", revoked)
+    response = api.ask("POST", "/v1/threads/t/runs?wait=0.01", json=trip())
+    assert response.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Content-Length", "2"), ("Transfer-Encoding", "chunked")],
+        [("Content-Length", "2"), ("Content-Length", "2")],
+    ],
+)
+def test_body_with_two_lengths_is_refused(api: Api, headers: list[tuple[str, str]]) -> None:
+    """Failed: a proxy that believes the other length reads another request than we do."""
+    scope = {"type": "http", "method": "GET", "path": "/healthz", "query_string": b""}
+    sent = [(name.lower().encode(), text.encode()) for name, text in headers]
+    with pytest.raises(Refused, match="once"):
+        refuse_two_lengths({**scope, "headers": sent})
+
+
+def test_failed_run_is_a_result_for_those_who_wait(api: Api) -> None:
+    """Failed: it was answered with 500, as if the server were broken."""
+    is_done = Event()
+
+    def work() -> None:
+        while not is_done.is_set():
+            asyncio.run(Worker([api.app]).run_until_idle())
+
+    worker = Thread(target=work)
+    worker.start()
+    try:
+        found = api.ask("POST", "/v1/threads/u/runs?wait=60", json=trip(13))
+    finally:
+        is_done.set()
+        worker.join()
+    assert found.status_code == 200
+    document = found.json()
+    assert (document["status"], document["failure"]["error_type"]) == ("failed", "RuntimeError")
+    assert document["state"]["n"] == 13
+    queued = api.ask("POST", "/v1/threads/v/runs", json=trip()).json()
+    assert queued.keys() <= {"tenant", "thread", "run_id", "status", "reused", "seq"}
+
+
+def test_pages_of_threads_say_where_the_next_one_begins(api: Api) -> None:
+    """Failed: a reader could not know whether there are more."""
+    for name in "abc":
+        api.ask("POST", f"/v1/threads/{name}/runs", json=trip())
+    first = api.ask("GET", "/v1/threads?limit=2").json()
+    assert [line["thread"] for line in first["threads"]] == ["a", "b"]
+    second = api.ask("GET", f"/v1/threads?limit=2&after={first['next']}").json()
+    assert ([line["thread"] for line in second["threads"]], second["next"]) == (["c"], None)
+
+
+def test_thread_in_progress_does_not_show_its_process() -> None:
+    """Failed: the host and the process id were in the answer."""
+    error = RunInProgress(
+        tenant="default",
+        thread="t",
+        head=1,
+        run="r",
+        owner=current_owner(),
+        since=datetime(2026, 1, 1, tzinfo=UTC),
+        who="process 42 on db-7.internal",
+    )
+    problem = problem_for(error)
+    assert problem.status_code == 409
+    assert b"internal" not in problem.body
+    assert b"42" not in problem.body
+    assert b"run r, driven by a live process since 2026-01-01" in problem.body
+
+
+def test_problem_for_the_errors_of_a_service(api: Api) -> None:
+    """Failed for a service written from our page: 409 for an unknown thread."""
+    calls: list[Callable[[], object]] = [
+        lambda: api.app.state("nope"),
+        lambda: api.app.resume("nope"),
+        lambda: api.app.answer("nope", True),
+        lambda: api.app.retry("nope"),
+        lambda: api.app.cancel("nope"),
+        lambda: api.app.wait("nope"),
+        lambda: api.app.fork("nope", 1),
+        lambda: api.app.update_state("nope", {}),
+        lambda: api.app.tag("nope", ["x"]),
+        lambda: api.app.fit("nope"),
+    ]
+    for call in calls:
+        with pytest.raises(ThreadNotFound) as raised:
+            call()
+        problem = problem_for(raised.value)
+        assert (problem.status_code, b"MC306" in problem.body) == (404, True)
+        assert (raised.value.tenant, raised.value.thread) == ("default", "nope")
+    assert problem_for(RuntimeError("a secret")).status_code == 500
+    assert b"secret" not in problem_for(RuntimeError("a secret")).body
+
+
+def test_thread_of_a_graph_that_is_not_served_is_followed_and_deleted(api: Api) -> None:
+    """Failed: threads of sessions, jobs and LangGraph were refused with 400."""
+    store = CheckpointStore(api.app.store)
+    store.put(ThreadKey("default", "put"), {"n": 1})
+    store.put(ThreadKey("default", "put"), {"n": 2})
+    job = api.ask("POST", "/v1/runs/retry", json={"status": "failed"}).json()["job"]
+    api.work()
+    other = build("other").compile(store=api.app.store)
+    other.invoke(trip(42)["input"], "other")
+    for thread in ("put", job_key("default", job).thread, "other"):
+        path = f"/v1/threads/{thread}"
+        text = api.follow(f"{path}/events")
+        assert "event: state" in text, thread
+        assert api.ask("DELETE", path).json()["deleted"] is True
+        assert api.ask("GET", path).status_code == 404

@@ -19,7 +19,7 @@ def test_every_error_has_a_status_of_its_own() -> None:
     known = [one for one in classes if inspect.isclass(one) and issubclass(one, MilecastleError)]
     assert len(known) > 25
     assert [one.__name__ for one in known if one not in STATUSES] == []
-    assert {400, 409, 422, 500, 503} == set(STATUSES.values())
+    assert {400, 404, 409, 422, 500, 503} == set(STATUSES.values())
 
 
 def test_subclass_has_the_status_of_the_nearest_class() -> None:

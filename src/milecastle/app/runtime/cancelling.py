@@ -24,7 +24,7 @@ from milecastle.engine.failing import describe, describe_lost
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
 from milecastle.engine.records import attempts_at
-from milecastle.errors import Conflict, InvalidRequest, RunCancelled
+from milecastle.errors import Conflict, InvalidRequest, RunCancelled, ThreadNotFound
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import (
@@ -75,7 +75,7 @@ def _cancel(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool
 def _cancel_at_head(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
     chain = store.read(key)
     if chain is None:
-        raise InvalidRequest(f"thread '{key.thread}' has no checkpoints")
+        raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
     head = chain.entries[-1]
     record = store.run(key, head.run_id)
     if record is not None and _is_expected(store, head, record):

@@ -21,7 +21,7 @@ from milecastle.app.runtime.emitting import feed_of
 from milecastle.app.runtime.results import Result
 from milecastle.app.runtime.starting import Terms
 from milecastle.app.runtime.threads import Threads
-from milecastle.errors import InvalidRequest, RunCancelled, RunFailed
+from milecastle.errors import InvalidRequest, RunCancelled, RunFailed, ThreadNotFound
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.model.tags import read_tags
@@ -169,7 +169,7 @@ def has_stopped(threads: Threads, key: ThreadKey) -> bool:
     """
     info = threads.store.thread(key)
     if info is None:
-        raise InvalidRequest(f"thread '{key.thread}' has no checkpoints")
+        raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
     if info.worker or info.status in ("queued", "running", "sleeping"):
         return False
     if info.status in ("failed", "completed", "cancelled") and info.due_at is not None:

@@ -118,7 +118,7 @@ def bring_over(
         migrated = [one.task for one in _inside(threads, key, chain) if one.is_migrated()]
         fitting = _fitting(threads, key, position)
         return BroughtOver(fitting, own.note, released=tuple(migrated))
-    position = _without_lost_fields(threads, key, chain)
+    position = threads.not_hosted(_without_lost_fields(threads, key, chain))
     values = {
         name: value for name, value in position.values.items() if name in graph.schema.channels
     }

@@ -46,7 +46,7 @@ from milecastle.engine.position import Position, fresh_position
 from milecastle.engine.records import attempts_at
 from milecastle.engine.status import thread_info, waits_at
 from milecastle.engine.waiting import open_interrupts
-from milecastle.errors import Conflict, InvalidRequest, ResumeRefused
+from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, ThreadNotFound
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.interrupt import Interrupt
@@ -370,7 +370,7 @@ def start_resumed(
     """
     found = _look(threads, key, known)
     if found is None:
-        raise ResumeRefused(key.thread, ["nothing is saved: start it with invoke()"])
+        raise ThreadNotFound(tenant=key.tenant, thread=key.thread, advice="start it with invoke()")
     chain, previous = found
     threads = threads.for_thread(key, chain)
     entry = chain.entries[-1]

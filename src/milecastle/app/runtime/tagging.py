@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from milecastle.errors import Conflict, InvalidRequest
+from milecastle.errors import Conflict, InvalidRequest, ThreadNotFound
 from milecastle.model.keys import ThreadKey
 from milecastle.model.tags import TagChange, refuse_too_many
 from milecastle.ports.store import Batch, Store, TagStore, offers
@@ -51,7 +51,7 @@ def change_tags(store: Store, key: ThreadKey, change: TagChange) -> tuple[str, .
     while True:
         head = store.head(key)
         if head is None or store.thread(key) is None:
-            raise InvalidRequest(f"thread '{key.thread}' has no checkpoints: nothing to tag")
+            raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
         tags = tags_at(store, key)
         changed = change.applied(tags)
         if changed == tags:

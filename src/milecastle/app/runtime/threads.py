@@ -28,7 +28,7 @@ from milecastle.engine.assignment import kept_in_lane
 from milecastle.engine.hidden import HOSTED, branched, without_children
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
-from milecastle.errors import InvalidRequest, InvalidUpdate, ResumeRefused
+from milecastle.errors import InvalidRequest, InvalidUpdate, ResumeRefused, ThreadNotFound
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata, Entry, Source
 from milecastle.model.keys import ThreadKey, refuse_own
@@ -117,7 +117,10 @@ class Threads:
 
     def restore(self, chain: Chain) -> Position:
         """The position of the thread at the end of a chain, with its state decoded."""
-        position = restore(chain, self.codec, self.graph.schema)
+        return self.not_hosted(restore(chain, self.codec, self.graph.schema))
+
+    def not_hosted(self, position: Position) -> Position:
+        """Return the position, unless another library's graph wrote it: then it is refused."""
         if any(name in position.hidden for name in HOSTED):
             raise InvalidRequest(
                 "the thread is one of another library's graph, and not of "
@@ -263,8 +266,9 @@ class Threads:
         """``existing``, and the reader and writer of this thread."""
         chain = self.store.read(key, self._seq(key, at))
         if chain is None:
-            what = "checkpoints" if at is None else f"checkpoint {at}"
-            raise InvalidRequest(f"thread '{key.thread}' has no {what}")
+            if self.store.head(key) is None:
+                raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
+            raise InvalidRequest(f"thread '{key.thread}' has no checkpoint {at}")
         bound = self.for_thread(key, chain)
         return bound, bound.restore(chain), chain.entries[-1]
 

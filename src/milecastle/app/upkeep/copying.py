@@ -22,7 +22,7 @@ import msgspec.structs
 from milecastle.app.runtime.children import children_of, every_thread
 from milecastle.app.runtime.tagging import require_tags, tags_at
 from milecastle.codec.envelope import names_files, names_objects, unframe, unframe_files
-from milecastle.errors import Conflict, InvalidRequest, NoObjects
+from milecastle.errors import Conflict, InvalidRequest, NoObjects, ThreadNotFound
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
@@ -316,7 +316,7 @@ def _keys(source: Store, tenant: str, threads: Iterable[str] | None) -> Iterator
     for thread in threads:
         key = ThreadKey(tenant, thread)
         if source.head(key) is None and not source.runs(key, limit=1):
-            raise InvalidRequest(f"there is no thread '{key}' to copy")
+            raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
         yield key
         yield from (info.key for info in children_of(source, key))
 

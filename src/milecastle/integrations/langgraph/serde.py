@@ -26,6 +26,10 @@ class StrictSerializer(JsonPlusSerializer):
         super().__init__(allowed_msgpack_modules=names or None)
         self._unpack_ext_hook = _remembering(self._unpack_ext_hook)
 
+    def _reviver(self, value: dict[str, Any]) -> Any:
+        """Leave LangChain's own objects in JSON as they are: none of them is on the safe list."""
+        return value if value.get("lc") == 1 else super()._reviver(value)
+
     def with_msgpack_allowlist(
         self, extra_allowlist: Iterable[tuple[str, ...] | type]
     ) -> JsonPlusSerializer:

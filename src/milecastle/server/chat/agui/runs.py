@@ -36,6 +36,8 @@ async def run_agent(exchange: Exchange) -> Response:
     graph = served(exchange).graph.name if "graph" in exchange.path else None
     if asked.resume:
         exchange.require("answer")
+        if graph is not None:
+            await exchange.off_loop(service.refuse_other_graph, key, graph)
         run_id, seq = await _resumed(service, key, asked)
     else:
         run_id, seq = await _submitted(service, key, graph, asked)
@@ -77,6 +79,8 @@ def _input(
         "forwarded_props": asked.forwarded_props,
     }
     given |= {name: value for name, value in more.items() if name in channels and value is not None}
+    if not all(isinstance(one.get("id"), str | None) for one in asked.messages):
+        raise InvalidRequest("the id of a message is a string")
     messages = [one for one in asked.messages if one.get("id") not in ids]
     if messages and MESSAGES not in channels:
         raise InvalidRequest("the state of this graph has no messages: send state, and no messages")

@@ -114,9 +114,12 @@ async def _start(exchange: Exchange) -> StartedRun:
         raise Refused(NOT_FOUND, 404, "this server does not have the graph")
     if asked.if_not_exists == "reject":
         await exchange.off_loop(service.line, key)
-    await _go_back(service, key, asked)
     if asked.command is not None:
         exchange.require("answer" if asked.command.goto is None else "run")
+    if asked.command is not None or asked.input is None:
+        await exchange.off_loop(service.refuse_other_graph, key, asked.assistant_id)
+    await _go_back(service, key, asked)
+    if asked.command is not None:
         return await _commanded(service, key, asked)
     handle = await _handed_over(service, key, asked)
     seq = await exchange.off_loop(seq_of, service, handle)
@@ -202,6 +205,8 @@ def _answers(service: Service, key: ThreadKey, given: Any) -> dict[str, Any]:
 async def join_stream(exchange: Exchange) -> Response:
     """Send the events of a run from a place on: that of ``Last-Event-ID``, or its head."""
     query: JoinQuery = exchange.query
+    if query.cancel_on_disconnect:
+        exchange.require("run")
     modes = known_modes(query.stream_mode) or MODES
     run = await exchange.off_loop(_joined, exchange)
     return await _streamed(exchange.service, run, modes, cancels=query.cancel_on_disconnect)
