@@ -144,8 +144,8 @@ class Heartbeat:
         if self.is_stuck and not self._reported:
             self._reported = True
             _log.error(
-                "worker %s: the event loop has been blocked for %.0f seconds: by an async node "
-                "that should be a sync function, or by a very large state",
+                "worker %s: the event loop has been blocked for %.0f seconds: something called on "
+                "it does not return. If it is an async node, make that a sync function",
                 worker.id,
                 self._unanswered,
             )

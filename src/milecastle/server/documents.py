@@ -86,7 +86,7 @@ class StartQuery(Message, frozen=True):
 
 
 class ThreadsQuery(Message, frozen=True):
-    """Which threads, by name. ``after`` is the last name of the page before.
+    """Which threads, by name. ``after`` is ``next`` of the page before.
 
     ``prefix`` is how their names begin.
     """
@@ -145,7 +145,7 @@ class RunsQuery(Message, frozen=True):
 
 
 class InboxQuery(Message, frozen=True):
-    """Which questions, by thread. ``after`` is the last thread of the page before."""
+    """Which questions, by thread. ``after`` is ``next`` of the page before."""
 
     graph: str | None = None
     after: str | None = None

@@ -16,6 +16,7 @@ from milecastle.server.problems import TOO_LARGE, UNREADABLE, Refused
 
 __all__ = [
     "JSON",
+    "LOOKED_AT",
     "MOST_BODY",
     "MOST_HEADERS",
     "SLOWEST_BODY",
@@ -34,6 +35,9 @@ MOST_BODY: Final = 1024 * 1024
 
 SLOWEST_BODY: Final = 30.0
 """Seconds that a body may take."""
+
+LOOKED_AT: Final = 5000
+"""Threads that are looked at for one page of a list; ``next`` continues after them."""
 
 _LONGEST_LENGTH: Final = 20
 """Digits of a length that are looked at."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec.structs
 
@@ -13,6 +13,7 @@ from milecastle.app.runtime.handing import Handle
 from milecastle.app.runtime.results import Result
 from milecastle.errors import InvalidRequest, RunError
 from milecastle.model.keys import ThreadKey
+from milecastle.server import limits
 from milecastle.server.documents import (
     AnswersRequest,
     ResumeRequest,
@@ -40,9 +41,6 @@ __all__ = [
     "submit",
     "submit_run",
 ]
-
-_MOST: Final = 2**62
-"""A page of the API is filled, however many threads that takes."""
 
 
 async def submit(exchange: Exchange) -> Reply:
@@ -189,17 +187,15 @@ def _runs(service: Service, tenant: str, query: RunsQuery) -> RunsDocument:
     return runs_document(service, tenant, query)
 
 
-def runs_document(
-    service: Service, tenant: str, query: RunsQuery, *, most: int = _MOST
-) -> RunsDocument:
-    """A page of runs, for which ``most`` threads are looked at."""
+def runs_document(service: Service, tenant: str, query: RunsQuery) -> RunsDocument:
+    """A page of runs, for which so many threads are looked at."""
     store = service.store
     if query.status is None:
         page = store.recent_runs(tenant, limit=query.limit, after=query.after)
         runs, next = [run for run in page.items if not is_child(run.key)], page.after
     else:
         wanted = tenant, query.status, query.graph, query.after
-        infos, next = found_page(store, *wanted, limit=query.limit, most=most)
+        infos, next = found_page(store, *wanted, limit=query.limit, most=limits.LOOKED_AT)
         records = (store.run(info.key, info.run_id) for info in infos)
         runs = [run for run in records if run is not None]
     return RunsDocument(tenant=tenant, runs=tuple(run_lines(store, runs)), next=next)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec.structs
 from starlette.responses import Response
@@ -16,6 +16,7 @@ from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.model.tags import TagChange
+from milecastle.server import limits
 from milecastle.server.documents import (
     DiffQuery,
     ForkRequest,
@@ -71,9 +72,6 @@ __all__ = [
     "whole_state",
 ]
 
-_MOST: Final = 2**62
-"""A page of the API is filled, however many threads that takes."""
-
 
 async def list_threads(exchange: Exchange) -> Reply:
     """The threads of the caller's tenant, by name."""
@@ -90,7 +88,7 @@ def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
         prefix=query.prefix,
         after=query.after,
         limit=query.limit,
-        most=_MOST,
+        most=limits.LOOKED_AT,
     )
     return LsDocument(tenant=tenant, threads=lines, next=next)
 
@@ -171,13 +169,10 @@ async def list_questions(exchange: Exchange) -> Reply:
     return Reply(found)
 
 
-def inbox_document(
-    service: Service, tenant: str, query: InboxQuery, most: int = _MOST
-) -> InboxDocument:
-    """A page of open questions, for which ``most`` threads are looked at."""
-    infos, next = asking_page(
-        service.store, tenant, query.graph, query.after, limit=query.limit, most=most
-    )
+def inbox_document(service: Service, tenant: str, query: InboxQuery) -> InboxDocument:
+    """A page of open questions, for which so many threads are looked at."""
+    wanted = tenant, query.graph, query.after
+    infos, next = asking_page(service.store, *wanted, limit=query.limit, most=limits.LOOKED_AT)
     lines = tuple(inbox_line(service, info) for info in infos)
     return InboxDocument(tenant=tenant, threads=lines, next=next)
 

@@ -193,6 +193,7 @@ def test_a_heartbeat_survives_errors_and_reports_a_blocked_loop(
     assert len(beats) > 3
     assert "no heartbeat: gone" in caplog.text
     assert "the heartbeat failed" in caplog.text
+    assert "If it is an async node" in caplog.text  # what blocks it is not known
     assert "runs again" in caplog.text
 
 

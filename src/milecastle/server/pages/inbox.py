@@ -39,8 +39,6 @@ from milecastle.views.values import as_json, plain
 __all__ = ["InboxForm", "InboxPageQuery", "answer", "show_inbox"]
 
 _ROWS: Final = 50
-_LOOKED_AT: Final = 5000
-"""How many threads are looked at for a page."""
 _BYTES: Final = 180_000
 _LONGEST: Final = 2000
 """The bytes that a page may take, and the characters of a text that are shown."""
@@ -121,7 +119,7 @@ def _read(
     service: Service, tenant: str, query: InboxQuery
 ) -> tuple[list[QuestionKind], list[InboxLine], str | None, int]:
     """What the page shows; see ``_room``."""
-    found = inbox_document(service, tenant, query, _LOOKED_AT)
+    found = inbox_document(service, tenant, query)
     return _room(_without_values(found, service.redact))
 
 

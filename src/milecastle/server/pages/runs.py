@@ -11,6 +11,7 @@ from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction
 from milecastle.errors import InvalidRequest
 from milecastle.fleet.bulk import job_key
 from milecastle.ports.claims import ClaimStore
+from milecastle.server import limits
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import BulkRequest, CurrentStatus, Message, RunsQuery
 from milecastle.server.exchange import Exchange
@@ -34,9 +35,6 @@ __all__ = [
 ]
 
 _ROWS: Final = 100
-_LOOKED_AT: Final = 5000
-"""How many threads are looked at for a page."""
-
 ANY: Final = "any"
 STATUSES: Final = ("failed", *(one for one in get_args(CurrentStatus) if one != "failed"), ANY)
 SCOPES: Final[dict[BulkAction, TokenScope]] = {"retry": "run", "cancel": "run", "delete": "admin"}
@@ -80,7 +78,7 @@ async def list_runs(exchange: Exchange) -> PageView:
             "chosen": chosen,
             "statuses": STATUSES,
             "graphs": sorted(exchange.service.apps),
-            "looked_at": _LOOKED_AT,
+            "looked_at": limits.LOOKED_AT,
             **bulk_values(exchange, status, graph),
         },
     )
@@ -91,7 +89,7 @@ def _document(service: Service, tenant: str, chosen: dict[str, Any], rows: int) 
     query = RunsQuery(
         status=None if status == ANY else status, graph=graph, after=after, limit=rows
     )
-    found = runs_document(service, tenant, query, most=_LOOKED_AT)
+    found = runs_document(service, tenant, query)
     wanted = [line for line in found.runs if graph in (None, line.graph)]
     if len(wanted) > 1 and len(tuple(fitting(wanted, _size))) < len(wanted):
         return _document(service, tenant, chosen, (len(wanted) + 1) // 2)

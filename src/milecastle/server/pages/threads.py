@@ -9,6 +9,7 @@ import msgspec
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
+from milecastle.server import limits
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import ListedStatus, Message
 from milecastle.server.exchange import Exchange
@@ -28,8 +29,6 @@ from milecastle.views.listing import ThreadPage, thread_page
 __all__ = ["ACTIONS", "ActionForm", "ThreadAction", "ThreadsPageQuery", "act", "list_threads"]
 
 _ROWS: Final = 100
-_LOOKED_AT: Final = 5000
-"""How many threads are looked at for a page."""
 
 
 class ThreadsPageQuery(Message, frozen=True):
@@ -69,7 +68,7 @@ async def list_threads(exchange: Exchange) -> PageView:
             "statuses": get_args(ListedStatus),
             "graphs": sorted(exchange.service.apps),
             "actions": [one for one in ACTIONS if one.scope in exchange.identity.scopes],
-            "looked_at": _LOOKED_AT,
+            "looked_at": limits.LOOKED_AT,
             # a job is of a status and a graph: it would change more than a prefix or a tag shows
             **bulk_values(
                 exchange,
@@ -87,7 +86,7 @@ def _start(exchange: Exchange) -> dict[str, Any] | None:
 
 
 def _page(service: Service, tenant: str, chosen: dict[str, Any]) -> ThreadPage:
-    found = thread_page(service.store, tenant, **chosen, limit=_ROWS, most=_LOOKED_AT)
+    found = thread_page(service.store, tenant, **chosen, limit=_ROWS, most=limits.LOOKED_AT)
     lines = tuple(fitting(found.lines, _size))
     is_cut = len(lines) < len(found.lines)
     return ThreadPage(lines, lines[-1].thread if is_cut else found.next)
