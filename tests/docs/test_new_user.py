@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks, read
+from tests.unit.cli.commands import Desk
 
 pytestmark = [
     pytest.mark.slow,
@@ -81,3 +82,14 @@ def test_from_an_empty_environment_to_a_resumed_crash(wheel: Path, tmp_path: Pat
     user.run("milecastle", "init", "orders")
     user.run("pip", "install", "pytest")
     assert "2 passed" in user.run("pytest", within="orders")
+
+
+def test_the_quickstart_is_accepted_by_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ran its graph on import, which the command line refuses."""
+    monkeypatch.chdir(tmp_path)
+    found = next(block for block in blocks(read("README.md")) if block.language == "python")
+    desk = Desk(tmp_path)
+    desk.write("post.py", found.text)
+    assert "no problems" in desk.out("check", "post")
