@@ -29,14 +29,16 @@ def test_a_worker_takes_the_last_places_too() -> None:
 
     async def fill() -> None:
         async with serving(app, options=QUICK.replaced(concurrency=8)) as worker:
-            for number in range(8):
-                await app.asubmit(start(), f"{number}")
+            try:
+                for number in range(8):
+                    await app.asubmit(start(), f"{number}")
 
-                async def has_started(count: int = number + 1) -> bool:
-                    return worker.running == count
+                    async def has_started(count: int = number + 1) -> bool:
+                        return worker.running == count
 
-                await until(has_started, 20)
-            release.set()
+                    await until(has_started, 20)
+            finally:
+                release.set()
 
     asyncio.run(fill())
 
@@ -54,21 +56,20 @@ def test_nodes_that_occupy_the_threads_of_asyncio_stop_no_claims(tmp_path: Path)
 
     async def occupy() -> None:
         async with serving(app, options=QUICK.replaced(concurrency=50)) as worker:
-            await app.asubmit_many({f"{number}": {"n": 1, "log": []} for number in range(40)})
+            try:
+                await app.asubmit_many({f"{number}": {"n": 1, "log": []} for number in range(40)})
 
-            async def all_run() -> bool:
-                return worker.running == 40
+                async def all_run() -> bool:
+                    return worker.running == 40
 
-            await until(all_run, 30)
-            await app.asubmit(start(), "short")
-            async with asyncio.timeout(20):
-                assert (await app.await_result("short")).status == "completed"
-            release.set()
+                await until(all_run, 30)
+                await app.asubmit(start(), "short")
+                async with asyncio.timeout(20):
+                    assert (await app.await_result("short")).status == "completed"
+            finally:
+                release.set()
 
-    try:
-        asyncio.run(occupy())
-    finally:
-        release.set()
+    asyncio.run(occupy())
 
 
 def test_a_worker_whose_store_must_be_reopened_ends(tmp_path: Path) -> None:
