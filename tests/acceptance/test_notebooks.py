@@ -28,9 +28,15 @@ def app() -> App[Draft]:
     return graph.compile(store="memory://")
 
 
+def html(found: Any) -> str:
+    """What a notebook shows."""
+    shown: str = found._repr_html_()
+    return shown
+
+
 def test_a_result_is_shown_with_its_values(app: App[Draft]) -> None:
     result = app.invoke({"topic": "<script>alert(1)</script>"}, "t")
-    for shown in (result._repr_html_(), app.state("t")._repr_html_()):
+    for shown in (html(result), html(app.state("t"))):
         assert "about &lt;script&gt;" in shown
         assert "<script>" not in shown
         assert "completed" in shown
@@ -39,7 +45,7 @@ def test_a_result_is_shown_with_its_values(app: App[Draft]) -> None:
 
 def test_questions_are_shown_and_large_values_are_cut(app: App[Draft]) -> None:
     app.invoke({"topic": "ask", "text": "x" * 100_000}, "t")
-    shown = app.state("t")._repr_html_()
+    shown = html(app.state("t"))
     assert "&lt;b&gt;sure?" in shown
     assert len(shown) < 5000
 
@@ -47,13 +53,13 @@ def test_questions_are_shown_and_large_values_are_cut(app: App[Draft]) -> None:
 def test_a_history_is_shown_and_can_still_be_read(app: App[Draft]) -> None:
     app.invoke({"topic": "walls"}, "t")
     found = app.history("t")
-    shown = getattr(found, "_repr_html_")()  # noqa: B009 - a hook of notebooks
+    shown = html(found)
     assert shown.count("<tr>") == 3
     assert [one.seq for one in found] == [2, 1]
 
 
 def test_an_app_is_shown_with_its_name_and_its_drawing(app: App[Draft]) -> None:
-    shown = app._repr_html_()
+    shown = html(app)
     assert "draft &lt;1&gt;" in shown
     assert "<svg" in shown
 

@@ -93,9 +93,9 @@ def load(reference: str, folder: Path) -> list[App[Any] | StateGraph[Any]]:
 def _apps_of(module: ModuleType) -> list[Any]:
     """Every app of a module, or if it has none, every graph."""
     for kind in (App, StateGraph):
-        found = {id(one): one for one in vars(module).values() if isinstance(one, kind)}
+        found: list[Any] = [one for one in vars(module).values() if isinstance(one, kind)]
         if found:
-            return list(found.values())
+            return list({id(one): one for one in found}.values())
     raise LoadError(f"module '{module.__name__}' has no 'app', and no other app or graph")
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 __all__ = ["in_declared_order"]
 
-_Orders = dict[frozenset[tuple[type, Any]], tuple[Any, ...]]
+_Values = frozenset[tuple[type[Any], Any]]
+_Orders = dict[_Values, tuple[Any, ...]]
 
 
 def in_declared_order(schema: Any, annotation: Any) -> Any:
@@ -41,10 +42,10 @@ def _collect(annotation: Any, orders: _Orders, seen: set[int]) -> None:
         _collect(part, orders, seen)
 
 
-def _set(values: Iterable[Any]) -> frozenset[tuple[type, Any]]:
+def _set(values: Iterable[Any]) -> _Values:
     """The values without their order; 1 and True are different, and so are 1 and 1.0."""
     try:
-        return frozenset((type(value), value) for value in values)
+        return frozenset((cast("type[Any]", type(value)), value) for value in values)
     except TypeError:  # not hashable
         return frozenset()
 
@@ -57,10 +58,11 @@ def _ordered(schema: Any, orders: _Orders) -> Any:
     given = cast("Mapping[str, Any]", schema)
     found = {name: _ordered(part, orders) for name, part in given.items()}
     if isinstance(found.get("enum"), list):
-        found["enum"] = list(orders.get(_set(found["enum"]), found["enum"]))
+        choices = cast("list[Any]", found["enum"])
+        found["enum"] = list(orders.get(_set(choices), tuple(choices)))
     if isinstance(found.get("properties"), dict):
         known = cast("dict[str, Any]", found["properties"])
-        found["properties"] = {name: known[name] for name in orders.get(_set(known), known)}
+        found["properties"] = {name: known[name] for name in orders.get(_set(known), tuple(known))}
         if isinstance(found.get("required"), list):
             wanted = cast("list[str]", found["required"])
             found["required"] = [name for name in found["properties"] if name in wanted]

@@ -29,7 +29,10 @@ class Told:
     """Collects what is reported."""
 
     def __init__(self, events: list[Event]) -> None:
-        self.on_event = events.append
+        self._events = events
+
+    def on_event(self, event: Event) -> None:
+        self._events.append(event)
 
 
 def _app(store: Store, *observers: Observer) -> App[State]:

@@ -39,7 +39,7 @@ def app(store: Store) -> App[State]:
 def _beat(app: App[State], lane: str | None = None, **changed: Any) -> None:
     owner = Owner(host="elsewhere", boot_id="b", pid=1, started="1")
     lanes = (lane or app.__runner__.lane,)
-    given = {"capacity": 10, **changed}
+    given: dict[str, Any] = {"capacity": 10, **changed}
     require_shared(app.store).beat(
         WorkerInfo(id="w", owner=owner, lanes=lanes, started_at=1, **given)
     )

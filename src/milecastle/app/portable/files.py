@@ -259,7 +259,7 @@ class PortableFiles:
             return close_file(self._codec.dumps(content), self._key)
         except UnserializableState as error:
             error.node = None  # it is the caller's value, not one that a node returned
-            for name, value in content["state"].items():  # names of the state, and not data
+            for name, value in self._values(state).items():  # names of the state, and not data
                 self._codec.check(value, f"$.state{path_segment(name)}")
             self._codec.check(config, "$.config")
             raise

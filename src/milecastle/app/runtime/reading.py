@@ -48,8 +48,9 @@ def snapshot(threads: Threads, key: ThreadKey, at: At) -> Snapshot[Any]:
     info = thread_info(entry, record, waits_at(position.hidden))
     status, next = running_now(threads.store, key, entry, info.status)
     is_taken = status != info.status
+    known = msgspec.structs.replace(known, next=next)
     return Snapshot(
-        **{**msgspec.structs.asdict(known), "next": next},
+        **msgspec.structs.asdict(known),
         state=threads.graph.schema.view(position.values),
         status=status,
         metadata=record.metadata,
