@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 import pytest
 
@@ -17,6 +17,7 @@ from milecastle import (
     END,
     START,
     App,
+    Command,
     CycleDetected,
     ExecutionConfig,
     ExecutionError,
@@ -26,6 +27,7 @@ from milecastle import (
     MilecastleError,
     RunCancelled,
     RunTimeout,
+    Send,
     StateGraph,
     ThreadKey,
     append,
@@ -134,6 +136,26 @@ def test_none_means_no_limit_and_a_call_can_lift_one(run: Runner, wrap: Wrap) ->
         run.invoke(graph.compile(), {"n": 0})
     endless = ExecutionOptions(timeout="unlimited")
     assert run.invoke(graph.compile(), {"n": 0}, options=endless)["n"] == 200
+
+
+@pytest.mark.requirement("X1", api="ExecutionOptions")
+def test_options_of_a_call_reach_subgraphs(run: Runner, wrap: Wrap) -> None:
+    """A subgraph kept its own limit, although its error said to raise it in the call."""
+    inner: StateGraph[Count] = StateGraph(Count)
+    inner.add_node("inner", loop(wrap(count), until=60).compile())
+    inner.add_edges(START, "inner", END)
+    graph: StateGraph[Count] = StateGraph(Count)
+    graph.add_node("outer", inner.compile())
+    graph.add_edges(START, "outer", END)
+    for store in (None, "memory://"):
+        app = graph.compile(store=store)
+        with pytest.raises(ExecutionError):
+            run.invoke(app, {"n": 0}, "a")
+        for steps, thread in ((100, "b"), ("unlimited", "c")):
+            options = ExecutionOptions(max_steps=cast("Any", steps))
+            assert run.invoke(app, {"n": 0}, thread, options=options)["n"] == 60
+        with pytest.raises(ExecutionError, match="max_steps=5"):
+            run.invoke(app, {"n": 0}, "d", options=ExecutionOptions(max_steps=5))
 
 
 @pytest.mark.requirement("X2", api="MaxStepsExceeded")
@@ -748,3 +770,31 @@ def test_a_keyboard_interrupt_is_recorded_as_cancelled() -> None:
     with pytest.raises(KeyboardInterrupt):
         app.invoke({"n": 0}, "t")
     assert app.state("t").status == "cancelled"
+
+
+@pytest.mark.requirement("X3", api="CycleDetected")
+@pytest.mark.parametrize("items", [1, 200])
+def test_node_that_sends_itself_other_items_is_no_cycle(run: Runner, items: int) -> None:
+    """The items were not looked at. One that sends itself the same item is still a cycle."""
+    graph: StateGraph[Count] = StateGraph(Count)
+
+    def countdown(state: Count) -> Command[Literal["countdown", "__end__"]]:
+        n = state["n"]
+        if n == 0:
+            return Command(update={"log": ["lift off"]}, goto=END)
+        return Command(goto=[Send("countdown", {"n": max(0, n - 1)})])
+
+    graph.add_node("countdown", countdown)
+    graph.add_conditional_edges(
+        START, lambda state: [Send("countdown", {"n": state["n"]})] * items, ["countdown"]
+    )
+    assert run.invoke(graph.compile(), {"n": 5})["log"] == ["lift off"] * items
+    same: StateGraph[Count] = StateGraph(Count)
+
+    def again(state: Count) -> Command[Literal["again", "__end__"]]:
+        return Command(goto=Send("again", {"n": state["n"]}))
+
+    same.add_node("again", again)
+    same.add_edge(START, "again")
+    with pytest.raises(CycleDetected):
+        run.invoke(same.compile(), {"n": 5})

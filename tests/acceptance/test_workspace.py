@@ -295,6 +295,26 @@ def stray_in_a_run(workspace: Workspace) -> Path:
     return path
 
 
+def stray_checkpoint(workspace: Workspace) -> Path:
+    run = next(workspace.runs([]))
+    path = workspace.run_folder(run.run_id) / "checkpoints" / "notes.txt"
+    path.write_text("x")
+    return path
+
+
+def stray_blob(workspace: Workspace) -> Path:
+    path = workspace.path / "cache" / "blobs" / "notes"
+    path.write_text("x")
+    return path
+
+
+def stray_entry(workspace: Workspace) -> Path:
+    shelf = next((workspace.path / "cache" / "entries").iterdir())
+    path = shelf / "notes.json"
+    path.write_text("{}")
+    return path
+
+
 def stray_trace(workspace: Workspace) -> Path:
     path = workspace.path / "trace" / "run.sh"
     path.write_text("x")
@@ -320,6 +340,9 @@ STRAYS = [
     stray_in_cache,
     stray_among_runs,
     stray_in_a_run,
+    stray_checkpoint,
+    stray_blob,
+    stray_entry,
     stray_trace,
     linked_folder,
     linked_run,
@@ -359,6 +382,27 @@ def test_unauthorised_entry_is_rejected_and_recorded(
     if stray is linked_folder:
         (workspace.root / "elsewhere").rename(path)
     assert run.run(mode).run_id  # what was refused is not what is resumed
+
+
+@pytest.mark.requirement("R4", api="builds.FileRun.plan")
+@pytest.mark.parametrize("damage", ["missing", "garbage", "changed"])
+def test_damaged_checkpoint_of_a_run_that_ended_is_noticed(
+    workspace: Workspace, damage: str
+) -> None:
+    """Only the file with all of them was read."""
+    failed_run(workspace)
+    run = next(workspace.runs([]))
+    (path,) = (workspace.run_folder(run.run_id) / "checkpoints").glob("*.json")
+    if damage == "missing":
+        path.unlink()
+    elif damage == "garbage":
+        path.write_text("garbage")
+    else:
+        path.write_text(path.read_text().replace('"exit_code": 0', '"exit_code": 1'))
+    again = FileRun(two_step_app(), workspace)
+    assert not again.plan("resume-only").verdict
+    (found,) = again.plan("incremental").damage
+    assert str(path) in found
 
 
 @pytest.mark.requirement("R2", api="builds.FileRun.run")

@@ -17,6 +17,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import cache, partial
 from hashlib import sha256
+from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -155,7 +156,9 @@ class _Reader:
         except UnserializableState:
             pass
         raw: Any = value
-        if isinstance(value, tuple | list):
+        if isinstance(value, PurePath):
+            self._feed("path", str(value))
+        elif isinstance(value, tuple | list):
             self._members(name, [*raw], strict)
         elif isinstance(value, dict):
             self._members(name, [*raw.keys(), *raw.values()], strict)

@@ -140,7 +140,7 @@ def _failure(workspace: Workspace, record: RunRecord | None, damage: list[str]) 
 def _read_base(workspace: Workspace, record: RunRecord | None, damage: list[str]) -> Base:
     if record is None:
         return Base()
-    checkpoints = workspace.checkpoints(record.run_id, damage)
+    checkpoints = workspace.intact_checkpoints(record.run_id, damage)
     runs = {one.run_id for one in checkpoints.values()}
     traces = {run_id: workspace.trace(run_id, damage) for run_id in sorted(runs)}
     return Base(record=record, checkpoints=checkpoints, traces=traces)

@@ -19,6 +19,7 @@ durably and read strictly. The names of nodes are escaped as those of threads ar
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -83,8 +84,23 @@ def _found(workspace: Path) -> Iterator[str]:
         folder = workspace / name
         if folder.is_dir() and not folder.is_symlink():
             yield from _wrong(folder, fits)
-    for run in _runs(workspace / "runs"):
+    for run in _folders(workspace / "runs"):
         yield from _wrong(run, _is_named(*_OF_RUN))
+        yield from _wrong_below(run, "checkpoints", _is_file(r".+\.json"))
+        yield from _wrong_below(run, "output", _is_file(r".+\.log"))
+    for name, pattern in (("blobs", "[0-9a-f]{62}"), ("entries", r"[0-9a-f]{62}\.json")):
+        yield from _wrong_below(workspace / "cache", name, _is_shelf)
+        for shelf in _folders(workspace / "cache" / name):
+            yield from _wrong(shelf, _is_file(pattern))
+
+
+def _wrong_below(
+    folder: Path | str, name: str, fits: Callable[[os.DirEntry[str]], bool]
+) -> Iterator[str]:
+    """``_wrong`` for a folder that need not be there; a link is reported where it is."""
+    path = Path(folder) / name
+    if path.is_dir() and not path.is_symlink():
+        yield from _wrong(path, fits)
 
 
 def _wrong(folder: Path | str, fits: Callable[[os.DirEntry[str]], bool]) -> Iterator[str]:
@@ -105,6 +121,21 @@ def _is_named(folders: frozenset[str], files: frozenset[str]) -> Callable[[os.Di
     return fits
 
 
+def _is_file(pattern: str) -> Callable[[os.DirEntry[str]], bool]:
+    matches = re.compile(pattern).fullmatch
+
+    def fits(entry: os.DirEntry[str]) -> bool:
+        return matches(entry.name) is not None and entry.is_file(follow_symlinks=False)
+
+    return fits
+
+
+def _is_shelf(entry: os.DirEntry[str]) -> bool:
+    """A folder of the cache: the first two digits of the names in it."""
+    is_named = re.fullmatch("[0-9a-f]{2}", entry.name) is not None
+    return is_named and entry.is_dir(follow_symlinks=False)
+
+
 def _is_run(entry: os.DirEntry[str]) -> bool:
     """The folder of a run, the lock of a thread, or what a deletion has not finished."""
     if entry.is_dir(follow_symlinks=False):
@@ -117,7 +148,8 @@ def _is_trace(entry: os.DirEntry[str]) -> bool:
     return entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)
 
 
-def _runs(folder: Path) -> Iterator[str]:
+def _folders(folder: Path) -> Iterator[str]:
+    """The folders in a folder, except hidden ones."""
     try:
         with os.scandir(folder) as entries:
             found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -281,6 +313,27 @@ class Workspace:
         if not ended:
             found |= self._one_by_one(run_id, problems)
         return found
+
+    def intact_checkpoints(self, run_id: str, problems: list[str]) -> dict[str, NodeCheckpoint]:
+        """``checkpoints``, without those of nodes made by the run whose own file says otherwise."""
+        found = self.checkpoints(run_id, problems)
+        return {
+            name: one
+            for name, one in found.items()
+            if one.run_id != run_id or self._is_intact(one, problems)
+        }
+
+    def _is_intact(self, checkpoint: NodeCheckpoint, problems: list[str]) -> bool:
+        path = self.checkpoint_path(checkpoint.run_id, checkpoint.node)
+        try:
+            if decode(path, NodeCheckpoint) == checkpoint:
+                return True
+            problems.append(f"{path} is not what the run wrote at its end: it was changed")
+        except FileNotFoundError:
+            problems.append(f"{path} is missing: the run wrote it, and something removed it")
+        except (Corrupted, FormatTooNew) as error:
+            problems.append(error.message)
+        return False
 
     def _one_by_one(self, run_id: str, problems: list[str]) -> dict[str, NodeCheckpoint]:
         """The checkpoints of a run that died: those that it had written by then."""

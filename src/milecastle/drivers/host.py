@@ -150,10 +150,10 @@ class Host:
         self.ports.clear()
 
     def as_monotonic(self, until: int | None) -> float | None:
-        """A time of the clock as one of ``monotonic()``."""
+        """A monotonic time of the clock as one of ``monotonic()``."""
         if until is None:
             return None
-        return monotonic() + (until - self.clock.now()) / 1_000_000
+        return monotonic() + (until - self.clock.monotonic()) / 1_000_000
 
 
 class HostServices:

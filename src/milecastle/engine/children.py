@@ -109,7 +109,7 @@ class Children:
 
     def go_on(self) -> Generator[Effect, Any, list[Child]]:
         """Resume each child that need not wait any more; return those that have ended."""
-        now = self._parts.plan.clock.now()
+        now = self._parts.plan.clock.monotonic()
         for child in self._children:
             if child.waits_for_one and child.ready:
                 item = child.ready.pop()

@@ -50,7 +50,7 @@ class StartTasks(msgspec.Struct, frozen=True):
 class AwaitTasks(msgspec.Struct, frozen=True):
     """Wait until some of the started tasks have ended.
 
-    ``until`` (microseconds since 1970) ends the wait; then perhaps no task has finished.
+    ``until`` (of the monotonic clock) ends the wait; then perhaps no task has finished.
     """
 
     until: int | None = None

@@ -2,18 +2,25 @@
 
 A cycle is a node that comes back within the window while nothing in the state has changed since
 its last visit. The state is not compared: each change raises a version, and visits remember it.
+Items that were sent to a node are part of its input: a few are compared with those of its last
+visit, many count as others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from milecastle.errors import CycleDetected, MaxStepsExceeded
+from milecastle.graph.messages import is_same
 from milecastle.model.policies import ExecutionConfig
 
 _NEVER: Final = (-inf, -1, 0)
 """When a node was visited, at which version of the state, and how often."""
+
+
+_MOST_ITEMS: Final = 100
 
 
 class Guard:
@@ -24,12 +31,13 @@ class Guard:
         self._window = config.cycle_window if config.cycle_detection is not False else -1
         self._strict = config.cycle_detection == "strict"
         self._visits: dict[str, tuple[float, int, int]] = {}
+        self._sent: dict[str, list[Any]] = {}
         self.steps = 0
         self.version = 0
         self.path: list[str] = []
 
-    def enter_step(self, names: tuple[str, ...]) -> None:
-        """Count a step and note its nodes before they run.
+    def enter_step(self, names: tuple[str, ...], sends: Sequence[Any] | None = None) -> None:
+        """Count a step and note its nodes before they run, with what was sent to them.
 
         Raises:
             MaxStepsExceeded: the step is one too many.
@@ -44,10 +52,25 @@ class Guard:
             visit = len(path)
             last, seen, count = visits.get(name, _NEVER)
             visits[name] = visit, version, count + 1
-            if visit - last <= self._window and (seen == version or self._strict):
+            is_fresh = (sends or self._sent) and self._is_fresh(name, sends)
+            if visit - last <= self._window and (
+                (seen == version and not is_fresh) or self._strict
+            ):
                 recent = path[-self._window - 1 :]
                 raise CycleDetected(node=name, recent=recent, strict=self._strict)
+
+    def _is_fresh(self, name: str, sends: Sequence[Any] | None) -> bool:
+        """Whether a node gets other items than at its last visit."""
+        items = [item for node, item in _pairs(sends) if node == name]
+        before = self._sent.get(name, [])
+        is_many = len(items) > _MOST_ITEMS
+        self._sent[name] = [] if is_many else items
+        return is_many or not is_same(before, items)
 
     def visit_count(self, name: str) -> int:
         """How often the node was entered."""
         return self._visits.get(name, _NEVER)[2]
+
+
+def _pairs(sends: Sequence[Any] | None) -> Iterator[tuple[str, Any]]:
+    return zip(sends[::2], sends[1::2], strict=True) if sends else iter(())

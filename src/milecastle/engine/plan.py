@@ -16,7 +16,7 @@ from milecastle.graph.reducers import SET
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Source
 from milecastle.model.interrupt import Interrupt
-from milecastle.model.policies import ExecutionConfig
+from milecastle.model.policies import ExecutionConfig, ExecutionOptions
 from milecastle.ports.clock import Clock
 
 __all__ = ["Ending", "Progress", "RunPlan"]
@@ -37,6 +37,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     ``root`` is the fingerprint of the graph that was called, if that is another, and ``path`` are
     the nodes that lead from it to this subgraph. ``parent`` is the run and the task that a subgraph
     runs in. ``queues`` commits the opening and leaves the rest to a worker.
+    ``options`` are those of the call, which are also for its subgraphs.
     """
 
     graph: CompiledGraph
@@ -64,6 +65,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     path: tuple[str, ...] = ()
     parent: tuple[str, str] | None = None
     queues: bool = False
+    options: ExecutionOptions | None = None
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

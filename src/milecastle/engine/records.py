@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from milecastle.engine.hidden import SLEEPS
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.tasks import outcome_row
 from milecastle.model.checkpoint import TaskResult
@@ -26,8 +27,8 @@ class Records:
         self._journal = plan.journal
         self._rows: dict[str, Mapping[str, Any]] = {}
         self.recall(plan.position.results)
-        resumed = plan.opening in ("takeover", "answer")
-        self._reruns = plan.position.reruns + resumed
+        resumed = plan.opening in ("takeover", "answer") or SLEEPS in plan.position.hidden
+        self._reruns = 0 if plan.fresh_attempts else plan.position.reruns + resumed
 
     def recall(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
         """Take what the tasks of the step have left; ``fresh_attempts`` leaves out the counts."""

@@ -200,7 +200,7 @@ class Run:
                 known = yield from self._claim(names)
                 if assigned and self._is_released:
                     continue  # the worker drains, and has released it with this entry
-            guard.enter_step(names)
+            guard.enter_step(names, progress.hidden.get(SENDS) if progress.hidden else None)
             values = dict(progress.values)
             operations: Operations | None = None if journal is None else []
             gotos: Gotos | None = None

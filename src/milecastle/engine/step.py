@@ -133,7 +133,7 @@ class Step:
     def _choose(self) -> Iterator[tuple[Task, int]]:
         """The tasks that may start now."""
         room = self._config.max_parallel - len(self._running) - len(self._children)
-        now = self._parts.plan.clock.now() if self._later else 0
+        now = self._parts.plan.clock.monotonic() if self._later else 0
         while self._later and self._later[0][0] <= now:
             _, _, task, attempt = heappop(self._later)
             self._waiting.setdefault(task.node.name, deque()).appendleft((task, attempt))
@@ -319,7 +319,7 @@ class Step:
         ):
             return False
         seed = f"{self._parts.plan.run_id}/{task.id}/{failed}"
-        due = retry.next_at(self._parts.plan.clock.now(), failed, seed)
+        due = retry.next_at(self._parts.plan.clock.monotonic(), failed, seed)
         self._retries += 1
         heappush(self._later, (due, self._retries, task, attempt + 1))
         return True

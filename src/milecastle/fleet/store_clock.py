@@ -39,5 +39,9 @@ class StoreClock:
             self.set()
         return (self._ahead or 0) + self._passed()
 
+    def monotonic(self) -> int:
+        """Microseconds that pass and never jump."""
+        return self._passed()
+
     def _passed(self) -> int:
         return round(self._ticks() * 1_000_000)

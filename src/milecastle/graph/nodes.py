@@ -2,7 +2,8 @@
 
 Parameters are injected by name: ``state``, ``config``, ``ctx``, ``name``. A first parameter with
 any other name receives the state, so that ``def step(s)`` works, and so does ``*args`` if there
-is no other place for it.
+is no other place for it. A parameter with a default keeps it, unless it is called ``state``,
+``config`` or ``ctx``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from milecastle.graph.functions import is_async, plain_function
 from milecastle.graph.structure import PLAIN, Node, NodePolicy
 
 if TYPE_CHECKING:
-    from inspect import Signature
+    from inspect import Parameter, Signature
 
 
 INJECTED = ("state", "config", "ctx", "name")
@@ -85,7 +86,7 @@ def _read_parameters(
     for position, parameter in enumerate(signature.parameters.values()):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        what = _injected_into(parameter.name, position, signature)
+        what = _injected_into(parameter, position, signature)
         if what is None and parameter.default is parameter.empty:
             raise NotCallable(
                 f"node '{name}' has the parameter '{parameter.name}', which milecastle does not "
@@ -103,10 +104,13 @@ def _read_parameters(
     return tuple(found), leading, _takes_state_first(found, leading, signature)
 
 
-def _injected_into(parameter: str, position: int, signature: Signature) -> str | None:
-    if parameter in INJECTED:
-        return parameter
-    return "state" if position == 0 and "state" not in signature.parameters else None
+def _injected_into(parameter: Parameter, position: int, signature: Signature) -> str | None:
+    """What a parameter receives; one with a default keeps it, unless its name asks for more."""
+    name, has_default = parameter.name, parameter.default is not parameter.empty
+    if name in INJECTED and not (has_default and name == "name"):
+        return name
+    is_first = position == 0 and not has_default
+    return "state" if is_first and "state" not in signature.parameters else None
 
 
 def _given_to_rest(

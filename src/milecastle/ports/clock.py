@@ -12,6 +12,10 @@ class Clock(Protocol):
         """Microseconds since 1970 in UTC. Used for display only; order is ``seq``."""
         ...
 
+    def monotonic(self) -> int:
+        """Microseconds of a clock that is never set back, for pauses within a process."""
+        ...
+
     def new_id(self) -> str:
         """A new unique UUIDv7."""
         ...

@@ -14,13 +14,17 @@ class ManualClock:
 
     def __init__(self, start: int = _START, *, series: int = 0) -> None:
         """``start`` is in microseconds since 1970."""
-        self._now = start
+        self._now = self._passed = start
         self._series = series & 0xFFFF_FFFF
         self._made = 0
 
     def now(self) -> int:
         """Microseconds since 1970 in UTC."""
         return self._now
+
+    def monotonic(self) -> int:
+        """Microseconds that have passed: setting the clock back takes none of them away."""
+        return self._passed
 
     def new_id(self) -> str:
         """A UUIDv7 of this clock's series."""
@@ -33,8 +37,11 @@ class ManualClock:
 
     def reset(self, start: int = _START) -> None:
         """Start over: the same ids will be generated."""
-        self._now, self._made = start, 0
+        self._now = self._passed = start
+        self._made = 0
 
     def advance(self, seconds: float) -> None:
         """Move the time, also backwards: real clocks are sometimes set back."""
-        self._now += round(seconds * 1_000_000)
+        passed = round(seconds * 1_000_000)
+        self._now += passed
+        self._passed += max(0, passed)

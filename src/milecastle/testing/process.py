@@ -268,7 +268,7 @@ class SimulatedProcess:
         return finished
 
     def _pass_time(self, until: int) -> list[Finished]:
-        self._clock.advance(max(0, until - self._clock.now()) / 1_000_000)
+        self._clock.advance(max(0, until - self._clock.monotonic()) / 1_000_000)
         return []
 
     def _cancel(self, tasks: tuple[RunTask, ...]) -> None:

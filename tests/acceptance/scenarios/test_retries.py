@@ -31,8 +31,9 @@ from milecastle import (
     append,
     interrupt,
 )
+from milecastle.app.runtime.clock import SystemClock
 from milecastle.stores.memory import MemoryStore
-from milecastle.testing import ManualClock, Simulator
+from milecastle.testing import ManualClock, Simulator, with_store
 from tests.acceptance.running import Recorder
 from tests.acceptance.scenarios.calling import Caller, Calls, Paint, die_at_work, of_state
 
@@ -518,3 +519,24 @@ def test_the_first_failure_is_raised_and_names_the_others(call: Caller, store: S
         call.invoke(app, {})
     assert raised.value.node == "fails"
     assert any("too" in note for note in raised.value.__notes__)
+
+
+class Falling(SystemClock):
+    """A clock that is set back by an hour whenever it is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hours = 0
+
+    def now(self) -> int:
+        self._hours += 1
+        return super().now() - self._hours * 3_600_000_000
+
+
+def test_clock_that_is_set_back_does_not_prolong_the_pause(
+    call: Caller, store: Store, paint: Paint
+) -> None:
+    """The run waited until the wall clock had caught up."""
+    app = one(paint(Breaking(1).node), store, retry=Retry(delay=0.01, jitter=0))
+    app = with_store(app, store, clock=Falling())
+    assert call.invoke(app, {}, options=ExecutionOptions(timeout=20))["log"] == ["attempt 2"]

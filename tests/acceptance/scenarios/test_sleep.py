@@ -388,3 +388,25 @@ def test_sibling_whose_time_comes_while_another_runs_is_not_forgotten(
     again = call.resume(app, "t")  # without an answer: the other one runs
     assert (again.status, again.wake_at) == ("interrupted", None)
     assert call.resume(app, "t", answer="done").state["log"] == ["short", "long"]
+
+
+def test_attempts_after_a_sleep_are_counted(call: Caller, store: Store, clock: ManualClock) -> None:
+    """They were counted 1, 1, 2, and the failure said one less than the attempt that failed."""
+    attempts: list[int] = []
+
+    def node(state: Any, ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        ctx.sleep(10)
+        ctx.sleep(10)
+        raise ValueError("on purpose")
+
+    app = side_by_side(store, clock, a=node)
+    call.invoke(app, {})
+    clock.advance(10)
+    call.resume(app)
+    clock.advance(10)
+    call.fails(app, None)
+    assert attempts == [1, 2, 3]
+    failure = store.failure(app.state("t").key, app.state("t").run_id)
+    assert failure is not None
+    assert failure.attempt == 3

@@ -95,6 +95,13 @@ def test_what_a_function_closes_over_counts() -> None:
     )
 
 
+def test_path_that_is_a_default_counts() -> None:
+    """It was refused: a path cannot be stored in a state."""
+    text = "from pathlib import Path\ndef node(state, out=Path({!r})): return {{}}"
+    assert version(text.format("a/b")) == version(text.format("a/b"))
+    assert version(text.format("a/b")) != version(text.format("a/c"))
+
+
 def test_a_function_that_is_closed_over_counts() -> None:
     one, other = make("def f(): return 1", "f"), make("def f(): return 2", "f")
     assert code_version(closing_over(one), "n") != code_version(closing_over(other), "n")

@@ -80,8 +80,12 @@ def default_first(limit: int = 3, state: Any = None) -> Any:
     return (limit, state)
 
 
-def state_by_default(s: Any = None) -> Any:
-    return (s,)
+def default_alone(folder: Any = "out", name: Any = "own") -> Any:
+    return (folder, name)
+
+
+def state_by_default(state: Any = None) -> Any:
+    return (state,)
 
 
 def positional_only(state: Any, /) -> Any:
@@ -132,6 +136,7 @@ INJECTED: list[tuple[Callable[..., Any], Any]] = [
     (context_alone, (CONTEXT,)),
     (with_defaults, (STATE, 3, CONTEXT)),
     (default_first, (3, STATE)),
+    (default_alone, ("out", "own")),  # a first parameter with a default received the state
     (state_by_default, (STATE,)),
     (positional_only, (STATE,)),
     (positional_only_of_any_name, (STATE, CONFIG, CONTEXT, "step")),

@@ -237,6 +237,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
             plan,
             graph=self.graph,
             config=config,
+            options=call.options,
             interval=self.interval,
             node_config=call.config,
             telling=bool(observers) or call.mode is not None,
@@ -258,6 +259,8 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         parent = effect.parent
         return msgspec.structs.replace(
             self._start_child(effect),
+            config=effect.subgraph.graph.config.overridden(parent.options),
+            options=parent.options,
             interval=effect.subgraph.interval,
             node_config=parent.node_config,
             telling=parent.telling,

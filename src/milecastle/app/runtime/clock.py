@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import time_ns
+from time import monotonic_ns, time_ns
 
 from milecastle.model.ids import IdMaker
 
@@ -18,3 +18,7 @@ class SystemClock:
     def now(self) -> int:
         """Microseconds since 1970 in UTC."""
         return time_ns() // 1000
+
+    def monotonic(self) -> int:
+        """Microseconds that pass, whatever the wall clock is set to."""
+        return monotonic_ns() // 1000
