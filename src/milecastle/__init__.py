@@ -79,7 +79,7 @@ from milecastle.model.policies import (
     Retry,
     Timeout,
 )
-from milecastle.model.run import Failure, Owner, RunRecord, Segment, ThreadInfo
+from milecastle.model.run import Failure, Owner, RunRecord, Segment, TaskFailure, ThreadInfo
 from milecastle.model.task import Origin
 from milecastle.observers.registry import register_observer
 from milecastle.ports.files import FileReader, StoredFiles

@@ -365,5 +365,7 @@ class Workspace:
         folder = self.run_folder(run_id)
         make_folders(folder)
         facts: dict[str, Any] = {"format": FORMAT, "tenant": key.tenant, "thread": key.thread}
-        facts |= {field: getattr(shape, field) for field in shape.__struct_fields__}
+        for field in shape.__struct_fields__:
+            if (value := getattr(shape, field)) or field != "tasks":
+                facts[field] = value
         put(folder / name, msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")

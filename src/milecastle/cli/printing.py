@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from milecastle.model.printable import printable
-from milecastle.views.documents import FailureLine
+from milecastle.views.documents import FailureLine, TaskFailureLine
 from milecastle.views.values import as_json, plain
 
 T = TypeVar("T")
@@ -203,3 +203,11 @@ def print_failure(failure: FailureLine) -> None:
     print_lines(f"  {line}" for line in f"{failure.error_type}: {failure.message}".splitlines())
     print_lines(f"  {line}" for part in failure.traceback for line in part.splitlines())
     print_lines(f"  caused by {cause}" for cause in failure.causes)
+    if failure.tasks:
+        print_lines([f"  {len(failure.tasks)} tasks failed; a resume runs these again:"])
+        print_lines(f"    {_one_line(task)}" for task in failure.tasks)
+
+
+def _one_line(task: TaskFailureLine) -> str:
+    message = " ".join(task.message.split())
+    return f"{task.task}  attempt {task.attempt}  {task.error_type}: {message}"

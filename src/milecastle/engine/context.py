@@ -36,7 +36,8 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
 
     ``origin`` says where the state that the node received came from. ``thread`` is ``None``
     without a store. ``attempt`` counts from 1. ``failures`` tells an ``on_error`` node what failed:
-    the names of the nodes, each with the type and the message of its error.
+    the names of the nodes, or of the items of a fan-out (``work#0``), each with the type and the
+    message of its error.
     """
 
     run_id: str

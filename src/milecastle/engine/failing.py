@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from milecastle.errors import CodecError, ExecutionError, RunError, message_of
-from milecastle.model.run import RESUMABLE, Failure, FailureClass
+from milecastle.model.run import RESUMABLE, Failure, FailureClass, TaskFailure
+
+_MESSAGE: Final = 300
+"""How many characters of the message of each of several failed tasks are stored."""
 
 
 def describe(
-    error: BaseException, *, run_id: str, node: str | None, time: int, attempt: int = 1
+    error: BaseException,
+    *,
+    run_id: str,
+    node: str | None,
+    time: int,
+    attempt: int = 1,
+    tasks: tuple[TaskFailure, ...] = (),
 ) -> Failure:
     """The failure record of a run that ended with ``error``, in this attempt at the node."""
     cause = error.cause if isinstance(error, ExecutionError) else error
@@ -28,6 +38,19 @@ def describe(
         attempt=attempt,
         time=time,
         node=node,
+        tasks=tasks,
+    )
+
+
+def describe_task(task: str, node: str, error: BaseException, attempt: int) -> TaskFailure:
+    """Why a task failed, with the beginning of the message."""
+    cause = error.cause if isinstance(error, ExecutionError) else error
+    return TaskFailure(
+        task=task,
+        node=node,
+        error_type=type(cause).__qualname__,
+        message=_storable(message_of(cause))[:_MESSAGE],
+        attempt=attempt,
     )
 
 

@@ -26,7 +26,8 @@ SLEEPS: Final = "__sleeps__"
 subgraph ends with ``:``."""
 
 FAILURE: Final = "__failure__"
-"""Why the nodes before failed, for the node that runs ``on_error``: ``{node: [type, message]}``."""
+"""Why nodes, or items of a fan-out, failed, for the node that runs ``on_error``:
+``{node or task: [type, message]}``."""
 
 GOTOS: Final = "__gotos__"
 """Where nodes lead by their own word, if the edges of another could not be evaluated:

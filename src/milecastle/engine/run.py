@@ -305,7 +305,8 @@ class Run:
                 continue
             gotos.setdefault(name, []).extend(outcome.goto)
             if outcome.failure is not None:
-                failures[outcome.failure[0]] = list(outcome.failure[1:])
+                whose = name if id == task_id(name) else id
+                failures[whose] = list(outcome.failure[1:])
         self._advance.failures = failures
         if not gotos:
             return None
@@ -459,10 +460,11 @@ class Run:
             hidden=progress.hidden,
         )
 
-    def _attempt(self) -> int:
-        """The attempt at the step that the run is in now."""
+    @property
+    def _current_step(self) -> Step | None:
+        """The step that the run is in now, if it is more than one simple task."""
         step = self._step
-        return step.attempt if step and step.number == self._progress.step + 1 else 1
+        return step if step and step.number == self._progress.step + 1 else None
 
     def _fail(self, error: BaseException) -> Generator[Effect, Any, BaseException]:
         """Record why the run ended; the exception to raise."""
@@ -474,7 +476,9 @@ class Run:
             self._locate(error)
         if self._saver and self._saver.may_record and not self._saver.is_lost:
             try:
-                yield Commit(self._saver.last_batch(error, self._plan.run_id, self._attempt()))
+                step = self._current_step
+                attempt, tasks = (step.attempt, step.failed) if step else (1, ())
+                yield Commit(self._saver.last_batch(error, self._plan.run_id, attempt, tasks))
             except MilecastleError as unsaved:
                 error.add_note(f"the failure could not be recorded: {unsaved}")
         if self._teller:

@@ -17,7 +17,7 @@ from milecastle.engine.journal import Journal
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.errors import RunCancelled, UnserializableState
 from milecastle.model.checkpoint import Source, TaskResult
-from milecastle.model.run import Failure, RunStatus
+from milecastle.model.run import Failure, RunStatus, TaskFailure
 from milecastle.ports.store import Batch
 
 __all__ = ["Saver"]
@@ -118,14 +118,23 @@ class Saver:
         self.may_record = False
         return self._journal.results(tuple(kept))
 
-    def last_batch(self, error: BaseException, run_id: str, attempt: int = 1) -> Batch:
-        """The batch that records how the run ended, with every step that was not saved yet."""
+    def last_batch(
+        self,
+        error: BaseException,
+        run_id: str,
+        attempt: int = 1,
+        tasks: tuple[TaskFailure, ...] = (),
+    ) -> Batch:
+        """The batch that records how the run ended, with every step that was not saved yet.
+
+        ``tasks`` are those of its step that failed, if there are several.
+        """
         stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         waiting = self._progress.next
         node = getattr(error, "node", None) or (waiting[0] if len(waiting) == 1 else None)
         now = self._clock.now()
         failure: Failure | None = describe(
-            error, run_id=run_id, node=node, time=now, attempt=attempt
+            error, run_id=run_id, node=node, time=now, attempt=attempt, tasks=tasks
         )
         if stopped and self._is_draining:
             failure = None  # another worker continues from here

@@ -29,6 +29,7 @@ from milecastle.engine.effects import (
     StartTasks,
     Stopped,
 )
+from milecastle.engine.failing import describe_task
 from milecastle.engine.parts import Parts
 from milecastle.engine.plan import Ending
 from milecastle.engine.tasks import Task
@@ -36,6 +37,7 @@ from milecastle.engine.telling import Items
 from milecastle.engine.waiting import as_kept, is_held, note_pause
 from milecastle.errors import AttemptsExhausted, MilecastleError, RunCancelled
 from milecastle.model.checkpoint import TaskResult
+from milecastle.model.run import TaskFailure
 from milecastle.model.task import Finished, RunTask
 
 
@@ -91,6 +93,17 @@ class Step:
             if task in self.failures:
                 return self.attempts[task]
         return max((run_task.attempt for _, run_task in self._running.values()), default=1)
+
+    @property
+    def failed(self) -> tuple[TaskFailure, ...]:
+        """The tasks that failed, if there are several."""
+        if len(self.failures) < 2:
+            return ()
+        return tuple(
+            describe_task(name, task.node.name, self.failures[name], self.attempts[name])
+            for name, task in self.tasks.items()
+            if name in self.failures
+        )
 
     @property
     def updates(self) -> list[tuple[str, Mapping[str, Any]]]:

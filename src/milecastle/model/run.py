@@ -38,8 +38,22 @@ RESUMABLE: dict[FailureClass, bool] = {
 
 
 @prepared
+class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why one of several tasks of a step failed. The beginning of its message."""
+
+    task: str
+    node: str
+    error_type: str
+    message: str
+    attempt: int
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Each run that did not complete has exactly one of these."""
+    """Each run that did not complete has exactly one of these.
+
+    It describes the first task that failed. If several tasks of a step did, ``tasks`` has them all;
+    a resume runs these again, and no other.
+    """
 
     run_id: str
     failure_class: FailureClass
@@ -51,6 +65,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     time: int
     node: str | None = None
+    tasks: tuple[TaskFailure, ...] = ()
 
 
 RunStatus = Literal[

@@ -20,7 +20,7 @@ import msgspec
 import msgspec.structs
 
 from milecastle.errors import RunError
-from milecastle.views.documents import ChangeLine, FailureLine, QuestionLine
+from milecastle.views.documents import ChangeLine, FailureLine, QuestionLine, TaskFailureLine
 from milecastle.views.values import anything, plain
 
 __all__ = ["Redact", "after_hook", "redacted", "texts_of", "values_of", "without_values"]
@@ -31,6 +31,7 @@ D = TypeVar("D", bound=msgspec.Struct)
 
 _TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
     FailureLine: ("message", "causes"),
+    TaskFailureLine: ("message",),
     QuestionLine: ("refused",),
 }
 _CHANNEL: Final = re.compile(r"\$(?:\.[\w-]+|\[[^\]]*\]?)?")

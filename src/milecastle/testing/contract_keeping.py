@@ -9,7 +9,7 @@ import pytest
 
 from milecastle.errors import Conflict
 from milecastle.model.checkpoint import SNAPSHOT, Entry, Source
-from milecastle.model.run import FailureClass, Mode, Owner, RunStatus, ThreadInfo
+from milecastle.model.run import FailureClass, Mode, Owner, RunStatus, TaskFailure, ThreadInfo
 from milecastle.ports.store import Batch, Store
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
 from milecastle.testing.entries import (
@@ -198,6 +198,7 @@ class KeepingClauses(ContractHooks):
             {"node": None, "traceback": (), "causes": ()},
             {"node": "caf\u00e9", "attempt": 4, "time": LARGE_NUMBER},
             {"traceback": HARD_TEXTS, "causes": HARD_TEXTS},
+            {"tasks": tuple(_task_failure(text) for text in HARD_TEXTS)},
             {"message": "NUL \0 in the middle", "error_type": "Outer.Inner"},
             *({"message": text} for text in HARD_TEXTS),
             *({"failure_class": each, "resumable": False} for each in get_args(FailureClass)),
@@ -220,3 +221,7 @@ class KeepingClauses(ContractHooks):
             assert read is not None
             read.metadata["host"] = "c"
             assert store.run(writer.key, written.run_id) == expected
+
+
+def _task_failure(text: str) -> TaskFailure:
+    return TaskFailure(task=f"work#{text}", node=text, error_type=text, message=text, attempt=2)

@@ -191,6 +191,16 @@ class LsDocument(Document, frozen=True):
     next: str | None = None
 
 
+class TaskFailureLine(Document, frozen=True):
+    """Why one of several tasks of a step failed."""
+
+    task: str
+    node: str
+    error_type: str
+    message: str
+    attempt: int
+
+
 class FailureLine(Document, frozen=True):
     """Why a run did not end well."""
 
@@ -203,6 +213,7 @@ class FailureLine(Document, frozen=True):
     causes: tuple[str, ...]
     attempt: int
     time: str
+    tasks: tuple[TaskFailureLine, ...] = ()
 
 
 class RunLine(Document, frozen=True):

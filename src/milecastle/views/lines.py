@@ -29,6 +29,7 @@ from milecastle.views.documents import (
     RunLine,
     ScheduleLine,
     SubmitDocument,
+    TaskFailureLine,
     ThreadLine,
     WorkerLine,
 )
@@ -62,8 +63,13 @@ def run_line(run: RunRecord, failure: Failure | None) -> RunLine:
         thread=run.key.thread,
         started_at=moment(run.started_at),
         ended_at=moment(run.ended_at),
-        failure=copied(FailureLine, failure, time=moment(failure.time)) if failure else None,
+        failure=_failure(failure) if failure else None,
     )
+
+
+def _failure(failure: Failure) -> FailureLine:
+    tasks = tuple(copied(TaskFailureLine, task) for task in failure.tasks)
+    return copied(FailureLine, failure, time=moment(failure.time), tasks=tasks)
 
 
 def question_lines(interrupts: Iterable[Interrupt]) -> tuple[QuestionLine, ...]:
@@ -116,6 +122,8 @@ def run_row(line: RunLine) -> list[str]:
     """A run as a row: thread, run, status, graph, retry, start, end, what failed."""
     failure = line.failure
     why = f"{failure.error_type} at {failure.node or '-'}" if failure else ""
+    if failure and failure.tasks:
+        why += f" and {len(failure.tasks) - 1} more"
     return [
         line.thread,
         line.run_id,

@@ -18,6 +18,7 @@ from milecastle import (
     START,
     App,
     Command,
+    Context,
     ExecutionOptions,
     InvalidUpdate,
     RoutingError,
@@ -374,3 +375,62 @@ def test_the_rows_of_a_fan_out_are_not_in_the_log(call: Caller) -> None:
     store = MemoryStore()
     call.invoke(mapped(told, store), {"items": list(range(200))})
     assert len(list(store.history(KEY))) == 3
+
+
+def test_all_failures_of_a_fan_out_are_recorded(call: Caller, store: Store, paint: Paint) -> None:
+    """One of three was; a resume runs these three again."""
+    ran: list[int] = []
+
+    def work(state: Any) -> dict[str, Any]:
+        ran.append(state["x"])
+        if state["x"] % 2 and ran.count(state["x"]) == 1:
+            raise ValueError(f"item {state['x']}")
+        return {"log": [str(state["x"])]}
+
+    app = over_items(paint(work), store)
+    call.fails(app, {"xs": [0, 1, 2, 3, 5]})
+    failure = store.failure(KEY, app.state("t").run_id)
+    assert failure is not None
+    assert [(one.task, one.node, one.message, one.attempt) for one in failure.tasks] == [
+        ("work#1", "work", "item 1", 1),
+        ("work#3", "work", "item 3", 1),
+        ("work#4", "work", "item 5", 1),
+    ]
+    assert call.resume(app)["log"] == ["0", "1", "2", "3", "5"]
+    assert sorted(ran) == [0, 1, 1, 2, 3, 3, 5, 5]
+
+
+def test_fallback_is_told_of_every_failed_item(call: Caller, store: Store, paint: Paint) -> None:
+    """It was told of the last one."""
+    told: list[dict[str, Any]] = []
+
+    def work(state: Any) -> dict[str, Any]:
+        if state["x"] % 2:
+            raise ValueError(f"item {state['x']}")
+        return {"log": [str(state["x"])]}
+
+    def cope(state: Any, ctx: Context) -> None:
+        told.append(dict(ctx.failures))
+
+    call.invoke(over_items(paint(work), store, cope=paint(cope)), {"xs": [0, 1, 2, 3]})
+    expected = {"work#1": ["ValueError", "item 1"], "work#3": ["ValueError", "item 3"]}
+    assert told == [expected]
+
+
+class Items(TypedDict, total=False):
+    xs: list[int]
+    x: int
+    log: Annotated[list[str], append]
+
+
+def over_items(work: Any, store: Store, cope: Any = None) -> App[Any]:
+    graph: StateGraph[Items] = StateGraph(Items)
+    graph.add_node("first", of_state(lambda state: None))
+    graph.add_node("work", work, on_error="cope" if cope else None)
+    graph.add_edge(START, "first")
+    graph.map("first", "work", over="xs", item="x")
+    graph.add_edge("work", END)
+    if cope:
+        graph.add_node("cope", cope)
+        graph.add_edge("cope", END)
+    return graph.compile(store=store)

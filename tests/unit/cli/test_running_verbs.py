@@ -530,3 +530,44 @@ def test_build_whose_graph_cannot_be_loaded_is_recorded_in_its_workspace(desk: D
     failure = msgspec.json.decode((run / "failure.json").read_bytes())
     assert failure["failure_class"] == "graph"
     assert failure["error_type"] == "ModuleNotFoundError"
+
+
+MAPPING = """\
+from typing import Annotated, TypedDict
+from milecastle import END, START, StateGraph, append
+
+class Batch(TypedDict):
+    items: list[int]
+    item: int
+    done: Annotated[list[int], append]
+
+graph = StateGraph(Batch)
+graph.add_node("start", lambda state: None)
+
+@graph.node
+def work(state: Batch) -> dict:
+    if state["item"] % 2:
+        raise ValueError(f"item {state['item']} is odd")
+    return {"done": [state["item"]]}
+
+graph.add_edge(START, "start")
+graph.map("start", "work", over="items", item="item")
+graph.add_edge("work", END)
+app = graph.compile(store="sqlite:///runs.db")
+"""
+
+
+def test_every_failed_item_of_a_fan_out_is_shown(desk: Desk) -> None:
+    """One of three was shown."""
+    desk.write("mapping.py", MAPPING)
+    given = ("--thread", "x", "--input", '{"items": [0, 1, 2, 3, 5]}')
+    desk.call("run", "mapping:app", *given, code=1)
+    shown = desk.call("show", "x", "--store", "sqlite:///runs.db").stdout
+    assert "3 tasks failed; a resume runs these again:" in shown
+    for task, item in (("work#1", 1), ("work#3", 3), ("work#4", 5)):
+        assert f"    {task}  attempt 1  ValueError: item {item} is odd" in shown
+    listed = desk.call("runs", "--store", "sqlite:///runs.db").stdout
+    assert "ValueError at work and 2 more" in listed
+    found = json.loads(desk.call("runs", "--store", "sqlite:///runs.db", "--json").stdout)
+    tasks = found["runs"][0]["failure"]["tasks"]
+    assert [task["task"] for task in tasks] == ["work#1", "work#3", "work#4"]

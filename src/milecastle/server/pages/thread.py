@@ -323,6 +323,11 @@ def _failure(read: _Reading, excerpts: Excerpts) -> dict[str, Any] | None:
         "time": moment(failure.time),
         "message": excerpts.text("message", failure.message, _FAILURE),
         "causes": excerpts.text("causes", "\n".join(failure.causes), _FAILURE),
+        "tasks": excerpts.text(
+            "tasks",
+            "\n".join(f"{one.task}: {one.error_type}: {one.message}" for one in failure.tasks),
+            _FAILURE,
+        ),
         "traceback": excerpts.text("traceback", "\n".join(failure.traceback), _FAILURE),
     }
 

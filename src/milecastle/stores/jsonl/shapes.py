@@ -49,6 +49,7 @@ from milecastle.model.run import (
     Owner,
     RunRecord,
     RunStatus,
+    TaskFailure,
     ThreadInfo,
 )
 
@@ -370,6 +371,7 @@ class FailureShape(_Shape):
     causes: tuple[str, ...]
     attempt: int
     time: Moment
+    tasks: tuple[TaskFailure, ...] = ()
 
     @classmethod
     def of(cls, failure: Failure) -> FailureShape:

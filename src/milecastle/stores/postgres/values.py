@@ -22,7 +22,7 @@ import msgspec
 from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import Source
 from milecastle.model.prepared import prepared
-from milecastle.model.run import Failure, FailureClass
+from milecastle.model.run import Failure, FailureClass, TaskFailure
 
 NO_ID = b"\2"
 """Means that there is no id."""
@@ -189,7 +189,7 @@ _Number = Annotated[int, msgspec.Meta(ge=_LOWEST, le=_HIGHEST)]
 
 
 @prepared
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The fields as they are stored, texts escaped. The run's id is that of the row."""
 
     failure_class: FailureClass
@@ -201,6 +201,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attempt: _Number
     time: _Number
     node: str | None
+    tasks: tuple[tuple[str, str, str, str, _Number], ...] = ()
 
 
 _DECODER = msgspec.json.Decoder(_Stored)
@@ -220,6 +221,16 @@ def failure_to(failure: Failure) -> str:
         failure.attempt,
         failure.time,
         None if failure.node is None else escape(failure.node),
+        tuple(
+            (
+                escape(one.task),
+                escape(one.node),
+                escape(one.error_type),
+                escape(one.message),
+                one.attempt,
+            )
+            for one in failure.tasks
+        ),
     )
     return msgspec.json.encode(stored).decode()
 
@@ -241,4 +252,14 @@ def failure_from(run_id: str, text: str) -> Failure:
         attempt=stored.attempt,
         time=stored.time,
         node=None if stored.node is None else unescape(stored.node),
+        tasks=tuple(
+            TaskFailure(
+                task=unescape(task),
+                node=unescape(node),
+                error_type=unescape(error_type),
+                message=unescape(message),
+                attempt=attempt,
+            )
+            for task, node, error_type, message, attempt in stored.tasks
+        ),
     )

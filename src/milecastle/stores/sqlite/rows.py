@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import msgspec
@@ -321,7 +321,7 @@ def failure_row(thread: int, failure: Failure) -> Row:
             write_text(failure.error_type),
             write_text(failure.message),
             _write_json(failure.traceback),
-            _write_json(failure.causes),
+            _write_json(_causes_and_tasks(failure)),
             failure.attempt,
             failure.time,
             None if failure.node is None else write_text(failure.node),
@@ -329,8 +329,17 @@ def failure_row(thread: int, failure: Failure) -> Row:
     )
 
 
+def _causes_and_tasks(failure: Failure) -> Any:
+    """The causes; with the tasks that failed, if there are several."""
+    if not failure.tasks:
+        return failure.causes
+    return {"causes": failure.causes, "tasks": msgspec.to_builtins(failure.tasks)}
+
+
 def failure_of(values: Row) -> Failure:
     """The failure of a checked row."""
+    causes = _read_json(values[7])
+    more = causes if isinstance(causes, dict) else {"causes": causes}
     found = {
         "run_id": read_text(values[1]),
         "failure_class": values[2],
@@ -338,7 +347,7 @@ def failure_of(values: Row) -> Failure:
         "error_type": read_text(values[4]),
         "message": read_text(values[5]),
         "traceback": _read_json(values[6]),
-        "causes": _read_json(values[7]),
+        **cast("dict[str, Any]", more),
         "attempt": values[8],
         "time": values[9],
         "node": None if values[10] is None else read_text(values[10]),
