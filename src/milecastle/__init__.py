@@ -61,7 +61,17 @@ from milecastle.errors import (
     UntrustedFile,
 )
 from milecastle.graph.messages import REMOVE_ALL, MessagesState, Remove, messages, upsert
-from milecastle.graph.reducers import add, append, initial, last, maximum, merge, minimum, union
+from milecastle.graph.reducers import (
+    add,
+    append,
+    initial,
+    last,
+    maximum,
+    merge,
+    minimum,
+    renamed_from,
+    union,
+)
 from milecastle.graph.sending import Command, Send
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata
@@ -168,6 +178,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoredFiles",
+    "TaskFailure",
     "TaskObserver",
     "ThreadInfo",
     "ThreadKey",
@@ -198,6 +209,7 @@ __all__ = [
     "register_observer",
     "register_store",
     "register_type",
+    "renamed_from",
     "union",
     "upsert",
 ]

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         outputs: Paths
         cache: Cache | None
         run_on: RunOn | None
+        renamed_from: str | Iterable[str]
 
 
 S = TypeVar("S")
@@ -140,6 +141,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         outputs: Paths = (),
         cache: Cache | None = None,
         run_on: RunOn | None = None,
+        renamed_from: str | Iterable[str] = (),
     ) -> Self:
         """Declare a node; ``add_node(function)`` uses the function's name.
 
@@ -150,6 +152,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         is left; ``goto`` lists the targets of a ``Command``. For a compiled graph, ``give`` makes
         its input and ``take`` the update; by default they share the keys that both have. With a
         workspace, ``inputs`` and ``outputs`` are files, ``cache`` says when a result is reused.
+        ``renamed_from`` is what the node was called before: threads that wait there continue.
         """
         if function is None and not isinstance(name, str):
             function, name = name, name_of(name)
@@ -169,6 +172,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
             give=give,
             take=take,
             run_on=run_on,
+            renamed_from=renamed_from,
         )
         return self
 

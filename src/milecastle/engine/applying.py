@@ -33,8 +33,8 @@ UPDATE: Final = "update_state"
 _NO_NODES: Final = {START: "the input", UPDATE: "the update"}
 _FEW: Final = 8
 _MISSING: Final = object()
-_GOTO: Final = "__goto__"
-_FAILURE: Final = "__failure__"
+GOTO: Final = "__goto__"
+FAILED: Final = "__failure__"
 _IMMUTABLE: Final = frozenset({int, str, float, bool, bytes, type(None)})
 
 Target = str | Send | None
@@ -65,19 +65,19 @@ def pack(outcome: Outcome) -> Mapping[str, Any]:
     """As one update; the rest is under names that a state cannot have."""
     if outcome.goto is None:
         return outcome.update
-    packed: dict[str, Any] = {**outcome.update, _GOTO: pack_goto(outcome.goto)}
+    packed: dict[str, Any] = {**outcome.update, GOTO: pack_goto(outcome.goto)}
     if outcome.failure is not None:
-        packed[_FAILURE] = list(outcome.failure)
+        packed[FAILED] = list(outcome.failure)
     return packed
 
 
 def unpack(kept: Mapping[str, Any]) -> Outcome:
     """The inverse of ``pack``."""
-    if _GOTO not in kept:
+    if GOTO not in kept:
         return Outcome(kept)
-    update = {name: value for name, value in kept.items() if name not in (_GOTO, _FAILURE)}
-    failure = kept.get(_FAILURE)
-    goto = cast("list[str | Send]", unpack_goto(kept[_GOTO]))
+    update = {name: value for name, value in kept.items() if name not in (GOTO, FAILED)}
+    failure = kept.get(FAILED)
+    goto = cast("list[str | Send]", unpack_goto(kept[GOTO]))
     return Outcome(update, tuple(goto), None if failure is None else tuple(failure))
 
 

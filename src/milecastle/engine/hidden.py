@@ -33,6 +33,9 @@ GOTOS: Final = "__gotos__"
 """Where nodes lead by their own word, if the edges of another could not be evaluated:
 ``{node: [target, ...]}``, a target being a name or ``[node, update]``."""
 
+BEGAN: Final = "__began__"
+"""``[seq, id]``: the entry that began this step, if a later one began the chain anew."""
+
 NEEDED: Final = "__needed__"
 """The id of the oldest checkpoint that the state of another library's graph is rebuilt from."""
 
@@ -40,7 +43,7 @@ HOSTED: Final = ("__checkpoint__", "__writes__", "__late__", "__stray__", NEEDED
 """What an integration stores beside the state of another library's graph: its own checkpoint, and
 what tasks wrote (``integrations/langgraph``). The engine reads none of it; pruning ``NEEDED``."""
 
-HIDDEN: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS, *HOSTED)
+HIDDEN: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS, BEGAN, *HOSTED)
 
 Hidden = dict[str, Any]
 
@@ -64,7 +67,7 @@ def without_children(hidden: Hidden) -> list[Any]:
 
 def branched(hidden: Hidden) -> Hidden:
     """What a branch keeps of it: not what subgraphs wait for, which it will run again."""
-    kept = dict(hidden)
+    kept = {name: value for name, value in hidden.items() if name != BEGAN}
     for name in (ASKED, ANSWERS, SLEEPS):
         labels: dict[str, Any] = hidden.get(name, {})
         own = {

@@ -22,6 +22,7 @@ from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.engine.assignment import Assignment
 from milecastle.engine.failing import describe_superseded
+from milecastle.engine.hidden import BEGAN
 from milecastle.engine.position import Position
 from milecastle.engine.status import NOTHING, Waits, thread_info, waits_at
 from milecastle.model.checkpoint import (
@@ -235,7 +236,7 @@ class Journal:
         if kind != DELTA:
             self._cut(seq, kind, body)
         entry = self._entry(at, source, note, kind, body, rolled)
-        if not holds:
+        if not holds and not (at.hidden and BEGAN in at.hidden):
             self.settled, self.settled_id = seq, entry.id
         waits = waits_at(at.hidden) if at.hidden else NOTHING
         if self._unwritten or waits is not self._waits or source in _BRANCHES:

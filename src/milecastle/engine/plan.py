@@ -38,6 +38,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     the nodes that lead from it to this subgraph. ``parent`` is the run and the task that a subgraph
     runs in. ``queues`` commits the opening and leaves the rest to a worker.
     ``options`` are those of the call, which are also for its subgraphs.
+    ``rewrites`` writes the rows of the step's tasks again, with the opening: they have other names.
     """
 
     graph: CompiledGraph
@@ -66,6 +67,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     parent: tuple[str, str] | None = None
     queues: bool = False
     options: ExecutionOptions | None = None
+    rewrites: bool = False
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from milecastle.codec.deltas import LogCodec, Operations
-from milecastle.engine.hidden import Hidden, split
+from milecastle.engine.hidden import BEGAN, Hidden, split
 from milecastle.errors import Corrupted
 from milecastle.graph.reducers import LAST, SET
 from milecastle.graph.schema import StateSchema
@@ -82,9 +82,11 @@ def restore(
     schema: StateSchema | None = None,
     *,
     encoded: str | None = None,
+    renamed: Mapping[str, str] = {},
 ) -> Position:
     """Rebuild the position at the end of a chain; the schema supplies defaults that are missing.
 
+    Channels that were ``renamed`` get their new names; a new one that has a value keeps it.
     The hidden channel ``encoded`` is left as bytes, for those who only count what is in it.
     """
     head = chain.entries[-1]
@@ -93,7 +95,11 @@ def restore(
     bodies = codec.unseal_chain(entries)
     stored = codec.rebuild(bodies, encoded=encoded)
     hidden = split(stored)
+    for old, new in renamed.items():
+        if old in stored:
+            stored.setdefault(new, stored.pop(old))
     began, reruns = _began(entries)
+    settled, settled_id = hidden.get(BEGAN) or (began.seq, began.id)
     values = schema.complete(stored) if schema else stored
     return Position(
         values=values,
@@ -103,8 +109,8 @@ def restore(
             result.task: codec.decode_state(codec.unseal_result(result)) for result in chain.results
         },
         hidden=hidden,
-        settled=began.seq,
-        settled_id=began.id,
+        settled=settled,
+        settled_id=settled_id,
         reruns=reruns,
         tail=bodies[behind:],
         snapshot_bytes=len(bodies[0]),

@@ -47,6 +47,15 @@ class Records:
         names = [name for name in rows if name.partition("!")[0].isdigit()]
         return tuple(journal.kept(name, [0, 0], name.partition("!")[2]) for name in names)
 
+    def rewritten(self) -> tuple[TaskResult, ...]:
+        """The rows of the step, to be written with an entry that removes them."""
+        journal = self._journal
+        return (
+            tuple(journal.result(row, kept, row) for row, kept in self._rows.items())
+            if journal
+            else ()
+        )
+
     def outcome(self, task: str) -> Mapping[str, Any] | None:
         """What a task of this step returned before the run was interrupted, if it did."""
         return self._rows.get(self.outcome_row(task)) if self._rows else None

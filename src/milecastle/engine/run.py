@@ -321,7 +321,11 @@ class Run:
         batch = saver.batch(source, wake_at) if saver else None
         if saver is None or batch is None:
             return
-        if self._plan.queues and (rows := self._parts.records.renewed()):
+        records = self._parts.records
+        rows = records.renewed() if self._plan.queues else ()
+        if self._plan.rewrites and source == self._plan.opening:
+            rows = records.rewritten()
+        if rows:
             batch = msgspec.structs.replace(batch, results=(*batch.results, *rows))
         yield from self._commit(saver, batch)
 

@@ -70,6 +70,7 @@ class GraphBuilder(Generic[S]):
         retry: Retry | int | None,
         timeout: Timeout | float | None,
         goto: Iterable[str],
+        renamed_from: str | Iterable[str] = (),
         **policy: Any,
     ) -> None:
         """Record a node, with its short options expanded."""
@@ -81,7 +82,12 @@ class GraphBuilder(Generic[S]):
             version=_version(version),
             retry=read_retry(retry),
             timeout=read_timeout(timeout),
-            goto=(goto,) if isinstance(goto, str) else tuple(map(_name, goto)),
+            goto=_several(goto),
+            renamed_from=(
+                (renamed_from,)
+                if isinstance(renamed_from, str)
+                else tuple(map(_name, renamed_from))
+            ),
             **policy,
         )
         self._declared.nodes.append(NodeDeclaration(_name(name), function, told, caller()))
@@ -271,3 +277,8 @@ def _version(given: object) -> str:
     if isinstance(given, str):
         return given
     raise TypeError(f"the version of a node must be a str, not {type(given).__name__}")
+
+
+def _several(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Names that were given as one or as several."""
+    return (names,) if isinstance(names, str) else tuple(map(_name, names))

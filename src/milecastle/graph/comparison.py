@@ -7,11 +7,12 @@ compared: older manifests describe none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
 import msgspec
+import msgspec.structs
 
 from milecastle.graph.edges import reachable
 from milecastle.model.manifest import ChannelInfo, EdgeInfo, Manifest, NodeInfo, TypeInfo, TypeKind
@@ -25,6 +26,16 @@ _KINDS: Final[Mapping[TypeKind, str]] = {
     "model": "a pydantic model",
     "enum": "an enum",
 }
+
+
+class Renames(msgspec.Struct, frozen=True, kw_only=True):
+    """Declared renames: the new name by the old one."""
+
+    nodes: Mapping[str, str] = {}
+    channels: Mapping[str, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.channels)
 
 
 class FieldChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +111,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     kinds: Mapping[str, tuple[TypeKind, TypeKind]] = {}
     subgraphs: Mapping[str, Difference] = {}
     functions: tuple[str, ...] = ()
+    declared: Renames = Renames()
 
     def __bool__(self) -> bool:
         return self.old.fingerprint != self.new.fingerprint
@@ -114,7 +126,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     def reasons_against(self, pending: Iterable[str]) -> list[str]:
         """Why a thread that would run ``pending`` next cannot resume; empty if it can."""
-        pending = tuple(dict.fromkeys(pending))
+        pending = tuple(dict.fromkeys(self.declared.nodes.get(name, name) for name in pending))
         return [*self._state_reasons(), *self._node_reasons(pending), *self._way_reasons(pending)]
 
     @property
@@ -132,6 +144,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
             *(f"node '{name}' added" for name in self.added_nodes),
             *(f"node '{name}' removed" for name in self.removed_nodes),
             *(f"node '{old}' renamed to '{new}'" for old, new in self.renamed_nodes.items()),
+            *(f"node '{old}' renamed to '{new}'" for old, new in self.declared.nodes.items()),
             *(f"node '{name}' has another version" for name in self.reversioned_nodes),
             *(f"node '{name}' was a subgraph and is a function now" for name in self.functions),
             *(
@@ -152,7 +165,13 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     def _field_changes(self) -> list[str]:
         inside = [found.changes(self._field_of(name)) for name, found in self.types.items()]
-        return [*self.channels.changes(_key), *chain.from_iterable(inside), *self._kind_changes()]
+        renamed = [f"{_key(old)} renamed to '{new}'" for old, new in self.declared.channels.items()]
+        return [
+            *renamed,
+            *self.channels.changes(_key),
+            *chain.from_iterable(inside),
+            *self._kind_changes(),
+        ]
 
     def _kind_changes(self) -> list[str]:
         return [
@@ -217,7 +236,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(old: Manifest, new: Manifest) -> Difference:
-    """What changed from ``old`` to ``new``."""
+    """What changed from ``old`` to ``new``, whose declared renames are not differences."""
+    declared = _declared_renames(old, new)
+    old = _under_new_names(old, declared)
     old_nodes = {node.name: node for node in old.nodes}
     new_nodes = {node.name: node for node in new.nodes}
     renamed_nodes = _renamed_nodes(old, new)
@@ -251,6 +272,48 @@ def compare(old: Manifest, new: Manifest) -> Difference:
             name
             for name, node in new_nodes.items()
             if name in old_nodes and old_nodes[name].subgraph and not node.subgraph
+        ),
+        declared=declared,
+    )
+
+
+def _declared_renames(old: Manifest, new: Manifest) -> Renames:
+    return Renames(
+        nodes=_declared_for(old.nodes, new.nodes),
+        channels=_declared_for(old.channels, new.channels),
+    )
+
+
+def _declared_for(
+    old: Sequence[NodeInfo | ChannelInfo], new: Sequence[NodeInfo | ChannelInfo]
+) -> dict[str, str]:
+    """The new name of each that was there under a former name, and is not there under either."""
+    before, after = {one.name for one in old}, {one.name for one in new}
+    found: dict[str, str] = {}
+    for one in new:
+        former = [name for name in one.renamed_from or () if name in before - after]
+        if former and one.name not in before:
+            found[former[0]] = one.name
+    return found
+
+
+def _under_new_names(manifest: Manifest, renames: Renames) -> Manifest:
+    if not renames:
+        return manifest
+    replace, nodes, channels = msgspec.structs.replace, renames.nodes, renames.channels
+    return replace(
+        manifest,
+        nodes=tuple(replace(one, name=nodes.get(one.name, one.name)) for one in manifest.nodes),
+        edges=tuple(
+            replace(
+                edge,
+                source=nodes.get(edge.source, edge.source),
+                target=nodes.get(edge.target, edge.target),
+            )
+            for edge in manifest.edges
+        ),
+        channels=tuple(
+            replace(one, name=channels.get(one.name, one.name)) for one in manifest.channels
         ),
     )
 

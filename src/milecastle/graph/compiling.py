@@ -72,7 +72,7 @@ def _freeze(
 
 def _describe_node(node: Node) -> NodeInfo:
     subgraph = UNSET if node.subgraph is None else node.subgraph.graph.manifest
-    return NodeInfo(node.name, node.version, subgraph)
+    return NodeInfo(node.name, node.version, subgraph, node.policy.renamed_from or UNSET)
 
 
 def _targets_of_each(manifest: Manifest) -> Mapping[str, frozenset[str]]:

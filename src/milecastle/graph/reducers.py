@@ -183,6 +183,23 @@ class Initial(msgspec.Struct, frozen=True):
     factory: Callable[[], Any]
 
 
+class FormerNames(msgspec.Struct, frozen=True):
+    """The former names of a channel, in its annotation. See ``renamed_from``."""
+
+    names: tuple[str, ...]
+
+
+def renamed_from(*names: str) -> object:
+    """The former names of a key of the state, in its annotation.
+
+    With ``Annotated[str, renamed_from("title")]`` threads that were saved under a former name get
+    the new one when they are resumed.
+    """
+    if not names or {type(name) for name in names} != {str}:
+        raise TypeError("renamed_from takes the former names of the key")
+    return FormerNames(names)
+
+
 def initial(factory: Callable[[], Any]) -> object:
     """Give a key of a TypedDict a start value.
 

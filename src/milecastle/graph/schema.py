@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec import UNSET
 
 from milecastle.errors import InvalidRequest
 from milecastle.graph.reducers import LAST, Reducer
@@ -84,6 +85,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     optional: bool = False
     default: Callable[[], Any] | None = None
     classes: tuple[type, ...] | None = None
+    former: tuple[str, ...] = ()
 
     @property
     def held_classes(self) -> tuple[type, ...] | None:
@@ -97,7 +99,8 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
     def info(self) -> ChannelInfo:
         """What the manifest says of this channel."""
-        return ChannelInfo(self.name, self.type_name, self.reducer.name, self.optional)
+        former = self.former or UNSET
+        return ChannelInfo(self.name, self.type_name, self.reducer.name, self.optional, former)
 
 
 class InputSchema(msgspec.Struct, frozen=True):
@@ -248,4 +251,5 @@ def _channel(field: Field) -> Channel:
         optional=default is not None or not field.required,
         default=default,
         classes=fitting_classes(field.annotation) if field.reducer is LAST else None,
+        former=field.former,
     )

@@ -35,7 +35,14 @@ import msgspec
 
 from milecastle.graph.functions import is_async, name_of
 from milecastle.graph.messages import Upsert
-from milecastle.graph.reducers import LAST, Initial, Reducer, builtin_reducer, reducer_of
+from milecastle.graph.reducers import (
+    LAST,
+    FormerNames,
+    Initial,
+    Reducer,
+    builtin_reducer,
+    reducer_of,
+)
 from milecastle.model.manifest import ChannelInfo, TypeInfo, TypeKind
 
 _WIDENED: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
@@ -170,6 +177,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     reducer: Reducer = LAST
     required: bool = True
     default: Callable[[], Any] | None = None
+    former: tuple[str, ...] = ()
 
 
 def read_fields(state_type: Any, local_names: Mapping[str, Any]) -> tuple[Form, list[Field]]:
@@ -216,6 +224,7 @@ def _typed_dict(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Fie
             reducer=reducer,
             required=name in state_type.__required_keys__ if marked is None else marked,
             default=starts[0] if starts else None,
+            former=_former(hint),
         )
 
 
@@ -232,7 +241,10 @@ def _dataclass(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Fiel
             default = field.default_factory
         elif field.default is not dataclasses.MISSING:
             default = _always(field.default)
-        yield Field(name=field.name, annotation=annotation, reducer=reducer, default=default)
+        former = _former(hints[field.name])
+        yield Field(
+            name=field.name, annotation=annotation, reducer=reducer, default=default, former=former
+        )
 
 
 def _check_constructor(state_type: Any, names: list[str]) -> None:
@@ -261,7 +273,19 @@ def _pydantic(state_type: Any, local_names: Mapping[str, Any]) -> Iterator[Field
             hint = operator.getitem(annotated, (hint, *field.metadata))
         annotation, reducer, _ = _unwrap(name, hint, has_defaults=True)
         default = None if field.is_required() else _pydantic_default(name, field)
-        yield Field(name=name, annotation=annotation, reducer=reducer, default=default)
+        yield Field(
+            name=name,
+            annotation=annotation,
+            reducer=reducer,
+            default=default,
+            former=_former(hint),
+        )
+
+
+def _former(hint: Any) -> tuple[str, ...]:
+    """The former names of a field, by its annotation."""
+    extras = peeled(hint)[1]
+    return tuple(name for one in extras if isinstance(one, FormerNames) for name in one.names)
 
 
 def _pydantic_default(name: str, field: Any) -> Callable[[], Any]:

@@ -30,6 +30,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     instead of what comes next when this one has failed for good. ``defer`` waits until no other
     node is left to run. ``goto`` are the nodes that a ``Command`` may lead to. ``give`` and
     ``take`` lead into a subgraph and out of it. ``run_on`` says where its tasks run, if not here.
+    ``renamed_from`` are its former names.
     """
 
     version: str = ""
@@ -43,6 +44,7 @@ class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):
     give: Callable[[Any], Any] | None = None
     take: Callable[[Any], Any] | None = None
     run_on: RunOn | None = None
+    renamed_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         place = cast("object", self.run_on)

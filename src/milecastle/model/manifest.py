@@ -3,8 +3,8 @@
 Two graphs with equal manifests are the same graph to a paused thread. The source of a node is not
 part of it, so that fixing a bug does not strand a thread.
 
-Fields that were added later (``types``, ``subgraph``, ``kind``) are omitted if empty: a manifest
-without them has the same bytes and fingerprint as before.
+Fields that were added later (``types``, ``subgraph``, ``kind``, ``renamed_from``) are omitted if
+empty: a manifest without them has the same bytes and fingerprint as before.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class NodeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     version: str = ""
     subgraph: Manifest | UnsetType = UNSET
+    renamed_from: tuple[str, ...] | UnsetType = UNSET
 
 
 class EdgeInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,6 +49,7 @@ class ChannelInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     reducer: str = "last"
     optional: bool = False
+    renamed_from: tuple[str, ...] | UnsetType = UNSET
 
 
 TypeKind = Literal["dict", "record", "model", "enum"]

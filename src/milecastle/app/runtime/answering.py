@@ -12,8 +12,10 @@ import msgspec
 
 from milecastle.codec.answers import as_plain, check_answer
 from milecastle.engine.position import Position
+from milecastle.engine.renaming import label_renamed
 from milecastle.engine.waiting import has_work, open_interrupts
 from milecastle.errors import InvalidAnswer, InvalidRequest, ResumeRefused
+from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.interrupt import Interrupt
 
@@ -36,6 +38,16 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
     def __bool__(self) -> bool:
         return self.answer is not UNANSWERED or bool(self.answers)
+
+    def renamed(self, renames: Renames) -> Given:
+        """The same, with ids under the new names of nodes: a caller may have read the old ones."""
+        if not renames or not self.answers:
+            return self
+        found: dict[str, Any] = {}
+        for id, answer in self.answers.items():
+            place, mark, label = id.partition(":")
+            found[f"{place}{mark}{label_renamed(label, renames)}"] = answer
+        return Given(answer=self.answer, answers=found)
 
 
 NOTHING_GIVEN: Final = Given()

@@ -24,8 +24,10 @@ from milecastle.drivers.observing import switched_on
 from milecastle.engine.effects import Begin, Effect
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import fresh_position
+from milecastle.engine.renaming import task_renamed
 from milecastle.engine.run import Run
 from milecastle.errors import InvalidRequest
+from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.event import Event
 from milecastle.model.habits import refuse_config
@@ -278,9 +280,22 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         if self.threads is None or journal is None:
             position, run_id = fresh_position(graph.schema), self.clock.new_id()
             return plan_at(graph, self.clock, position, run_id, update=update)
-        key = child_key(journal.key, effect.place, effect.task)
+        key = self._child_key(self.threads.store, journal.key, effect)
         accept = effect.parent.accept_changes
         return start_child(self.threads.below(graph), key, update, effect.answers, accept=accept)
+
+    def _child_key(self, store: Store, parent: ThreadKey, effect: Begin) -> ThreadKey:
+        """The thread of a subgraph; one that began under a former name of its node keeps it."""
+        key = child_key(parent, effect.place, effect.task)
+        former = effect.parent.graph.nodes[effect.node].policy.renamed_from
+        if not former or store.head(key) is not None:
+            return key
+        for name in former:
+            task = task_renamed(effect.task, Renames(nodes={effect.node: name}))
+            found = child_key(parent, effect.place, task)
+            if store.head(found) is not None:
+                return found
+        return key
 
 
 def _filter(call: Call, run_id: str) -> Callable[[Event], Event | None] | None:

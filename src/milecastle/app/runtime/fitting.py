@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from milecastle.graph.comparison import compare
+from milecastle.graph.comparison import Renames, compare
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Entry
 from milecastle.model.manifest import START, Manifest
@@ -23,13 +23,14 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reasons`` lists everything that prevents a resume; ``note`` says what changed, or is ''.
     ``advice`` says what to do about the reasons, and ``acceptable`` whether ``accept_changes``
-    resumes anyway.
+    resumes anyway. ``renames`` are declared by the graph, and applied when it is resumed.
     """
 
     reasons: tuple[str, ...] = ()
     note: str = ""
     advice: str = ""
     acceptable: bool = True
+    renames: Renames = Renames()
 
     def __bool__(self) -> bool:
         return not self.reasons
@@ -40,23 +41,28 @@ def judge_fit(entry: Entry, stored: bytes | None, graph: CompiledGraph) -> Fit:
 
     ``stored`` is the manifest that the store has under the entry's fingerprint.
     """
-    pending = (*entry.next, *entry.route)
-    gone = [name for name in pending if name not in graph.nodes and name != START]
-    unknown = tuple(
-        f"node '{name}' would run next, but the graph has no such node" for name in gone
-    )
     if entry.fingerprint == graph.fingerprint:
-        return Fit(reasons=unknown, advice=_OTHER_NODE, acceptable=False) if gone else Fit()
-    if not entry.fingerprint and not pending:
+        unknown = _unknown(entry, graph, {})
+        return Fit(reasons=unknown, advice=_OTHER_NODE, acceptable=False) if unknown else Fit()
+    if not entry.fingerprint and not entry.next and not entry.route:
         return Fit(note="the state was put without a graph")  # its values are compared
     if stored is None:
         reason = "the graph changed, and the old one is not recorded"
-        return _misfit(entry, [reason], acceptable=not gone)
+        return _misfit(entry, [reason], acceptable=not _unknown(entry, graph, {}))
     difference = compare(Manifest.from_bytes(stored), graph.manifest)
-    reasons = difference.reasons_against(pending) or unknown
+    unknown = _unknown(entry, graph, difference.declared.nodes)
+    reasons = difference.reasons_against((*entry.next, *entry.route)) or unknown
     if reasons:
-        return _misfit(entry, reasons, acceptable=not gone and difference.is_readable)
-    return Fit(note=f"the graph changed: {difference.summary()}")
+        return _misfit(entry, reasons, acceptable=not unknown and difference.is_readable)
+    note = f"the graph changed: {difference.summary()}"
+    return Fit(note=note, renames=difference.declared)
+
+
+def _unknown(entry: Entry, graph: CompiledGraph, renamed: Mapping[str, str]) -> tuple[str, ...]:
+    """Why a thread cannot run next what it should: the graph does not have it."""
+    pending = (renamed.get(name, name) for name in (*entry.next, *entry.route))
+    gone = [name for name in pending if name not in graph.nodes and name != START]
+    return tuple(f"node '{name}' would run next, but the graph has no such node" for name in gone)
 
 
 def _misfit(entry: Entry, reasons: Sequence[str], *, acceptable: bool) -> Fit:

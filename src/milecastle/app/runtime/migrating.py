@@ -16,7 +16,9 @@ from milecastle.app.runtime.children import children_at, root_of
 from milecastle.app.runtime.fitting import Fit, judge_fit
 from milecastle.app.runtime.threads import Migration, Threads, log_codec_for
 from milecastle.engine.position import Position, place_of, restore
+from milecastle.engine.renaming import task_renamed
 from milecastle.errors import CodecError, InvalidRequest, ResumeRefused
+from milecastle.graph.comparison import Renames
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.printable import quoted
@@ -26,6 +28,7 @@ from milecastle.ports.store import Chain
 class BroughtOver(msgspec.Struct, frozen=True):
     """The position of a thread in this graph; ``changed``: it differs from what its log replays to.
 
+    ``renames`` were applied to it.
     ``released`` are tasks whose subgraphs are migrated: what they wait for is determined again.
     """
 
@@ -33,6 +36,7 @@ class BroughtOver(msgspec.Struct, frozen=True):
     note: str = ""
     changed: bool = False
     released: tuple[str, ...] = ()
+    renames: Renames = Renames()
 
 
 def foresee(threads: Threads, key: ThreadKey, chain: Chain) -> Fit:
@@ -86,8 +90,11 @@ def _inside(threads: Threads, key: ThreadKey, chain: Chain) -> Iterator[_Inside]
     nodes, entry = threads.graph.nodes, chain.entries[-1]
     if entry.fingerprint == threads.graph.fingerprint:
         return  # which covers those of its subgraphs
+    own = _own_fit(threads, key, entry)
+    renamed = own.renames.nodes
     for name in entry.next:
-        subgraph = nodes[name].subgraph if name in nodes else None
+        now = renamed.get(name, name)
+        subgraph = nodes[now].subgraph if now in nodes else None
         if subgraph is None:
             continue
         for task, child in children_at(threads.store, key, place_of(chain), name):
@@ -114,10 +121,13 @@ def bring_over(
         return _migrated(threads, key, chain, migration)
     own = _own_fit(threads, key, entry)
     if own:
-        position = threads.restore(chain)
+        position = threads.restore(chain, own.renames)
         migrated = [one.task for one in _inside(threads, key, chain) if one.is_migrated()]
         fitting = _fitting(threads, key, position)
-        return BroughtOver(fitting, own.note, released=tuple(migrated))
+        released = tuple(task_renamed(task, own.renames) for task in migrated)
+        return BroughtOver(
+            fitting, own.note, changed=bool(own.renames), released=released, renames=own.renames
+        )
     position = threads.not_hosted(_without_lost_fields(threads, key, chain))
     values = {
         name: value for name, value in position.values.items() if name in graph.schema.channels

@@ -410,7 +410,7 @@ def _resumed(
     if terms.queues:  # workers would run it with the code of this graph
         threads.refuse_foreign(previous)
     position = over.position
-    answers = match_answers(key.thread, position, given) if given else {}
+    answers = match_answers(key.thread, position, given.renamed(over.renames)) if given else {}
     released = over.released if not answers else ()
     if not answers and not released:
         if not terms.is_claimed:  # then the store has compared the time with its own clock
@@ -525,7 +525,7 @@ def _start(
     )
     if over.changed:
         journal.restart()
-    if over.changed or head:
+    if (over.changed and not over.renames) or head:
         threads.close_children(record.key)
     return plan_at(
         threads.graph,
@@ -540,6 +540,7 @@ def _start(
         released=released,
         recall=lambda: _rows(threads, journal),
         queues=terms.queues,
+        rewrites=bool(over.renames),
     )
 
 

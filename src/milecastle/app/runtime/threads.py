@@ -12,6 +12,7 @@ import msgspec
 import msgspec.structs
 
 from milecastle.app.runtime.cancelling import close_children, supersede_running
+from milecastle.app.runtime.fitting import judge_fit
 from milecastle.app.runtime.tagging import tags_at
 from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.codec.envelope import Sealers
@@ -28,7 +29,9 @@ from milecastle.engine.assignment import kept_in_lane
 from milecastle.engine.hidden import HOSTED, branched, without_children
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
+from milecastle.engine.renaming import under_new_names
 from milecastle.errors import InvalidRequest, InvalidUpdate, ResumeRefused, ThreadNotFound
+from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata, Entry, Source
 from milecastle.model.keys import ThreadKey, refuse_own
@@ -115,9 +118,11 @@ class Threads:
         """Close the runs of a thread's subgraphs: its next entry leaves their step for good."""
         close_children(self.store, self._unbound.codec, self.clock, key)
 
-    def restore(self, chain: Chain) -> Position:
+    def restore(self, chain: Chain, renames: Renames | None = None) -> Position:
         """The position of the thread at the end of a chain, with its state decoded."""
-        return self.not_hosted(restore(chain, self.codec, self.graph.schema))
+        renamed = renames.channels if renames else {}
+        found = restore(chain, self.codec, self.graph.schema, renamed=renamed)
+        return self.not_hosted(under_new_names(found, renames) if renames else found)
 
     def not_hosted(self, position: Position) -> Position:
         """Return the position, unless another library's graph wrote it: then it is refused."""
@@ -166,7 +171,7 @@ class Threads:
     def update(self, key: ThreadKey, update: Mapping[str, Any], at: At) -> CheckpointMetadata:
         """Append a checkpoint: the one at ``at`` with an update on top."""
         head = self._newest(key, at)
-        bound, position, entry = self._opened(key, at)
+        bound, position, entry = self._opened(key, at, renames=True)
         self.refuse_foreign(self.record(key, entry))
         operations: Operations = []
         values = dict(position.values)
@@ -181,7 +186,10 @@ class Threads:
             refuse_unmade(self.graph.schema, values, UPDATE)
         except (InvalidUpdate, ReducerFailed) as error:
             raise as_request("update", error) from error.__cause__
-        return bound._append(key, head or entry, position, values, operations, "update")
+        renamed = position.entry is not None and position.entry.fingerprint != entry.fingerprint
+        return bound._append(
+            key, head or entry, position, values, operations, "update", renamed=renamed
+        )
 
     def fork(self, key: ThreadKey, at: At, as_thread: ThreadKey | None) -> CheckpointMetadata:
         """Append a checkpoint that continues from an older one, here or as another thread."""
@@ -205,6 +213,8 @@ class Threads:
         values: Mapping[str, Any],
         operations: Operations,
         source: Source,
+        *,
+        renamed: bool = False,
     ) -> CheckpointMetadata:
         """Append to the thread itself. An active run at the head loses it, and so do its subgraphs.
 
@@ -214,6 +224,7 @@ class Threads:
         record, known = self.record(key, entry), self.store.thread(key)
         journal = Journal(
             record=msgspec.structs.replace(record, fingerprint=entry.fingerprint),
+            manifest=self.graph.manifest.to_bytes() if renamed else None,
             codec=self.codec,
             clock=self.clock,
             position=position,
@@ -222,6 +233,8 @@ class Threads:
             rollup_after=self.store.rollup_after,
             announced=False,
         )
+        if renamed:
+            journal.restart()
         supersede_running(self.store, self.codec, journal, head)
         self.close_children(key)
         hidden = branched(position.hidden)
@@ -262,15 +275,28 @@ class Threads:
         standing = Position(values=position.values, entry=entry, hidden=branched(position.hidden))
         return self._commit(journal, standing, "fork", note)
 
-    def _opened(self, key: ThreadKey, at: At) -> tuple[Threads, Position, Entry]:
-        """``existing``, and the reader and writer of this thread."""
+    def _opened(
+        self, key: ThreadKey, at: At, *, renames: bool = False
+    ) -> tuple[Threads, Position, Entry]:
+        """``existing``, and the reader and writer of this thread.
+
+        With ``renames`` the position has the names that this graph declares, and its fingerprint.
+        """
         chain = self.store.read(key, self._seq(key, at))
         if chain is None:
             if self.store.head(key) is None:
                 raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
             raise InvalidRequest(f"thread '{key.thread}' has no checkpoint {at}")
-        bound = self.for_thread(key, chain)
-        return bound, bound.restore(chain), chain.entries[-1]
+        bound, entry = self.for_thread(key, chain), chain.entries[-1]
+        if renames and entry.fingerprint != self.graph.fingerprint:
+            fit = judge_fit(entry, self.store.manifest(key, entry.fingerprint), self.graph)
+            if fit.renames:
+                position = bound.restore(chain, fit.renames)
+                named = msgspec.structs.replace(
+                    position.entry or entry, fingerprint=self.graph.fingerprint
+                )
+                return bound, msgspec.structs.replace(position, entry=named), entry
+        return bound, bound.restore(chain), entry
 
     def _newest(self, key: ThreadKey, at: At) -> Entry | None:
         """The head of a thread that is branched from ``at``; without it, the head is read later."""

@@ -1,0 +1,141 @@
+"""Renaming: the position of a thread whose nodes and channels have other names now.
+
+Tasks are named after their nodes, and so are their rows, their questions and their sleeps. A
+subgraph's thread keeps its name: it is looked for under the former names of its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec.structs
+
+from milecastle.engine.applying import FAILED, GOTO
+from milecastle.engine.hidden import (
+    ANSWERS,
+    ASKED,
+    BEGAN,
+    FAILURE,
+    GOTOS,
+    SENDS,
+    SLEEPS,
+    Hidden,
+)
+from milecastle.engine.position import Position
+from milecastle.engine.tasks import task_id
+from milecastle.graph.comparison import Renames
+
+Rename = Callable[[str], str]
+
+
+def under_new_names(position: Position, renames: Renames) -> Position:
+    """The position under the new names; ``values`` have them already.
+
+    The entry that writes it is a new beginning of the chain, not of the step.
+    """
+    if position.entry is None:
+        return position
+    node = _lookup(renames.nodes)
+    entry = msgspec.structs.replace(
+        position.entry,
+        nodes=tuple(map(node, position.nodes)),
+        next=tuple(map(node, position.next)),
+        route=tuple(map(node, position.route)),
+    )
+    hidden = _hidden(position.hidden, renames)
+    if position.next:
+        hidden[BEGAN] = [position.settled, position.settled_id]
+    results = {
+        row_renamed(row, renames): _outcome(row, kept, renames)
+        for row, kept in position.results.items()
+    }
+    return msgspec.structs.replace(position, entry=entry, hidden=hidden, results=results)
+
+
+def task_renamed(task: str, renames: Renames) -> str:
+    """The id of a task; items of a fan-out keep their numbers."""
+    names = {task_id(old): task_id(new) for old, new in renames.nodes.items()}
+    if task in names:
+        return names[task]
+    node, mark, number = task.rpartition("#")
+    return f"{names[node]}#{number}" if mark and number.isdigit() and node in names else task
+
+
+def label_renamed(label: str, renames: Renames) -> str:
+    """What a question, an answer or a sleep is stored under: its task, then its number or id."""
+    task, mark, rest = label.partition("/")
+    return f"{task_renamed(task, renames)}{mark}{rest}"
+
+
+def row_renamed(row: str, renames: Renames) -> str:
+    """The name of a row: the step, a mark, the task, and perhaps what it recorded."""
+    step = len(row) - len(row.lstrip("0123456789"))
+    return row[: step + 1] + label_renamed(row[step + 1 :], renames)
+
+
+def _lookup(names: Mapping[str, str]) -> Rename:
+    return lambda name: names.get(name, name)
+
+
+def _hidden(hidden: Hidden, renames: Renames) -> Hidden:
+    node, found = _lookup(renames.nodes), dict(hidden)
+    if SENDS in hidden:
+        sends = hidden[SENDS]
+        pairs = zip(sends[::2], sends[1::2], strict=True)
+        found[SENDS] = [part for to, item in pairs for part in (node(to), _update(item, renames))]
+    for name in (ASKED, ANSWERS, SLEEPS):
+        if name in hidden:
+            found[name] = {
+                label_renamed(label, renames): kept if name == ANSWERS else _of_task(kept, renames)
+                for label, kept in hidden[name].items()
+            }
+    if FAILURE in hidden:
+        found[FAILURE] = {
+            renames.nodes.get(whose) or task_renamed(whose, renames): why
+            for whose, why in hidden[FAILURE].items()
+        }
+    if GOTOS in hidden:
+        found[GOTOS] = {
+            node(source): _goto(targets, renames) for source, targets in hidden[GOTOS].items()
+        }
+    return found
+
+
+def _of_task(kept: list[Any], renames: Renames) -> list[Any]:
+    """A question or a sleep: its task comes first, and the node of a question second."""
+    task, second, *rest = kept
+    is_question = isinstance(second, str)
+    return [
+        task_renamed(task, renames),
+        renames.nodes.get(second, second) if is_question else second,
+        *rest,
+    ]
+
+
+def _update(update: Any, renames: Renames) -> Any:
+    if update is None:
+        return None
+    return {renames.channels.get(name, name): value for name, value in update.items()}
+
+
+def _goto(targets: list[Any], renames: Renames) -> list[Any]:
+    return [
+        [renames.nodes.get(target[0], target[0]), _update(target[1], renames)]
+        if isinstance(target, list | tuple)
+        else renames.nodes.get(target, target)
+        for target in targets
+    ]
+
+
+def _outcome(row: str, kept: dict[str, Any], renames: Renames) -> dict[str, Any]:
+    """The contents of a row: an outcome has channels and targets, any other just a value."""
+    if row.lstrip("0123456789")[:1] != ":":
+        return kept
+    found = _update(kept, renames)
+    if GOTO in kept:
+        found[GOTO] = _goto(kept[GOTO], renames)
+    if FAILED in kept:
+        node, *why = kept[FAILED]
+        found[FAILED] = [renames.nodes.get(node, node), *why]
+    return dict(found)
