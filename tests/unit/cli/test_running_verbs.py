@@ -571,3 +571,32 @@ def test_every_failed_item_of_a_fan_out_is_shown(desk: Desk) -> None:
     found = json.loads(desk.call("runs", "--store", "sqlite:///runs.db", "--json").stdout)
     tasks = found["runs"][0]["failure"]["tasks"]
     assert [task["task"] for task in tasks] == ["work#1", "work#3", "work#4"]
+
+
+RENAMING = """\
+from typing import Annotated, TypedDict
+from milecastle import END, START, StateGraph, renamed_from
+
+class Order(TypedDict):
+    {key}
+
+graph = StateGraph(Order, name="orders")
+graph.add_node("take", lambda state: None)
+graph.add_node("{node}", lambda state: None{more})
+graph.add_edges(START, "take", "{node}", END)
+app = graph.compile(store="sqlite:///runs.db", interrupt_after=["take"])
+"""
+
+
+def test_check_says_which_threads_need_a_declared_rename(desk: Desk) -> None:
+    """Both were refused; now the one that is declared continues."""
+    desk.write("before.py", RENAMING.format(key="item: str", node="send", more=""))
+    key = 'thing: Annotated[str, renamed_from("item")]'
+    more = ', renamed_from="send"'
+    desk.write("after.py", RENAMING.format(key=key, node="ship", more=more))
+    desk.call("run", "before:app", "--thread", "x", "--input", '{"item": "a"}', code=3)
+    checked = desk.call("check", "after:app", "--threads").stdout
+    assert "x: the graph changed: node 'send' renamed to 'ship', key 'item' renamed to" in checked
+    resumed = desk.call("resume", "x", "--app", "after:app").stdout
+    assert '  thing  "a"' in resumed
+    assert "renamed" not in desk.call("check", "after:app", "--threads").stdout
