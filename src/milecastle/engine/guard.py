@@ -47,25 +47,28 @@ class Guard:
         if self.steps > self._max_steps:
             raise MaxStepsExceeded(max=int(self._max_steps), reached=self.steps, node=names[0])
         path, visits, version = self.path, self._visits, self.version
+        fresh = self._fresh(names, sends) if sends or self._sent else ()
         for name in names:
             path.append(name)
             visit = len(path)
             last, seen, count = visits.get(name, _NEVER)
             visits[name] = visit, version, count + 1
-            is_fresh = (sends or self._sent) and self._is_fresh(name, sends)
             if visit - last <= self._window and (
-                (seen == version and not is_fresh) or self._strict
+                self._strict or (seen == version and name not in fresh)
             ):
                 recent = path[-self._window - 1 :]
                 raise CycleDetected(node=name, recent=recent, strict=self._strict)
 
-    def _is_fresh(self, name: str, sends: Sequence[Any] | None) -> bool:
-        """Whether a node gets other items than at its last visit."""
-        items = [item for node, item in _pairs(sends) if node == name]
-        before = self._sent.get(name, [])
-        is_many = len(items) > _MOST_ITEMS
-        self._sent[name] = [] if is_many else items
-        return is_many or not is_same(before, items)
+    def _fresh(self, names: tuple[str, ...], sends: Sequence[Any] | None) -> list[str]:
+        """The nodes that get other items than at their last visits."""
+        found: list[str] = []
+        for name in names:
+            items = [item for node, item in _pairs(sends) if node == name]
+            is_many = len(items) > _MOST_ITEMS
+            if is_many or not is_same(self._sent.get(name, []), items):
+                found.append(name)
+            self._sent[name] = [] if is_many else items
+        return found
 
     def visit_count(self, name: str) -> int:
         """How often the node was entered."""
