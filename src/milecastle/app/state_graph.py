@@ -145,34 +145,29 @@ class StateGraph(GraphBuilder[S], Generic[S]):
     ) -> Self:
         """Declare a node; ``add_node(function)`` uses the function's name.
 
-        Raise ``version``, a part of the fingerprint, when the node's meaning changes. A sync node
-        with ``inline=True`` runs on the event loop, ``run_on="process"`` in other processes.
-        ``on_error`` names the node that runs once this one has failed for good. ``limit`` is the
-        maximum number of its tasks at once in a fan-out; ``defer=True`` waits until no other node
-        is left; ``goto`` lists the targets of a ``Command``. For a compiled graph, ``give`` makes
-        its input and ``take`` the update; by default they share the keys that both have. With a
-        workspace, ``inputs`` and ``outputs`` are files, ``cache`` says when a result is reused.
-        ``renamed_from`` is what the node was called before: threads that wait there continue.
+        Raise ``version``, a part of the fingerprint, when the node's meaning changes;
+        ``renamed_from`` is its former name. ``inline=True`` runs a sync node on the event loop,
+        ``run_on="process"`` in other processes. ``on_error`` names the node that runs once this one
+        has failed for good. ``limit`` is the maximum number of its tasks at once in a fan-out;
+        ``defer=True`` waits until no other node is left; ``goto`` lists the targets of a
+        ``Command``. ``give`` makes a subgraph's input and ``take`` the update, by default from the
+        keys both have. ``inputs``, ``outputs`` are files, ``cache`` says when a result is reused.
         """
         if function is None and not isinstance(name, str):
             function, name = name, name_of(name)
         if function is not None and (inputs or outputs or cache is not None):
             function = _declared(function, str(name), version, inputs, outputs, cache, run_on)
+        policy: dict[str, Any] = {"limit": limit, "on_error": on_error, "defer": defer}
+        policy |= {"inline": inline, "give": give, "take": take, "run_on": run_on}
         self._add_node(
             name,
             function,
             version=version,
-            inline=inline,
             retry=retry,
             timeout=timeout,
-            limit=limit,
-            on_error=on_error,
-            defer=defer,
             goto=goto,
-            give=give,
-            take=take,
-            run_on=run_on,
             renamed_from=renamed_from,
+            **policy,
         )
         return self
 
