@@ -60,59 +60,40 @@ def json_pieces(value: Any) -> Iterator[str]:
 
 
 def _tokens(value: Any) -> Iterator[str]:
-    """The JSON text of a plain value; none is longer than the text of a piece."""
-    if isinstance(value, str):
-        yield from _string(value)
+    """The JSON text of a plain value; none is much longer than a piece."""
+    if json_size(value, _PIECE) <= _PIECE:
+        yield json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, str):
+        yield '"'
+        for at in range(0, len(value), _PIECE):
+            yield json.dumps(value[at : at + _PIECE], ensure_ascii=False)[1:-1]
+        yield '"'
     elif isinstance(value, dict):
         members: dict[str, Any] = anything(value)
-        if len(members) <= _TOGETHER and _is_short([*members, *members.values()]):
-            yield json.dumps(members, ensure_ascii=False)
-            return
         before = "{"
         for name, member in members.items():
             yield before
-            yield from _string(name)
+            yield from _tokens(name)
             yield ": "
             yield from _tokens(member)
             before = ", "
         yield "}"
-    elif isinstance(value, list):
-        items: list[Any] = anything(value)
-        yield "["
-        for at in range(0, len(items), _TOGETHER):
-            yield ", " if at else ""
-            yield from _items(items[at : at + _TOGETHER])
-        yield "]"
     else:
-        yield json.dumps(value)
-
-
-def _string(value: str) -> Iterator[str]:
-    if len(value) <= _PIECE:
-        yield json.dumps(value, ensure_ascii=False)
-        return
-    yield '"'
-    for at in range(0, len(value), _PIECE):
-        yield json.dumps(value[at : at + _PIECE], ensure_ascii=False)[1:-1]
-    yield '"'
+        yield "["
+        yield from _items(anything(value))
+        yield "]"
 
 
 def _items(items: list[Any]) -> Iterator[str]:
-    """The items of a list; short scalars in one call."""
-    if _is_short(items):
-        yield json.dumps(items, ensure_ascii=False)[1:-1]
-        return
-    for at, item in enumerate(items):
-        if at:
-            yield ", "
-        yield from _tokens(item)
-
-
-def _is_short(values: list[Any]) -> bool:
-    """Whether these are scalars that are written in a moment."""
-    kinds = set(map(type, values))
-    texts = [one for one in values if type(one) is str] if str in kinds else []
-    return kinds <= _FLAT and sum(map(len, texts)) <= _PIECE
+    """The items of a long list, as many together as have room in a piece."""
+    for at in range(0, len(items), _TOGETHER):
+        part = items[at : at + _TOGETHER]
+        if json_size(part, _PIECE) <= _PIECE:
+            yield (", " if at else "") + json.dumps(part, ensure_ascii=False)[1:-1]
+            continue
+        for index, item in enumerate(part, at):
+            yield ", " if index else ""
+            yield from _tokens(item)
 
 
 def json_size(value: Any, most: int) -> int:
