@@ -557,9 +557,9 @@ class TakesTheLastInputFirst(BrokenClaims, caught_by=("test_inputs_wait_in_their
 class DoublesMarks(BrokenClaims, caught_by=("test_a_mark_waits_once",)):
     """Two calls are two inputs."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
         """Make every mark a new one."""
-        return super().enqueue(record, f"{mark} {record.run_id}", payload)
+        return super().enqueue(record, f"{mark} {record.run_id}", payload, **more)
 
 
 class EndsWithoutALook(
@@ -583,10 +583,10 @@ class EndsWithoutALook(
 class ComesWithoutALook(BrokenClaims, caught_by=("test_an_input_makes_a_free_thread_due",)):
     """The end of some run will find it."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
         """Leave the line as it was."""
         line = self.thread(record.key)
-        run_id = super().enqueue(record, mark, payload)
+        run_id = super().enqueue(record, mark, payload, **more)
         if line is not None:
             self.change(line)
         return run_id
@@ -595,9 +595,9 @@ class ComesWithoutALook(BrokenClaims, caught_by=("test_an_input_makes_a_free_thr
 class WaitsBehindNobody(BrokenClaims, caught_by=("test_an_input_waits_behind_a_run_that_stopped",)):
     """A run that stopped has ended."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
         """Make the thread due whatever it waits for."""
-        run_id = super().enqueue(record, mark, payload)
+        run_id = super().enqueue(record, mark, payload, **more)
         line = self.thread(record.key)
         if line is not None and line.status in ("failed", "interrupted"):
             self.change(line, due_at=1)
@@ -630,12 +630,79 @@ class RemovesInputsWithoutALine(
 class TakesInputsForNobody(BrokenClaims, caught_by=("test_a_thread_in_no_lane_takes_no_input",)):
     """Somebody will come."""
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
         """Accept it anyway."""
         try:
-            return super().enqueue(record, mark, payload)
+            return super().enqueue(record, mark, payload, **more)
         except InvalidRequest:
             return record.run_id
+
+
+class EnqueuesAgain(BrokenClaims, caught_by=("test_a_run_is_enqueued_once",)):
+    """What does not wait is new."""
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+        """Look only at what waits."""
+        return super().enqueue(record, mark, payload, **{**more, "known": True})
+
+
+class ForgetsKeys(BrokenClaims, caught_by=("test_an_input_that_a_run_has_is_not_enqueued",)):
+    """What does not wait is new, whatever its key."""
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+        """Look only at what waits."""
+        return super().enqueue(record, mark, payload, **{**more, "unless": None})
+
+
+class EnqueuesInTwoSteps(
+    BrokenClaims,
+    caught_by=("test_of_one_input_that_is_enqueued_and_started_at_once_one_wins",),
+):
+    """Looks first, and writes a moment later."""
+
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+        """Compare nothing when writing."""
+        known = self.find_run(record.key, record.input_digest)
+        time.sleep(0.001)
+        if known is not None:
+            return known.run_id
+        return super().enqueue(record, mark, payload)
+
+    def commit(self, batch: Batch) -> None:
+        """Here neither."""
+        super().commit(msgspec.structs.replace(batch, unless=None))
+
+
+class SleepsOn(
+    BrokenClaims, caught_by=("test_an_input_behind_a_run_that_sleeps_is_due_when_it_wakes",)
+):
+    """Whoever let it sleep will wake it."""
+
+    def commit(self, batch: Batch) -> None:
+        """Write the line as it was given, in its lane."""
+        known = self.thread(batch.key)
+        super().commit(batch)
+        if batch.thread is not None and batch.thread.status == "sleeping" and known is not None:
+            self.change(batch.thread, lane=known.lane)
+
+
+class DeletesInputsAtAHead(
+    BrokenClaims,
+    caught_by=(
+        "test_a_thread_is_not_deleted_at_a_head_while_inputs_wait",
+        "test_an_input_and_who_deletes_its_thread_do_not_both_win",
+    ),
+):
+    """The head is all that counts."""
+
+    def delete(
+        self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
+    ) -> bool:
+        """Do not look at what waits."""
+        time.sleep(0.001)  # let an input come first
+        if key in self._logs:
+            self._logs[key].inputs = {}
+        return super().delete(key, head=head, head_id=head_id)
 
 
 class KeepsInputsOfDeletedThreads(

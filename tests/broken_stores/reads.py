@@ -12,6 +12,7 @@ import msgspec.structs
 from milecastle.errors import Conflict
 from milecastle.model.checkpoint import DELTA, ROLLUP, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord
 from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.testing.entries import an_entry
 from tests.broken_stores.store import BrokenStore
@@ -350,3 +351,33 @@ class KeepsResultsOfTheStepBefore(BrokenStore, caught_by=(ROWS,)):
         kept: dict[ThreadKey, Sequence[TaskResult]] = vars(self).setdefault("kept", {})
         kept[key] = super().results(key) or kept.get(key, ())
         return kept[key]
+
+
+class OpensInTwoReads(BrokenStore, caught_by=("test_a_head_and_its_record_are_of_one_moment",)):
+    """The head, and then the record."""
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """Let a writer come in between."""
+        chain = self.read(key)
+        time.sleep(0.001)
+        return Opened(chain, self.run(key, chain.entries[-1].run_id)) if chain else None
+
+
+class OpensWithTheNewestRun(
+    BrokenStore, caught_by=("test_a_head_is_opened_with_the_record_of_its_run",)
+):
+    """The newest run wrote the head."""
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """Take the last one that was recorded."""
+        chain = self.read(key)
+        return Opened(chain, next(iter(self.runs(key)), None)) if chain else None
+
+
+class FindsTheOldestRun(BrokenStore, caught_by=("test_a_run_is_found_by_its_input",)):
+    """The first that had the input."""
+
+    def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
+        """Look from the other end."""
+        runs = reversed(self.runs(key))
+        return next((run for run in runs if run.input_digest == input_digest), None)

@@ -30,7 +30,7 @@ REPLACED = a_result(2, "one", b"replaced")
 KEYS = (a_key("alpha"), a_key("beta"), a_key("gamma", "other"), a_key("nobody"), a_key("delta"))
 LATER_KEYS = (a_key("epsilon"), a_key("zeta"), a_key("eta", "other"))
 TAGGED = a_key("theta")
-VERSION = 6
+VERSION = 7
 
 
 def fill(store: ClaimStore, version: int = VERSION) -> None:

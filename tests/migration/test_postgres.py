@@ -107,13 +107,22 @@ def test_a_failed_migration_leaves_nothing(
     assert found == (None,)
 
 
-TO_VERSION_5 = """
+TO_VERSION_7 = """
+DROP INDEX {schema}.runs_by_input;
+DELETE FROM {schema}.migrations WHERE version = 8;
+"""
+"""Back to the tables of version 7, which did not find a run by its input."""
+
+TO_VERSION_5 = (
+    TO_VERSION_7
+    + """
 ALTER TABLE {schema}.workers DROP COLUMN silent;
 DELETE FROM {schema}.migrations WHERE version = 7;
 DROP TABLE {schema}.membership, {schema}.placements;
 ALTER TABLE {schema}.threads DROP COLUMN shard;
 DELETE FROM {schema}.migrations WHERE version = 6;
 """
+)
 """Back to the tables of version 5, which belonged to no map."""
 
 TO_VERSION_4 = (

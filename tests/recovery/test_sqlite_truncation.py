@@ -70,8 +70,8 @@ class Remembering(SqliteStore):
         self._note()
         return claimed
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
-        run_id = super().enqueue(record, mark, payload)
+    def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
+        run_id = super().enqueue(record, mark, payload, **more)
         self._note()
         return run_id
 

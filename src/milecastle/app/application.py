@@ -244,6 +244,7 @@ class App(Generic[S]):
         priority: int = 0,
         if_busy: IfBusy = "reject",
         if_absent: bool = False,
+        instead_of: str | None = None,
         tags: Iterable[str] = (),
     ) -> Handle[S]:
         """Hand a run over to the workers and return: the input is committed, nothing is run here.
@@ -256,12 +257,13 @@ class App(Generic[S]):
         waits its turn instead: the end of one run starts the next, on its state, whatever its
         ``delay`` and ``priority``. With ``if_busy="cancel"`` the unfinished run is closed and this
         one starts from the state before its input. With ``if_absent`` nothing is started on a
-        thread that exists, whatever its input was and however its run ended. A run that is started
-        adds ``tags`` to its thread.
+        thread that exists, whatever its input was and however its run ended. ``instead_of`` is the
+        id of a run that has not ended, as seen by the caller: only that run is closed, and only if
+        it is not in progress (with ``if_busy="cancel"``, also then); ``Conflict`` if the thread has
+        another run by now. A run that is started adds ``tags`` to its thread.
         """
-        call = Call(
-            input=input, thread=thread, terms=submitted(key, again, if_busy, tags, if_absent)
-        )
+        terms = submitted(key, again, if_busy, tags, if_absent, instead_of)
+        call = Call(input=input, thread=thread, terms=terms)
         return self._runner.submit(call, delay, priority)
 
     @explains_keywords
@@ -276,12 +278,12 @@ class App(Generic[S]):
         priority: int = 0,
         if_busy: IfBusy = "reject",
         if_absent: bool = False,
+        instead_of: str | None = None,
         tags: Iterable[str] = (),
     ) -> Handle[S]:
         """``submit`` on an event loop; calls made in parallel are committed together."""
-        call = Call(
-            input=input, thread=thread, terms=submitted(key, again, if_busy, tags, if_absent)
-        )
+        terms = submitted(key, again, if_busy, tags, if_absent, instead_of)
+        call = Call(input=input, thread=thread, terms=terms)
         return await self._runner.asubmit(call, delay, priority)
 
     def submit_many(
@@ -665,27 +667,30 @@ class App(Generic[S]):
         """``tag`` on an event loop."""
         return await self._runner.off_loop(self.tag, thread, add, remove)
 
-    def cancel(self, thread: Thread) -> bool:
+    def cancel(self, thread: Thread, *, run_id: str | None = None) -> bool:
         """Cancel the unfinished run of a thread from outside; return whether there was one.
 
         The run becomes ``cancelled`` and has a failure record. A process that still drives it gets
         ``Conflict`` at its next commit. Committed steps are saved, and the thread can be resumed.
         So it is with a thread that was taken back to before the end of its run. Inputs that wait
         start from the state before the cancelled one: ``InvalidRequest`` if that is gone. If its
-        run has ended and inputs wait, the run of the first of them is cancelled.
+        run has ended and inputs wait, the run of the first of them is cancelled. With ``run_id``,
+        only that run: ``False`` if another one has the thread by now.
         """
         threads, key = self._runner.changed(thread)
-        return cancel_run(threads.store, threads.codec, self._runner.settings.clock, key)
+        clock = self._runner.settings.clock
+        return cancel_run(threads.store, threads.codec, clock, key, run_id)
 
-    async def acancel(self, thread: Thread) -> bool:
+    async def acancel(self, thread: Thread, *, run_id: str | None = None) -> bool:
         """``cancel`` on an event loop."""
-        return await self._runner.off_loop(self.cancel, thread)
+        return await self._runner.off_loop(partial(self.cancel, thread, run_id=run_id))
 
     def delete(self, thread: Thread, *, take_over: bool = False) -> bool:
         """Delete a thread with its runs, its subgraphs and its key; return whether it existed.
 
-        While a live process drives it, ``RunInProgress`` is raised; ``cancel`` it first, or pass
-        ``take_over=True``. If it is written to meanwhile, it is not deleted: ``Conflict``.
+        While a live process drives it or inputs wait, ``RunInProgress`` is raised; ``cancel``
+        first, or pass ``take_over=True``, which deletes it as it is, with the inputs that wait.
+        Without that, a thread that is written to meanwhile is not deleted: ``Conflict``.
         """
         threads, key = self._runner.changed(thread)
         return delete_thread(

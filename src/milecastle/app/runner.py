@@ -206,7 +206,7 @@ class Runner(Generic[S]):
         Without a ``priority`` the thread keeps the one that it has.
         """
         call = self._handed(call, delay, priority)
-        for _ in range(1, _LOOKS):
+        for _ in range(1, _LOOKS if call.terms.instead_of is None else 1):
             with suppress(Conflict):  # others may have handed it over meanwhile
                 return self._submit(call)
         return self._submit(call)
@@ -227,7 +227,7 @@ class Runner(Generic[S]):
             call = await self.off_loop(self._handed, call, delay, priority)
         else:
             call = self._handed(call, delay, priority)
-        for _ in range(1, _LOOKS):
+        for _ in range(1, _LOOKS if call.terms.instead_of is None else 1):
             with suppress(Conflict):  # others may have handed it over meanwhile
                 return await self._asubmit(call)
         return await self._asubmit(call)
@@ -380,8 +380,8 @@ class Runner(Generic[S]):
     def _at_rest(self, key: ThreadKey) -> Result[S]:
         """The result of a thread that is not running, from its log."""
         threads, _ = self.stored(key)
-        position, entry = threads.existing(key)
-        info = thread_info(entry, threads.record(key, entry), waits_at(position.hidden))
+        position, entry, record = threads.standing(key)
+        info = thread_info(entry, record, waits_at(position.hidden))
         return self._result(entry.run_id, key, rest_at(position, info.status, info.wake_at))
 
     def stream(self, call: Call) -> Iterator[Event[S]]:

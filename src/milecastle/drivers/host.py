@@ -182,14 +182,14 @@ class HostServices:
         """``commit`` on an event loop."""
         self.commit(batch)
 
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
         """Let a node write in the transaction that records it, on a store that can."""
         if not isinstance(self.host.store, TransactionStore):
             raise InvalidRequest(
                 "ctx.transaction() needs a store with transactions: postgresql://..."
             )
         with self.host.observers.around_commit(key):
-            self.host.store.transact(key, work)
+            return self.host.store.transact(key, work)
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         """The files of a tenant, of a store that has an object storage."""

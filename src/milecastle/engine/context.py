@@ -118,12 +118,13 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         found = self.port.recorded(self.data, name)
         if found is not MISSING:
             return cast("T", found)
-        return cast(
-            "T",
-            self.port.transact(
-                self.data, name, lambda connection: function(connection, *args, **named)
-            ),
-        )
+
+        def call(connection: Any) -> T:
+            value = function(connection, *args, **named)
+            self._refuse_if_over()  # another attempt may have begun
+            return value
+
+        return cast("T", self.port.transact(self.data, name, call))
 
     def file(self, path: str | PathLike[str]) -> File:
         """Store a file of this machine in object storage; what is returned goes into the state.

@@ -98,7 +98,8 @@ class Journal:
     ``head`` is the seq of the newest entry, as far as this run knows.
     ``known`` says that this run has written an entry, which fences out all others. ``dequeues`` is
     the run whose waiting input is removed with the next entry: this one, if it was enqueued.
-    ``tags`` are those that its thread gets with the first.
+    ``tags`` are those that its thread gets with the first; ``unless`` is the digest that its batch
+    has as ``Batch.unless``.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Journal:
         self._retry_at: int | None = None
         self.dequeues: str | None = None
         self.tags: TagChange | None = None
+        self.unless: str | None = None
 
     @property
     def codec(self) -> LogCodec:
@@ -260,10 +262,11 @@ class Journal:
             thread=self._line(entry, waits),
             dequeues=self.dequeues,
             tags=self.tags,
+            unless=self.unless,
         )
         self._waits = waits
         self._unwritten = ()
-        self._failure = self._manifest = self.dequeues = self.tags = None
+        self._failure = self._manifest = self.dequeues = self.tags = self.unless = None
         return batch
 
     def _line(self, entry: Entry, waits: Waits) -> ThreadInfo:

@@ -164,7 +164,7 @@ class Bulk:
         return not self._app.retry(info.key).reused
 
     def _cancel(self, info: ThreadInfo) -> bool:
-        return self._app.cancel(info.key)
+        return self._app.cancel(info.key, run_id=info.run_id)
 
     def _delete(self, info: ThreadInfo) -> bool:
         keyring = self.runner.settings.encryption

@@ -26,8 +26,10 @@ Rules that every store with this port follows, and that ``milecastle.testing.Cla
 7. Claiming costs what is claimed, and not what sleeps, is queued elsewhere or has ended.
 8. Inputs that are enqueued wait beside the log of their thread, in the order of ``enqueue``. While
    one waits, the thread is due whenever its run has completed or was cancelled: the commit that
-   writes this, and ``enqueue`` if it comes later, make it due at once, in the lane that it had. The
-   batch that starts the next run removes its input, and is refused if it has no line.
+   writes this, and ``enqueue`` if it comes later, make it due at once, in the lane that it had. If
+   its run sleeps, it is due at the time that it sleeps until. The batch that starts the next run
+   removes its input, and is refused if it has no line. A thread is not deleted at a head while
+   inputs wait.
 9. Limits hold as ``milecastle.ports.limits`` says, also if many claim at once.
 """
 
@@ -188,12 +190,22 @@ class ClaimStore(Store, Protocol):
         """
         ...
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(
+        self,
+        record: RunRecord,
+        mark: str,
+        payload: bytes,
+        *,
+        unless: str | None = None,
+        known: bool = False,
+    ) -> str:
         """Let an input wait until its thread is free; the id of the run that it starts.
 
-        ``record`` is that of the run, which is queued. Of the waiting inputs of a thread, no two
-        have the same ``mark``: if one has it, nothing is written, and its run is returned.
-        ``InvalidRequest`` if the thread is in no lane: then no worker would find it.
+        ``record`` is that of the run, which is queued. Nothing is written if the thread has this
+        run already, a run whose input has the digest ``unless``, or a waiting input with the same
+        ``mark``: the id of that run is returned. With ``known`` the thread has the run already, and
+        its input is added: for copies. ``InvalidRequest`` if the thread is in no lane: then no
+        worker would find it.
         """
         ...
 
@@ -284,10 +296,14 @@ class BellStore(ClaimStore, Protocol):
 
 
 def next_is_due(line: ThreadInfo, lane: str) -> ThreadInfo:
-    """The line of a thread that has waiting inputs, which was in this lane: due if it is free."""
-    if line.status not in ("completed", "cancelled") or line.due_at is not None:
-        return msgspec.structs.replace(line, lane=line.lane or lane)
-    return msgspec.structs.replace(line, lane=line.lane or lane, due_at=0)
+    """The line of a thread that has waiting inputs, which was in this lane.
+
+    It is due if it is free, or when it wakes.
+    """
+    due_at = line.due_at
+    if due_at is None:
+        due_at = 0 if line.status in ("completed", "cancelled") else line.wake_at
+    return msgspec.structs.replace(line, lane=line.lane or lane, due_at=due_at)
 
 
 def waiting_inputs(

@@ -32,8 +32,11 @@ class Services(Protocol):
         """Write a batch. When it returns the batch is durable."""
         ...
 
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch], /) -> None:
-        """Let ``work`` write in the transaction that commits the batch that it returns."""
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch], /) -> bool:
+        """Let ``work`` write in the transaction that commits the batch that it returns.
+
+        ``False`` if the batch was there already, and nothing was written.
+        """
         ...
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:

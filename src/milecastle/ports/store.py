@@ -90,6 +90,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     for the next input; a store with claims refuses one without it with ``InvalidRequest``.
     ``tags`` are those that the thread gets and loses. They come with a ``thread``, or alone: a step
     is not looked through for them.
+    ``unless`` is the digest of an input that no run of the thread may have yet: if one has it, the
+    batch is refused with ``Conflict``. It comes with ``runs``.
     """
 
     key: ThreadKey
@@ -103,6 +105,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     thread: ThreadInfo | None = None
     dequeues: str | None = None
     tags: TagChange | None = None
+    unless: str | None = None
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -118,10 +121,13 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 class Opened(NamedTuple):
-    """The chain of a thread's head, and the record of the run that wrote that head."""
+    """The chain of a thread's head, and the record of the run that wrote that head, if it has one.
+
+    Both are as of one moment: no commit came between them.
+    """
 
     chain: Chain
-    record: RunRecord
+    record: RunRecord | None
 
 
 class Store(Protocol):
@@ -156,6 +162,10 @@ class Store(Protocol):
 
         The cost depends on the size of the state, not on the length of the history.
         """
+        ...
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain of the head and the record of its run, in one read; ``None`` if it has none."""
         ...
 
     def head(self, key: ThreadKey) -> Entry | None:
@@ -214,6 +224,13 @@ class Store(Protocol):
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
         """One run of this thread, or ``None``."""
+        ...
+
+    def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
+        """The newest run of this thread whose input has this digest, or ``None``.
+
+        It costs the same however many runs the thread has, if the store has indexes.
+        """
         ...
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
@@ -295,9 +312,9 @@ class Store(Protocol):
         """Remove the thread and all its data. ``False`` if it did not exist.
 
         With ``head``, only if that is still its head, and with ``head_id`` only if the entry there
-        has this id; otherwise ``Conflict``. A writer that still holds the old head is refused
-        afterwards. Manifests may stay: they belong to the
-        tenant.
+        has this id, and with either only if no input waits (``ClaimStore.enqueue``); otherwise
+        ``Conflict``. A writer that still holds the old head is refused afterwards. Manifests may
+        stay: they belong to the tenant.
         """
         ...
 
@@ -353,7 +370,7 @@ class ManyReader(Store, Protocol):
     """A store that reads many threads faster together than one after the other."""
 
     def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
-        """What ``read`` and then ``run`` find for each; a thread that lacks one of both is missing.
+        """What ``open`` finds for each; a thread without checkpoints is missing.
 
         If one of the threads is damaged, it may raise for all: read each by itself then.
         """
@@ -382,11 +399,13 @@ class TagStore(Store, Protocol):
 class TransactionStore(Store, Protocol):
     """A store that lets the caller write in the transaction of a commit."""
 
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
         """Call ``work`` with a connection inside a transaction; commit what it wrote and its batch.
 
         Both are written, or neither. What ``work`` raises ends the transaction and is raised.
-        The batch is one of results of this thread.
+        The batch is one of results of this thread. ``False`` if the thread has one of them already,
+        by a call whose answer was lost: then nothing is written. Whoever takes the thread over
+        waits for a transaction that is being committed; ``Conflict`` if one did before.
         """
         ...
 

@@ -51,12 +51,16 @@ async def submit(exchange: Exchange) -> Reply:
     return await _handed_over(exchange, await submit_run(exchange.service, exchange.key, asked))
 
 
-async def submit_run(service: Service, key: ThreadKey, asked: RunRequest) -> Handle[Any]:
-    """Hand a run over to the workers."""
-    return await service.off_loop(_submit, service, key, asked)
+async def submit_run(
+    service: Service, key: ThreadKey, asked: RunRequest, *, instead_of: str | None = None
+) -> Handle[Any]:
+    """Hand a run over to the workers; ``instead_of`` is a run that it may close."""
+    return await service.off_loop(_submit, service, key, asked, instead_of)
 
 
-def _submit(service: Service, key: ThreadKey, asked: RunRequest) -> Handle[Any]:
+def _submit(
+    service: Service, key: ThreadKey, asked: RunRequest, instead_of: str | None
+) -> Handle[Any]:
     app = service.app_for(key, asked.graph)
     return app.submit(
         fitted(app.graph.schema, asked.input, {}),
@@ -67,6 +71,7 @@ def _submit(service: Service, key: ThreadKey, asked: RunRequest) -> Handle[Any]:
         priority=asked.priority,
         if_busy=asked.options.if_busy,
         if_absent=asked.options.if_absent,
+        instead_of=instead_of,
         tags=asked.tags,
     )
 

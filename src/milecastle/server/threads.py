@@ -249,9 +249,11 @@ async def cancel(exchange: Exchange) -> Reply:
     return Reply(await cancel_thread(exchange.service, exchange.key))
 
 
-async def cancel_thread(service: Service, key: ThreadKey) -> CancelDocument:
-    """Close the unfinished run of a thread."""
-    cancelled = await service.off_loop(lambda: service.app_of(key).cancel(key))
+async def cancel_thread(
+    service: Service, key: ThreadKey, run_id: str | None = None
+) -> CancelDocument:
+    """Close the unfinished run of a thread; with ``run_id``, only that one."""
+    cancelled = await service.off_loop(lambda: service.app_of(key).cancel(key, run_id=run_id))
     return CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled)
 
 

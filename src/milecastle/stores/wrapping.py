@@ -8,7 +8,7 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.pages import Page
-from milecastle.ports.store import Batch, Chain, Store
+from milecastle.ports.store import Batch, Chain, Opened, Store
 
 
 class ForwardingStore:
@@ -34,6 +34,10 @@ class ForwardingStore:
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, or ``None``."""
         return self._store.read(key, seq)
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain of the head and the record of its run, or ``None``."""
+        return self._store.open(key)
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The newest entry without its payload, or ``None``."""
@@ -74,6 +78,10 @@ class ForwardingStore:
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
         """One run, or ``None``."""
         return self._store.run(key, run_id)
+
+    def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
+        """The newest run whose input has this digest, or ``None``."""
+        return self._store.find_run(key, input_digest)
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
         """The failure of one run, or ``None``."""

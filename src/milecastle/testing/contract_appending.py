@@ -11,7 +11,7 @@ import pytest
 
 from milecastle.errors import Conflict
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
-from milecastle.ports.store import Batch, Store
+from milecastle.ports.store import Batch, GroupStore, Store
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import (
@@ -158,6 +158,24 @@ class AppendingClauses(ContractHooks):
         assert store.read(writer.key) is None
         writer.append(store)
         assert [entry.seq for entry in store.history(writer.key)] == [1]
+
+    def test_a_batch_is_refused_if_a_run_has_its_input(self, store: Store) -> None:
+        """Rule 1: a batch may say which input it is the first to have."""
+        writer = Writer().begin(store)
+        first, again, other = (
+            a_run(writer.key, number, input_digest=digest)
+            for number, digest in ((5, "a"), (6, "a"), (7, "b"))
+        )
+        writer.append(store, runs=(first,), unless="a")
+        late = writer.batch(writer.plan(), runs=(again,), unless="a")
+        with pytest.raises(Conflict):
+            store.commit(late)
+        if isinstance(store, GroupStore):
+            assert isinstance(store.commit_many([late])[0], Conflict)
+        assert store.run(writer.key, again.run_id) is None
+        writer.append(store, runs=(other,), unless="b")
+        writer.append(store, runs=(again,))
+        assert store.find_run(writer.key, "a") == again
 
     def test_a_conflict_says_what_was_wanted_and_what_is(self, store: Store) -> None:
         """Rule 1: ``Conflict`` has the tenant, the thread, the seq wanted and the head."""

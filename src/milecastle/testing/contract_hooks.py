@@ -63,6 +63,7 @@ def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
         "head": head.entries[-1] if head else None,
         "results": sorted(head.results, key=lambda result: result.task) if head else [],
         "newest": store.head(key),
+        "opened": opened.record if (opened := store.open(key)) else None,
         "rows": sorted(store.results(key), key=lambda result: result.task),
         "state": store.read_state(key),
         "runs": runs,

@@ -51,6 +51,47 @@ class InputClauses(ClaimHooks):
         enqueued(store, other, 5)
         assert len(store.inputs(other.key)) == 1
 
+    def test_a_run_is_enqueued_once(self, store: ClaimStore) -> None:
+        """Rule 8: a call that is repeated after its input was applied writes nothing."""
+        writer = queued(store, "a", worker="one", status="running")
+        run = enqueued(store, writer, 5)
+        writer.append(store, thread=a_line(writer), runs=(run,), dequeues=run.run_id)
+        assert store.enqueue(run, "mark 5", b"input 5") == run.run_id
+        assert store.inputs(writer.key) == []
+        assert store.enqueue(run, "mark 5", b"input 5", known=True) == run.run_id
+        assert [one.run_id for one in store.inputs(writer.key)] == [run.run_id]
+        assert [each.run_id for each in store.runs(writer.key)] == [run.run_id, writer.run.run_id]
+
+    def test_an_input_that_a_run_has_is_not_enqueued(self, store: ClaimStore) -> None:
+        """Rule 8: the newest run that has it is found, whatever became of it."""
+        writer = queued(store, "a", worker="one", status="running")
+        first = waiting_run(writer, 5, input_digest="key")
+        assert store.enqueue(first, "mark 5", b"", unless="key") == first.run_id
+        ended = msgspec.structs.replace(first, status="completed")
+        writer.append(store, thread=a_line(writer), runs=(ended,), dequeues=first.run_id)
+        again = waiting_run(writer, 6, input_digest="key")
+        assert store.enqueue(again, "mark 6", b"", unless="key") == first.run_id
+        assert store.inputs(writer.key) == []
+        assert store.run(writer.key, again.run_id) is None
+        other = waiting_run(writer, 7, input_digest="other")
+        assert store.enqueue(other, "mark 7", b"", unless="other") == other.run_id
+
+    def test_of_one_input_that_is_enqueued_and_started_at_once_one_wins(
+        self, store: ClaimStore
+    ) -> None:
+        """Rule 8: many times, from two threads; a run with that input is recorded once."""
+        with ThreadPoolExecutor(1) as pool:
+            for number in range(1, _MEETINGS + 1):
+                writer = queued(store, f"{number}", number, worker="one", status="running")
+                begin = Barrier(2, timeout=60)
+                started = pool.submit(_start, store, writer, begin)
+                begin.wait()
+                waiting = waiting_run(writer, 2 * _MEETINGS + number, input_digest="key")
+                found = store.enqueue(waiting, "key", b"", unless="key")
+                runs = [one for one in store.runs(writer.key) if one.input_digest == "key"]
+                assert [one.run_id for one in runs] == [found]
+                assert started.result() is (found != waiting.run_id)
+
     def test_the_end_of_a_run_makes_its_thread_due(self, store: ClaimStore) -> None:
         """Rule 8: in its lane, also if the line that ends the run names none."""
         for number, status in enumerate(_ENDED, 1):
@@ -69,6 +110,16 @@ class InputClauses(ClaimHooks):
             enqueued(store, writer, 6)
             assert store.claim("two", [LANE], limit=9) == []
             assert len(store.inputs(writer.key)) == 2
+
+    def test_an_input_behind_a_run_that_sleeps_is_due_when_it_wakes(
+        self, store: ClaimStore
+    ) -> None:
+        """Rule 8: also if the line of a caller that does not work for the fleet has no time."""
+        writer = queued(store, "a", worker="one", status="running")
+        enqueued(store, writer, 5)
+        line = a_line(writer, status="sleeping", lane="", due_at=None, wake_at=7)
+        writer.append(store, thread=line)
+        assert names(store.claim("two", [LANE], limit=9)) == ["a"]
 
     def test_an_input_makes_a_free_thread_due(self, store: ClaimStore) -> None:
         """Rule 8: the run has completed before it came."""
@@ -128,6 +179,35 @@ class InputClauses(ClaimHooks):
         assert store.inputs(writer.key) == []
         assert store.claim("one", [LANE], limit=9) == []
 
+    def test_a_thread_is_not_deleted_at_a_head_while_inputs_wait(self, store: ClaimStore) -> None:
+        """Rule 8: an input writes no entry, so the head alone would not show it."""
+        writer = queued(store, "a", worker="one", status="running")
+        run = enqueued(store, writer, 5)
+        id = writer.entries[1].id
+        heads: list[dict[str, Any]] = [{"head": 1}, {"head": 1, "head_id": id}, {"head_id": id}]
+        for head in heads:
+            with pytest.raises(Conflict):
+                store.delete(writer.key, **head)
+        assert [one.run_id for one in store.inputs(writer.key)] == [run.run_id]
+        assert store.head(writer.key) is not None
+        writer.append(store, thread=a_line(writer), dequeues=run.run_id)
+        assert store.delete(writer.key, head=2)
+
+    def test_an_input_and_who_deletes_its_thread_do_not_both_win(self, store: ClaimStore) -> None:
+        """Rule 8: many times, from two threads; an input that was accepted is there."""
+        with ThreadPoolExecutor(1) as pool:
+            for number in range(1, _MEETINGS + 1):
+                writer = queued(store, f"{number}", number, worker="one", status="running")
+                begin = Barrier(2, timeout=60)
+                deleted = pool.submit(_delete, store, writer, begin)
+                begin.wait()
+                try:
+                    waiting = [enqueued(store, writer, _MEETINGS + number).run_id]
+                except InvalidRequest:
+                    waiting = []
+                assert deleted.result() is not bool(waiting)
+                assert [one.run_id for one in store.inputs(writer.key)] == waiting
+
     def test_an_input_that_meets_the_end_of_a_run_is_not_forgotten(self, store: ClaimStore) -> None:
         """Rule 8: whoever comes second sees the other; many times, from two threads."""
         with ThreadPoolExecutor(1) as pool:
@@ -146,9 +226,28 @@ def _end(store: ClaimStore, writer: Writer, begin: Barrier) -> None:
     writer.append(store, thread=a_line(writer, status="completed", due_at=None))
 
 
-def waiting_run(writer: Writer, number: int) -> RunRecord:
+def _start(store: ClaimStore, writer: Writer, begin: Barrier) -> bool:
+    run = a_run(writer.key, _MEETINGS + writer.run.started_at, input_digest="key")
+    begin.wait()
+    try:
+        writer.append(store, thread=a_line(writer), runs=(run,), unless="key")
+    except Conflict:
+        return False
+    return True
+
+
+def _delete(store: ClaimStore, writer: Writer, begin: Barrier) -> bool:
+    begin.wait()
+    try:
+        return store.delete(writer.key, head=1)
+    except Conflict:
+        return False
+
+
+def waiting_run(writer: Writer, number: int, **changes: Any) -> RunRecord:
     """A run that is queued behind another."""
-    return msgspec.structs.replace(a_run(writer.key, number), status="queued", ended_at=None)
+    run = a_run(writer.key, number, **changes)
+    return msgspec.structs.replace(run, status="queued", ended_at=None)
 
 
 def enqueued(store: ClaimStore, writer: Writer, number: int) -> RunRecord:

@@ -123,6 +123,26 @@ class ListingClauses(ContractHooks):
         assert store.run(writer.key, make_id(9)) is None
         assert store.run(a_key("nowhere"), writer.run.run_id) is None
 
+    def test_a_run_is_found_by_its_input(self, store: Store) -> None:
+        """Rule 9: the newest that has it, however its record changes later, and after a crash."""
+        writer = Writer()
+        inputs = {1: "a", 2: "b", 3: "a", 4: "", 5: "c"}
+        records = {
+            number: a_run(writer.key, number, input_digest=digest, started_at=9 - number)
+            for number, digest in inputs.items()
+        }
+        for record in records.values():
+            store.commit(writer.batch(runs=(record,)))
+        ended = msgspec.structs.replace(records[1], status="completed")
+        store.commit(writer.batch(runs=(ended,)))
+        Writer(a_key("another"), 7).append(store, runs=(a_run(a_key("another"), 7),))
+        for seen in (store, self.reopen(store)):
+            found = {digest: seen.find_run(writer.key, digest) for digest in "abcd"}
+            assert found == {"a": records[3], "b": records[2], "c": records[5], "d": None}
+            assert seen.find_run(writer.key, "") is None
+            assert seen.find_run(a_key("another"), "a") is None
+            assert seen.find_run(a_key("nowhere"), "a") is None
+
     def test_a_failure_belongs_to_one_run(self, store: Store) -> None:
         """Rule 9: of one thread; it stays when other runs follow."""
         writer = Writer().begin(store)

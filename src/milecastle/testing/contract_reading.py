@@ -19,6 +19,7 @@ from milecastle.model.checkpoint import (
     Source,
     TaskResult,
 )
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.store import Batch, ManyReader, Store
 from milecastle.testing.contract_hooks import ContractHooks
 from milecastle.testing.entries import (
@@ -116,6 +117,52 @@ class ReadingClauses(ContractHooks):
             assert {*chain.results} == {*single.results}
             assert record == store.run(key, chain.entries[-1].run_id)
         assert store.read_many([]) == {}
+
+    def test_a_head_is_opened_with_the_record_of_its_run(self, store: Store) -> None:
+        """Rule 7: the chain that ``read`` finds, and the record that ``run`` finds, if any."""
+        short = Writer(a_key("short")).begin(store)
+        store.commit(short.batch(results=(a_result(1, "a"), a_result(1, "b"))))
+        cut = Writer(a_key("cut"), 2).begin(store).write(store, LONG)
+        cut.prune(store, 20)
+        later = a_run(short.key, 3, status="queued")
+        store.commit(short.batch(runs=(later,), thread=ThreadInfo.of(later)))
+        bare = Writer(a_key("bare"), 4)
+        bare.append(store)
+        for writer, record in ((short, short.run), (cut, cut.run), (bare, None)):
+            opened, chain = store.open(writer.key), store.read(writer.key)
+            assert opened is not None
+            assert chain is not None
+            assert opened.chain.entries == chain.entries
+            assert {*opened.chain.results} == {*chain.results}
+            assert opened.record == record
+        assert store.open(a_key("missing")) is None
+
+    def test_a_head_and_its_record_are_of_one_moment(self, store: Store) -> None:
+        """Rule 6: a reader beside a writer finds no head with the record of another."""
+        writer, done = Writer().begin(store), Event()
+
+        def step(number: int) -> None:
+            record = msgspec.structs.replace(writer.run, metadata={"step": str(number)})
+            writer.append(store, runs=(record,))
+
+        def watch() -> list[tuple[int, str]]:
+            seen: list[tuple[int, str]] = []
+            while not (done.is_set() and seen):
+                opened = store.open(writer.key)
+                assert opened is not None
+                assert opened.record is not None
+                step = opened.record.metadata.get("step", "1")
+                seen.append((opened.chain.entries[-1].seq, step))
+            return seen
+
+        with ThreadPoolExecutor(1) as pool:
+            reader = pool.submit(watch)
+            try:
+                for number in range(2, 62):
+                    step(number)
+            finally:
+                done.set()
+        assert [each for each in reader.result() if str(each[0]) != each[1]] == []
 
     def test_missing_item_is_none(self, store: Store) -> None:
         """Rule 7: below the first and above the head there is nothing."""

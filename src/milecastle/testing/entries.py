@@ -277,4 +277,4 @@ class Writer:
         return self._tail + piece if kind == ROLLUP else piece
 
 
-_PARTS = ("results", "runs", "failure", "manifest", "thread", "dequeues", "tags")
+_PARTS = ("results", "runs", "failure", "manifest", "thread", "dequeues", "tags", "unless")

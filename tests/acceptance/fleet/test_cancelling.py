@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from milecastle import App, CheckpointStore, Context, InvalidRequest, Store, ThreadKey, interrupt
+from milecastle import (
+    App,
+    CheckpointStore,
+    Conflict,
+    Context,
+    InvalidRequest,
+    RunInProgress,
+    Store,
+    ThreadKey,
+    interrupt,
+)
 from milecastle.ports.claims import waiting_inputs
 from tests.acceptance.fleet.working import Trip, line, note, work
 
@@ -151,3 +161,58 @@ def test_a_fork_is_cancelled_unless_inputs_wait(store: Store) -> None:
     work(app)
     assert log_of(app) == ["1", "a", "b", "2", "a", "b"]
     assert log_of(app, "origin") == ["1", "a", "b"]
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_an_input_waits_behind_a_run_that_was_cancelled(store: Store) -> None:
+    """Was broken: the line of a cancelled thread lost its lane, and refused the queue forever."""
+    app = line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    work(app)
+    app.submit(told("2"), "t", priority=7)
+    assert app.cancel("t")
+    found = store.thread(KEY)
+    assert found is not None
+    assert (found.lane.split("@")[0], found.priority) == ("line", 7)
+    app.submit(told("3"), "t", if_busy="queue")
+    work(app)
+    assert log_of(app) == ["1", "a", "3", "a"]
+
+
+@pytest.mark.requirement("F1", api="App.cancel")
+def test_only_the_run_that_was_seen_is_cancelled(store: Store) -> None:
+    app = asking(store)
+    app.submit(told("1"), "t")
+    work(app)
+    seen = app.state("t").run_id
+    app.submit(told("2"), "t", if_busy="cancel")
+    assert not app.cancel("t", run_id=seen)
+    work(app)
+    assert app.state("t").status == "interrupted"
+    assert app.cancel("t", run_id=app.state("t").run_id)
+    refuses_workers(app, store)
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_only_the_run_that_was_seen_is_closed_for_another_input(store: Store) -> None:
+    """``instead_of``: a run that was answered or replaced since is not closed."""
+    app = asking(store)
+    app.submit(told("1"), "t")
+    work(app)
+    seen = app.state("t").run_id
+    app.answer("t", "yes")
+    with pytest.raises(RunInProgress):
+        app.submit(told("2"), "t", instead_of=seen)
+    work(app)
+    with pytest.raises(Conflict):
+        app.submit(told("2"), "t", instead_of=seen)
+    app.submit(told("3"), "t")
+    work(app)
+    asked = app.state("t").run_id
+    with pytest.raises(Conflict):
+        app.submit(told("4"), "t", instead_of=seen, if_busy="cancel")
+    app.submit(told("4"), "t", instead_of=asked)
+    with pytest.raises(Conflict):
+        app.submit(told("5"), "t", instead_of=asked, if_busy="cancel")
+    work(app)
+    assert log_of(app)[3:] == ["heard yes", "4", "a", "b"]

@@ -16,6 +16,7 @@ from milecastle import (
     App,
     CheckpointStore,
     Conflict,
+    Context,
     InvalidRequest,
     Keyring,
     Retention,
@@ -29,6 +30,7 @@ from milecastle import (
 from milecastle.app.runtime.calls import Call, PlannedRun
 from milecastle.app.runtime.starting import Terms
 from milecastle.app.upkeep.copying import copy_threads
+from milecastle.app.upkeep.removing import delete_thread, remove_thread
 from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.engine.assignment import Assignment
 from milecastle.ports.claims import ClaimStore, waiting_inputs
@@ -499,3 +501,69 @@ def test_a_thread_that_is_deleted_while_it_refuses_an_input(
     work(app)
     assert store.thread(KEY) is None
     assert "does not fit this worker" in caplog.text
+
+
+@pytest.mark.requirement("F1", api="App.delete")
+def test_a_thread_is_not_deleted_while_inputs_wait(store: Store) -> None:
+    """Was broken: a completed thread was deleted with the acknowledged input behind it."""
+    app = line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    app.resume("t", take_over=True)
+    with pytest.raises(RunInProgress):
+        app.delete("t")
+    run_id = app.state("t").run_id
+    with pytest.raises(RunInProgress):
+        delete_thread(store, KEY, None, take_over=False, run_id=run_id)
+    work(app)
+    assert app.state("t").state["log"] == ["1", "a", "2", "a"]
+    app.submit(told("3"), "t")
+    app.submit(told("4"), "t", if_busy="queue")
+    assert app.delete("t", take_over=True)
+    assert not waiting_inputs(store, KEY)
+
+
+@pytest.mark.requirement("F1", api="Retention")
+def test_retention_keeps_a_thread_for_which_an_input_comes_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: an input that came between the look and the deletion was deleted."""
+
+    def fails(state: Trip) -> dict[str, Any]:
+        raise ValueError("no")
+
+    app = line(store, ("a", fails))
+    app.submit(told("1"), "t")
+    work(app)
+
+    def submitted_before(*given: Any) -> bool:
+        app.submit(told("2"), "t", if_busy="queue")
+        return remove_thread(*given)
+
+    monkeypatch.setattr("milecastle.app.upkeep.retention.remove_thread", submitted_before)
+    retention = Retention(older_than=timedelta(0), failed=True)
+    report = CheckpointStore(store).apply_retention("default", retention)
+    assert (report.deleted, report.busy) == ((), ("t",))
+    assert len(waiting_inputs(store, KEY)) == 1
+
+
+@pytest.mark.requirement("F1", api="App.submit")
+def test_inputs_behind_a_run_of_a_caller_that_sleeps_start_when_it_has_ended(store: Store) -> None:
+    """Was broken: the line had a lane and no time, so that no worker woke the run."""
+
+    def naps(state: Trip, ctx: Context) -> dict[str, Any]:
+        if state["log"][-1] == "3":
+            ctx.sleep(0.05)
+        return {"log": ["slept"]}
+
+    app = line(store, ("a", naps))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    assert app.invoke(told("3"), "t", discard=True, take_over=True).status == "sleeping"
+
+    async def complete() -> None:
+        async with serving(app):
+            await app.await_result("t")
+
+    asyncio.run(complete())
+    assert app.state("t").state["log"] == ["3", "slept", "2", "slept"]

@@ -19,7 +19,7 @@ import msgspec.structs
 from milecastle.app.runtime.children import children_of
 from milecastle.app.runtime.emitting import notify_rest
 from milecastle.codec.deltas import LogCodec
-from milecastle.engine.assignment import LOST, Assignment
+from milecastle.engine.assignment import LOST
 from milecastle.engine.failing import describe, describe_lost
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
@@ -43,16 +43,19 @@ _ATTEMPTS = 20
 _FROM_OUTSIDE = "cancelled from outside"
 
 
-def cancel_run(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
+def cancel_run(
+    store: Store, codec: LogCodec, clock: Clock, key: ThreadKey, run_id: str | None = None
+) -> bool:
     """Close the unfinished run of a thread, with a failure record; return whether there was one.
 
+    With ``run_id``, only that run: ``False`` if another one has the thread by now.
     A run that failed has ended: ``False``, unless workers would retry it, or inputs wait behind it:
     then its retry is cancelled. So is what a thread waits for that a user took back to before the
     end of its run. The thread can be resumed as after a cancellation. ``InvalidRequest`` if inputs
     wait, and the checkpoint from which the next one would start is gone. If the run has ended and
     inputs wait, the first of them is removed, and the run that it would have started is cancelled.
     """
-    if not _cancel(store, codec, clock, key):
+    if not _cancel(store, codec, clock, key, run_id):
         return False
     close_children(store, codec, clock, key)
     return True
@@ -65,19 +68,25 @@ def close_children(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) 
             _cancel(store, codec, clock, child.key)
 
 
-def _cancel(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
+def _cancel(
+    store: Store, codec: LogCodec, clock: Clock, key: ThreadKey, run_id: str | None = None
+) -> bool:
     for _ in range(1, _ATTEMPTS):
         with suppress(Conflict):  # its driver committed a step meanwhile
-            return _cancel_at_head(store, codec, clock, key)
-    return _cancel_at_head(store, codec, clock, key)
+            return _cancel_at_head(store, codec, clock, key, run_id)
+    return _cancel_at_head(store, codec, clock, key, run_id)
 
 
-def _cancel_at_head(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey) -> bool:
-    chain = store.read(key)
-    if chain is None:
+def _cancel_at_head(
+    store: Store, codec: LogCodec, clock: Clock, key: ThreadKey, run_id: str | None
+) -> bool:
+    found = store.open(key)
+    if found is None:
         raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
+    chain, record = found
     head = chain.entries[-1]
-    record = store.run(key, head.run_id)
+    if run_id not in (None, head.run_id):
+        return False
     if record is not None and _is_expected(store, head, record):
         record = msgspec.structs.replace(
             record,
@@ -92,7 +101,7 @@ def _cancel_at_head(store: Store, codec: LogCodec, clock: Clock, key: ThreadKey)
     if record is None:
         return False
     if not TRANSITIONS[record.status]:
-        return _cancel_waiting(store, codec, clock, chain, record)
+        return run_id is None and _cancel_waiting(store, codec, clock, chain, record)
     if waiting_inputs(store, key, 1):
         before_input(store, key, head)  # where the next one starts, or refused
     failure = _cancelled(clock, record, attempt_at(store, codec.for_thread(key), key, head))
@@ -186,7 +195,7 @@ def before_input(store: Store, key: ThreadKey, head: Entry) -> Chain | None:
         f"thread '{key.thread}' cannot go back to before the input of its unfinished run, for "
         "another input to start there: that checkpoint is not in this thread (it was pruned, or "
         f"the thread started as a fork); resume('{key.thread}') or retry('{key.thread}') continues "
-        f"the run, delete('{key.thread}') removes the thread with the inputs that wait"
+        f"the run, delete('{key.thread}', take_over=True) removes it with the inputs that wait"
     )
 
 
@@ -208,15 +217,13 @@ def hold_lost(
 
     ``None`` if the run has ended meanwhile. ``Conflict`` if somebody else has the thread by now.
     """
-    chain = store.read(info.key)
-    record = store.run(info.key, chain.entries[-1].run_id) if chain else None
+    chain, record = store.open(info.key) or (None, None)
     if chain is None or record is None or not may_become(record.status, "failed"):
         return None
     nodes = chain.entries[-1].next
     node = nodes[0] if len(nodes) == 1 else None
     failure = describe_lost(record.run_id, node=node, time=clock.now(), count=count)
-    assignment = Assignment(lane=info.lane, priority=info.priority)
-    _close(store, codec, clock, chain, record, "failed", failure.message, failure, assignment)
+    _close(store, codec, clock, chain, record, "failed", failure.message, failure)
     return failure
 
 
@@ -229,38 +236,24 @@ def _close(
     status: RunStatus,
     note: str,
     failure: Failure,
-    assignment: Assignment | None = None,
 ) -> None:
-    """End a run at the head of its thread, by an entry."""
+    """End a run at the head of its thread, by an entry. The thread stays in its lane."""
     key, position = record.key, Position(values={}, entry=chain.entries[-1])
-    journal = _journal(codec, clock, chain, record, assignment)
-    batch = journal.append(position, "takeover", note, status)
+    batch = _journal(codec, clock, chain, record).append(position, "takeover", note, status)
     known, info = store.thread(key), batch.thread
     if known and info:  # no state was decoded: the open questions are the same as before
-        info = msgspec.structs.replace(info, questions=known.questions)
+        kept = {"lane": known.lane, "priority": known.priority, "questions": known.questions}
+        info = msgspec.structs.replace(info, **kept)
     store.commit(msgspec.structs.replace(batch, failure=failure, thread=info))
     notify_rest(store, key)
 
 
-def _journal(
-    codec: LogCodec,
-    clock: Clock,
-    chain: Chain,
-    record: RunRecord,
-    assignment: Assignment | None = None,
-) -> Journal:
+def _journal(codec: LogCodec, clock: Clock, chain: Chain, record: RunRecord) -> Journal:
     """Writes at the head of a thread, of which no state is decoded."""
     head, codec = chain.entries[-1], codec.for_thread(record.key)
     codec.unseal_last(chain.entries)  # or the entry would not fit those before it
     position = Position(values={}, entry=head)
-    return Journal(
-        record=record,
-        codec=codec,
-        clock=clock,
-        position=position,
-        head=head.seq,
-        assignment=assignment,
-    )
+    return Journal(record=record, codec=codec, clock=clock, position=position, head=head.seq)
 
 
 def supersede_running(store: Store, codec: LogCodec, journal: Journal, head: Entry) -> None:

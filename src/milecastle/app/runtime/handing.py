@@ -59,6 +59,7 @@ def submitted(
     if_busy: IfBusy,
     tags: Iterable[str],
     if_absent: bool = False,
+    instead_of: str | None = None,
 ) -> Terms:
     """The terms of ``submit``."""
     if if_busy not in ("reject", "queue", "cancel"):
@@ -67,8 +68,9 @@ def submitted(
     return Terms(
         key=key,
         again=again,
-        discard=cancels,
+        discard=cancels or instead_of is not None,
         take_over=cancels,
+        instead_of=instead_of,
         waits=if_busy == "queue",
         if_absent=if_absent,
         tags=read_tags(tags),

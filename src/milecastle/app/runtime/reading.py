@@ -43,8 +43,8 @@ _ON_THE_WAY = 0.3
 
 def snapshot(threads: Threads, key: ThreadKey, at: At) -> Snapshot[Any]:
     """A thread at its head, or at a checkpoint given by seq or id."""
-    position, entry = threads.existing(key, at)
-    known, record = CheckpointMetadata.of(key, entry), threads.record(key, entry)
+    position, entry, record = threads.standing(key, at)
+    known = CheckpointMetadata.of(key, entry)
     info = thread_info(entry, record, waits_at(position.hidden))
     status, next = running_now(threads.store, key, entry, info.status)
     is_taken = status != info.status

@@ -6,6 +6,8 @@ Rules:
   step: run a script again and it continues.
 - ``invoke`` with the input of the run that completed the thread returns that run's result without
   running anything. Any other input, or ``again``, is applied on top of its state, as a new run.
+- A key identifies one run of the thread, followed through its retries, for as long as its record
+  exists, whatever came after it. It is compared again by the commit that starts or enqueues a run.
 - A run whose process is known to be alive is not taken over (``RunInProgress``), unless the call
   sets ``take_over``. Any other is taken over: an entry fences it out first.
 - A thread whose state or next node does not match this graph is refused, with what changed. One of
@@ -35,7 +37,7 @@ from milecastle.app.runtime.environment import describe_environment
 from milecastle.app.runtime.migrating import BroughtOver, bring_over
 from milecastle.app.runtime.ownership import current_owner, is_served, refuse_busy
 from milecastle.app.runtime.tagging import change_tags
-from milecastle.app.runtime.threads import Threads
+from milecastle.app.runtime.threads import Threads, recorded
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.drivers.observing import Observers
 from milecastle.engine.assignment import LOST, Assignment
@@ -71,9 +73,6 @@ __all__ = [
 ]
 
 
-_COMPARED: Final = 1000
-"""With how many of a thread's runs a key is compared before its input is enqueued."""
-
 _KEY_MARK: Final = b"\xc1key:"
 """Prefix of a compared key: no encoded input starts with this byte."""
 
@@ -84,6 +83,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     ``key`` is compared instead of the input. ``again`` starts a new run although the newest one
     completed with this input. ``take_over`` takes the thread from a run that is in progress.
     ``discard`` closes an unfinished run of another input, and starts from before that input.
+    ``instead_of`` limits this to one run: another one is not closed, and the call is refused.
     ``waits`` enqueues the input behind an unfinished run of another one.
     ``if_absent`` starts nothing on a thread that exists, whatever has become of its runs.
     ``tags`` are added to the thread by the commit that starts the run.
@@ -94,6 +94,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
     take_over: bool = False
     discard: bool = False
+    instead_of: str | None = None
     waits: bool = False
     if_absent: bool = False
     tags: tuple[str, ...] = ()
@@ -114,9 +115,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return self.assignment is not None and not self.assignment.worker
 
     @property
+    def names_run(self) -> bool:
+        """Whether the key names a run, if there is one."""
+        return self.key is not None and not self.again
+
+    @property
     def looks_first(self) -> bool:
         """Whether the thread is looked at before a run is planned."""
-        return self.waits or self.if_absent
+        return self.waits or self.if_absent or self.names_run
 
     @property
     def compares(self) -> bool:
@@ -155,18 +161,26 @@ def start_with_input(
     entry = chain.entries[-1]
     if terms.if_absent:
         raise Conflict(tenant=key.tenant, thread=key.thread, expected=1, head=entry.seq)
+    named = threads.store.find_run(key, digest) if terms.names_run else None
+    if named is not None and named.run_id != previous.run_id:
+        return _plan_named(threads, chain, named, terms)
+    if terms.instead_of is not None and (
+        previous.run_id != terms.instead_of or not (entry.next or entry.route)
+    ):
+        refuse_busy(threads.store, previous, entry.seq)
+        raise Conflict(tenant=key.tenant, thread=key.thread, expected=entry.seq, head=entry.seq)
+    unless = digest if terms.names_run else None
     if not entry.next and not entry.route:
         if previous.status == "completed" and previous.input_digest == digest and not terms.again:
-            position = bring_over(threads, key, _end_of_run(threads, key, chain)).position
-            resting = rest_at(position, "completed")
-            return _plan_ended(threads, position, previous.run_id, resting)
+            end = _end_of_run(threads, chain, previous) or chain
+            return _plan_completed(threads, end, previous)
         if not (terms.discard or terms.take_over):
             for one in waiting_inputs(threads.store, key, 1):  # it is next
                 if (queued := threads.store.run(key, one.run_id)) is not None:
                     refuse_busy(threads.store, queued, entry.seq)
         over = bring_over(threads, key, chain)
         record = _new_record(threads, key, previous=None, digest=digest)
-        return _start(threads, over, record, terms, update=update)
+        return _start(threads, over, record, terms, update=update, unless=unless)
     if terms.queues and previous.input_digest == digest and is_served(threads.store, previous):
         position = bring_over(threads, key, chain).position
         return _plan_ended(threads, position, previous.run_id, rest_at(position, previous.status))
@@ -175,7 +189,7 @@ def start_with_input(
     if previous.input_digest != digest:
         if terms.discard:
             record = _new_record(threads, key, previous=None, digest=digest)
-            return _start_instead(threads, chain, previous, update, record, terms)
+            return _start_instead(threads, chain, previous, update, record, terms, unless)
         raise InvalidRequest(
             f"thread '{key.thread}' has an unfinished run with another input ({previous.status}, "
             f"next: {', '.join(entry.next or entry.route)}): resume('{key.thread}') continues it, "
@@ -189,6 +203,32 @@ def start_with_input(
     return _resumed(threads, key, over, previous, terms=terms)
 
 
+def _plan_completed(threads: Threads, end: Chain, run: RunRecord) -> RunPlan:
+    """Nothing is to be run: the run completed at the end of this chain."""
+    position = bring_over(threads, run.key, end).position
+    return _plan_ended(threads, position, run.run_id, rest_at(position, "completed"))
+
+
+def _plan_named(threads: Threads, chain: Chain, named: RunRecord, terms: Terms) -> RunPlan:
+    """Return the result of the run that a key names, which is not the one at the head."""
+    key, head = named.key, chain.entries[-1].seq
+    if terms.queues:  # its caller looks again, and finds the run
+        raise Conflict(tenant=key.tenant, thread=key.thread, expected=head + 1, head=head)
+    refuse_busy(threads.store, named, head)
+    if named.status != "completed":
+        raise InvalidRequest(
+            f"run {named.run_id} of thread '{key.thread}', which has this key, is {named.status}, "
+            "and the thread has left it: use another key, or again=True for another run"
+        )
+    end = _end_of_run(threads, chain, named)
+    if end is None:
+        raise InvalidRequest(
+            f"run {named.run_id} of thread '{key.thread}', which has this key, has completed, and "
+            f"its checkpoints were pruned: state('{key.thread}') is the thread's state now"
+        )
+    return _plan_completed(threads, end, named)
+
+
 def enqueue(
     threads: Threads,
     store: ClaimStore,
@@ -199,29 +239,34 @@ def enqueue(
 ) -> tuple[RunRecord, bool] | None:
     """Let an input wait behind the runs of a busy thread; the run, and whether it was there before.
 
-    ``None`` if the thread is free, or its unfinished run has this input: then it is not to wait.
+    A key that names a run finds it, without ``waits`` too. ``None`` if the thread is free, or its
+    unfinished run has this input: then it is not to wait.
     """
     info = store.thread(key)
     if info is None:
         return None
     is_free = info.status == "completed" and info.due_at is None and not info.worker
-    if is_free and (terms.key is None or terms.again):
+    waits = terms.waits and not is_free
+    if not waits and not terms.names_run:
         return None
-    chain = store.read(key)
-    threads = threads.for_thread(key, chain)
+    threads = threads.for_thread(key, store.read(key)) if threads.encrypts else threads
     digest = _digest(threads, update, terms.key)
     current = store.run(key, info.run_id)
-    if not terms.again:
-        for run in store.runs(key, limit=_COMPARED if terms.key else 0):
-            if run.input_digest == digest and run.run_id != info.run_id:
-                return run, True
-        if current is not None and current.input_digest == digest and info.status != "completed":
+    if terms.names_run:
+        known = store.find_run(key, digest)
+    else:
+        known = None if terms.again else current
+    if known is not None and known.input_digest == digest:
+        if known.run_id == info.run_id and info.status != "completed":
             return None
-    if is_free:
+        if terms.names_run:
+            return known, True
+    if not waits:
         return None
     threads.refuse_foreign(current)
-    if chain is not None and info.status == "cancelled":
-        before_input(store, key, chain.entries[-1])  # where the input would start, or refused
+    head = store.head(key) if info.status == "cancelled" else None
+    if head is not None:
+        before_input(store, key, head)  # where the input would start, or refused
     record = msgspec.structs.replace(
         _new_record(threads, key, previous=None, digest=digest), status="queued", owner=None
     )
@@ -235,10 +280,13 @@ def enqueue(
     try:
         carried = _as_metadata(observers.begin_segment(segment))
         record = msgspec.structs.replace(record, metadata=record.metadata | carried)
-        run_id = store.enqueue(record, mark, payload)
+        unless = digest if terms.names_run else None
+        run_id = store.enqueue(record, mark, payload, unless=unless)
     finally:
         observers.end_segment(segment.run_id)
-    return msgspec.structs.replace(record, run_id=run_id), run_id != record.run_id
+    if run_id == record.run_id:
+        return record, False
+    return store.run(key, run_id) or msgspec.structs.replace(record, run_id=run_id), True
 
 
 def _start_waiting(
@@ -273,6 +321,7 @@ def _start_instead(
     update: Mapping[str, Any],
     record: RunRecord,
     terms: Terms,
+    unless: str | None = None,
 ) -> RunPlan:
     """Start a run with another input, on the state before the input of an unfinished run.
 
@@ -283,23 +332,28 @@ def _start_instead(
     base = before_input(threads.store, key, head)
     over = bring_over(threads, key, base) if base else _afresh(threads)
     over = msgspec.structs.replace(over, note=f"discards run {previous.run_id}")
-    start = _start(threads, over, record, terms, update=update, head=head)
+    start = _start(threads, over, record, terms, update=update, head=head, unless=unless)
     if start.journal and TRANSITIONS[previous.status]:
         attempt = attempts_at(head.step, threads.restore(chain).results)
         start.journal.supersede(previous, head.next, attempt)
     return start
 
 
-def _end_of_run(threads: Threads, key: ThreadKey, chain: Chain) -> Chain:
-    """The chain of the entry with which a run completed, below later updates by users."""
-    found = chain
-    while (entry := found.entries[-1]).source in ("update", "fork"):
-        seq = threads.store.locate(key, entry.parent_id) if entry.parent_id else None
-        below = None if seq is None else threads.store.read(key, seq)
-        if below is None:
-            return chain  # it was pruned
-        found = below
-    return found
+def _end_of_run(threads: Threads, chain: Chain, run: RunRecord) -> Chain | None:
+    """The chain of the entry with which a run completed, below later entries; ``None`` if pruned.
+
+    ``chain`` is that of the head.
+    """
+    if _ends(chain.entries[-1], run):
+        return chain
+    ends = (entry for entry in threads.store.history(run.key) if _ends(entry, run))
+    end = next(ends, None)
+    return threads.store.read(run.key, end.seq) if end else None
+
+
+def _ends(entry: Entry, run: RunRecord) -> bool:
+    is_over = not (entry.next or entry.route) and entry.source not in ("update", "fork")
+    return is_over and entry.run_id == run.run_id
 
 
 def _is_waiting(info: ThreadInfo, now: int) -> bool:
@@ -334,24 +388,12 @@ def interrupts_at(position: Position, status: str) -> tuple[Interrupt, ...]:
     return tuple(Interrupt(id=f"{position.place}:{name}", node=name) for name in position.next)
 
 
-def _look(threads: Threads, key: ThreadKey, known: Opened | None = None) -> Opened | None:
+def _look(
+    threads: Threads, key: ThreadKey, known: Opened | None = None
+) -> tuple[Chain, RunRecord] | None:
     """The head of a thread and the record of its run, as they were at one moment."""
-    if known is not None and _agree(known.chain.entries[-1], known.record):
-        return known
-    while (chain := threads.store.read(key)) is not None:
-        entry = chain.entries[-1]
-        record = threads.store.run(key, entry.run_id)
-        if record is not None and _agree(entry, record):
-            return Opened(chain, record)
-        # Either the run ended between the two reads, or somebody went back to before its end.
-        newest = threads.store.head(key)
-        if newest is not None and newest.seq == entry.seq:
-            return Opened(chain, threads.record(key, entry))
-    return None
-
-
-def _agree(entry: Entry, record: RunRecord) -> bool:
-    return not (record.status == "completed" and entry.next)
+    found = known or threads.store.open(key)
+    return found and (found.chain, recorded(key, found))
 
 
 def start_resumed(
@@ -508,8 +550,12 @@ def _start(
     answers: Mapping[str, Any] = {},
     released: tuple[str, ...] = (),
     head: Entry | None = None,
+    unless: str | None = None,
 ) -> RunPlan:
-    """``head`` is the thread's newest entry, if that is not the one at the position."""
+    """``head`` is the thread's newest entry, if that is not the one at the position.
+
+    ``unless`` is the digest of the key that no run of the thread has yet.
+    """
     position = over.position
     newest = head or position.entry
     journal = Journal(
@@ -523,6 +569,7 @@ def _start(
         manifest=threads.graph.manifest.to_bytes(),
         assignment=terms.assignment,
     )
+    journal.unless = unless
     if over.changed:
         journal.restart()
     if (over.changed and not over.renames) or head:

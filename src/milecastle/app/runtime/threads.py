@@ -6,7 +6,7 @@ Everything here is sync. The async API calls it off the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import msgspec.structs
@@ -40,7 +40,7 @@ from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
 from milecastle.ports.files import FileStore
-from milecastle.ports.store import Chain, Store
+from milecastle.ports.store import Chain, Opened, Store
 
 At = int | str | None
 """A checkpoint of a thread: its seq, its id, or ``None`` for the head."""
@@ -74,6 +74,17 @@ def log_codec_for(
     return LogCodec(ValueCodec(registry), sealers=sealers)
 
 
+def recorded(key: ThreadKey, opened: Opened) -> RunRecord:
+    """The record of the run that wrote the head, which must exist."""
+    if opened.record is None:
+        _refuse_unrecorded(key, opened.chain.entries[-1])
+    return opened.record
+
+
+def _refuse_unrecorded(key: ThreadKey, entry: Entry) -> NoReturn:
+    raise InvalidRequest(f"run {entry.run_id} of thread '{key.thread}' has no record")
+
+
 class Threads:
     """The threads of one graph in one store."""
 
@@ -88,6 +99,11 @@ class Threads:
         self._sealers = sealers
         self._unbound = self
         self._below: dict[int, Threads] = {}
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether each thread has its own key."""
+        return self._sealers is not None
 
     def for_thread(self, key: ThreadKey, chain: Chain | None) -> Threads:
         """The same with one thread's key loaded; a thread without a chain gets one.
@@ -142,11 +158,22 @@ class Threads:
         is_id = self.store.locate(key, name) is not None
         return not is_id and self.store.head(ThreadKey(key.tenant, name)) is not None
 
+    def standing(self, key: ThreadKey, at: At = None) -> tuple[Position, Entry, RunRecord]:
+        """``existing`` with the record of the run; at the head, both are of one moment."""
+        if at is not None:
+            position, entry = self.existing(key, at)
+            return position, entry, self.record(key, entry)
+        found = self.store.open(key)
+        if found is None:
+            raise InvalidRequest(f"thread '{key.thread}' has no checkpoints")
+        position = self.for_thread(key, found.chain).restore(found.chain)
+        return position, found.chain.entries[-1], recorded(key, found)
+
     def record(self, key: ThreadKey, entry: Entry) -> RunRecord:
         """The record of the run that wrote an entry."""
         record = self.store.run(key, entry.run_id)
         if record is None:
-            raise InvalidRequest(f"run {entry.run_id} of thread '{key.thread}' has no record")
+            _refuse_unrecorded(key, entry)
         return record
 
     def history(self, key: ThreadKey, limit: int | None) -> Iterator[CheckpointMetadata]:

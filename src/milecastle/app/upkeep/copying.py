@@ -130,7 +130,7 @@ class _Copy:
             )
         self._copy_files(waiting)
         for one in waiting:
-            self._target.enqueue(records[one.run_id], one.mark, one.payload)
+            self._target.enqueue(records[one.run_id], one.mark, one.payload, known=True)
 
     def _copy_log(self, head: Entry, results: Sequence[TaskResult]) -> None:
         oldest = self._entry_above(0)

@@ -19,6 +19,7 @@ import msgspec
 from milecastle.app.runtime.children import delete_with_children
 from milecastle.app.runtime.ownership import refuse_busy
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
@@ -38,27 +39,37 @@ def delete_thread(
 ) -> bool:
     """Delete a thread as it is now, with its subgraphs and its key; return whether it existed.
 
-    With ``run_id``, only if that run wrote its head; otherwise ``False``, and it stays.
+    With ``run_id``, only if that run wrote its head; otherwise ``False``, and it stays. With
+    ``take_over``, whatever happens to it meanwhile, and with the inputs that wait.
 
     Raises:
-        RunInProgress: a live process drives it, and ``take_over`` was not given.
+        RunInProgress: a live process drives it, or inputs wait, and ``take_over`` was not given.
         Conflict: it was written to meanwhile.
     """
     head = store.head(key)
     if run_id is not None and (head is None or head.run_id != run_id):
         return False
-    record = store.run(key, head.run_id) if head else None
-    if head and record and not take_over:
-        refuse_busy(store, record, head.seq)
-    return remove_thread(store, key, encryption, *(head.seq, head.id) if head else (0, None))
+    if take_over:
+        return remove_thread(store, key, encryption)
+    seq = head.seq if head else 0
+    ids = [head.run_id if head else "", *(one.run_id for one in waiting_inputs(store, key, 1))]
+    for record in (store.run(key, id) for id in ids):
+        if record is not None:
+            refuse_busy(store, record, seq)
+    return remove_thread(store, key, encryption, seq, head.id if head else None)
 
 
 def remove_thread(
-    store: Store, key: ThreadKey, encryption: Keyring | None, head: int, head_id: str | None
+    store: Store,
+    key: ThreadKey,
+    encryption: Keyring | None,
+    head: int | None = None,
+    head_id: str | None = None,
 ) -> bool:
-    """Remove a thread if this is its head, then its subgraphs and its key; else ``Conflict``.
+    """Remove a thread, then its subgraphs and its key.
 
-    The seq alone is not enough: a thread that was deleted and created again may have the same one.
+    With ``head``, only if that is its head and no input waits; otherwise ``Conflict``. The seq
+    alone is not enough: a thread that was deleted and created again may have the same one.
     """
     erase = encryption.eraser(key) if encryption else None
     if not delete_with_children(store, key, head=head, head_id=head_id):

@@ -6,8 +6,9 @@ Rules:
 - A whole thread is deleted only by age, and only if the head of its log has nothing left to run and
   no open question. Clocks do not decide that: no run is chosen by when it started. A thread that
   failed or was cancelled has something left to run; ``failed`` deletes it anyway.
-- It is deleted only if its head is still the one that was read first. A run, an update and a fork
-  start with an entry, so that nothing acknowledged is deleted unseen.
+- It is deleted only if its head is still the one that was read first, and no input waits: the store
+  compares both. A run, an update and a fork start with an entry, so that nothing acknowledged is
+  deleted unseen.
 - The threads of its subgraphs are removed with it, and before it, so that a sweep that dies leaves
   no thread of a subgraph behind. Each is removed at the head that it had when the thread was seen
   to have ended, or stays.

@@ -29,13 +29,14 @@ class Index:
     """What was read of a file so far: ``size`` bytes, ``count`` lines, the last one's ``check``.
 
     ``first`` is the oldest seq that the log may have, ``head`` the newest, 0 if there is none.
-    ``runs`` are in the order in which they were first recorded. ``is_old`` says that the file is
+    ``runs`` are in the order in which they were first recorded, ``digests`` the newest of them by
+    the digests of their inputs. ``is_old`` says that the file is
     of an older format.
     """
 
     __slots__ = (
-        "_ids", "_offsets", "_sizes", "check", "count", "cuts", "failures", "first", "head",
-        "header", "is_old", "manifests", "results", "runs", "size", "thread", "thread_at",
+        "_ids", "_offsets", "_sizes", "check", "count", "cuts", "digests", "failures", "first",
+        "head", "header", "is_old", "manifests", "results", "runs", "size", "thread", "thread_at",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class Index:
         self.cuts = array("Q")
         self.results: dict[str, Span] = {}
         self.runs: dict[str, Span] = {}
+        self.digests: dict[str, str] = {}
         self.failures: dict[str, Span] = {}
         self.manifests: dict[str, Span] = {}
         self.thread: ThreadShape | None = None
@@ -101,6 +103,8 @@ class Index:
         for result in commit.results:
             self.results[result.task] = span
         for run in commit.runs:
+            if run.input_digest and run.run_id not in self.runs:
+                self.digests[run.input_digest] = run.run_id
             self.runs[run.run_id] = span
         for failure in commit.failures:
             self.failures[failure.run_id] = span

@@ -36,7 +36,7 @@ from milecastle.ports.claims import dated, system_time
 from milecastle.ports.fencing import check_cut, conflict
 from milecastle.ports.maintenance import Check, Inspected, Repaired, finding_of
 from milecastle.ports.pages import Page, PageKey, page_of
-from milecastle.ports.store import Batch, Chain
+from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.jsonl import reading
 from milecastle.stores.jsonl.index import Index
 from milecastle.stores.jsonl.listing import (
@@ -164,12 +164,13 @@ class JsonlStore:
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, or ``None``."""
         with self._pool.reading(key) as log:
-            head = log.index.head
-            entry = reading.entry_at(log, head if seq is None else seq)
-            if entry is None:
-                return None
-            results = reading.results_of(log) if entry.seq == head else ()
-            return Chain(reading.chain_of(log, entry), results)
+            return _chain(log, seq)
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain of the head and the record of its run, or ``None``."""
+        with self._pool.reading(key) as log:
+            chain = _chain(log)
+            return Opened(chain, reading.run_of(log, chain.entries[-1].run_id)) if chain else None
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The newest entry without its payload, or ``None``."""
@@ -241,6 +242,12 @@ class JsonlStore:
         """One run, or ``None``."""
         with self._pool.reading(key) as log:
             return reading.run_of(log, run_id)
+
+    def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
+        """The newest run whose input has this digest, or ``None``."""
+        with self._pool.reading(key) as log:
+            run_id = log.index.digests.get(input_digest)
+            return reading.run_of(log, run_id) if run_id else None
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
         """The failure of one run, or ``None``."""
@@ -516,3 +523,12 @@ class JsonlStore:
                 if failure is not None:
                     self._runs.write_failure(key, failure)
             return len(log.index.runs)
+
+
+def _chain(log: LogFile, seq: int | None = None) -> Chain | None:
+    head = log.index.head
+    entry = reading.entry_at(log, head if seq is None else seq)
+    if entry is None:
+        return None
+    results = reading.results_of(log) if entry.seq == head else ()
+    return Chain(reading.chain_of(log, entry), results)

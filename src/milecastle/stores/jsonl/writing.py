@@ -42,6 +42,8 @@ def check_fence(batch: Batch, index: Index) -> None:
         raise conflict(batch.key, batch.head + 1, head)
     if batch.head_id is not None and not index.is_head(batch.head_id):
         raise conflict(batch.key, head + 1, head)
+    if batch.unless is not None and batch.unless in index.digests:
+        raise conflict(batch.key, head + 1, head)
     expected = head
     for entry in batch.entries:
         expected += 1

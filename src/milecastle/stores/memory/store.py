@@ -31,7 +31,7 @@ from milecastle.ports.claims import (
 from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot
 from milecastle.ports.limits import Limit
 from milecastle.ports.pages import Page, page_of
-from milecastle.ports.store import Batch, Chain
+from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.memory.claims import Claims
 
 __all__ = ["MemoryStore"]
@@ -44,10 +44,12 @@ class _Log:
     """One thread. ``cuts`` are the seqs of its rollups and snapshots.
 
     ``told_at`` and ``places`` are numbers in the order of commits: of the line, and of each run.
+    ``digests`` are the newest runs by the digests of their inputs.
     """
 
     __slots__ = (
         "cuts",
+        "digests",
         "entries",
         "failures",
         "info",
@@ -69,6 +71,7 @@ class _Log:
         self.inputs: dict[str, WaitingInput] = {}
         self.told_at = 0
         self.places: dict[str, int] = {}
+        self.digests: dict[str, str] = {}
         self.tags: tuple[str, ...] = ()
 
     @property
@@ -99,6 +102,8 @@ class _Log:
             self.runs[run.run_id] = _own(run)
             if run.run_id not in self.places:
                 self.places[run.run_id] = next(_numbers)
+                if run.input_digest:
+                    self.digests[run.input_digest] = run.run_id
         if batch.thread is not None:
             self.info, self.told_at = batch.thread, next(_numbers)
         elif self.info is None and batch.runs:
@@ -146,6 +151,8 @@ class MemoryStore:
             head = newest.seq if newest else 0
             if batch.head != head or (newest and batch.head_id not in (None, newest.id)):
                 raise conflict(batch.key, batch.head + 1, head)
+            if batch.unless is not None and log and batch.unless in log.digests:
+                raise conflict(batch.key, batch.head + 1, head)
             for entry in batch.entries:
                 head += 1
                 if entry.seq != head:
@@ -172,16 +179,17 @@ class MemoryStore:
         """The chain of a checkpoint, or ``None``."""
         with self._lock:
             log = self._log(key)
-            entry = log.at(log.head if seq is None else seq) if log else None
-            if log is None or entry is None:
+            return _chain(log, seq) if log else None
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain of the head and the record of its run, or ``None``."""
+        with self._lock:
+            log = self._log(key)
+            chain = _chain(log) if log else None
+            if log is None or chain is None:
                 return None
-            cuts = log.cuts[
-                bisect_left(log.cuts, entry.base_seq) : bisect_right(log.cuts, entry.roll_seq)
-            ]
-            kept = [found for cut in cuts if (found := log.at(cut)) is not None]
-            tail = log.between(entry.roll_seq + 1, entry.seq)
-            results = tuple(log.results.values()) if entry.seq == log.head else ()
-            return Chain(from_newest_snapshot([*kept, *tail]), results)
+            run = log.runs.get(chain.entries[-1].run_id)
+            return Opened(chain, _own(run) if run else None)
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The newest entry without its payload, or ``None``."""
@@ -250,6 +258,13 @@ class MemoryStore:
             log = self._log(key)
             run = log.runs.get(run_id) if log else None
             return _own(run) if run else None
+
+    def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
+        """The newest run whose input has this digest, or ``None``."""
+        with self._lock:
+            log = self._log(key)
+            run_id = log.digests.get(input_digest) if log else None
+            return _own(log.runs[run_id]) if log and run_id else None
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
         """The failure of one run, or ``None``."""
@@ -372,6 +387,8 @@ class MemoryStore:
                 raise conflict(key, head, log.head)
             if head_id is not None and not (log.entries and log.entries[-1].id == head_id):
                 raise conflict(key, log.head + 1, log.head)
+            if log.inputs and (head is not None or head_id is not None):
+                raise conflict(key, log.head + 1, log.head)
             self._logs.pop(key, None)
             self._claims.note(key, None)
             return bool(log.entries or log.runs)
@@ -393,6 +410,7 @@ class MemoryStore:
             pruned.results, pruned.runs = log.results, log.runs
             pruned.failures, pruned.info, pruned.inputs = log.failures, log.info, log.inputs
             pruned.told_at, pruned.places, pruned.tags = log.told_at, log.places, log.tags
+            pruned.digests = log.digests
             if log.entries or log.runs:
                 self._logs[key] = pruned
             return dropped
@@ -466,13 +484,25 @@ class MemoryStore:
             self._check_open()
             return self._claims.overdue(age)
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(
+        self,
+        record: RunRecord,
+        mark: str,
+        payload: bytes,
+        *,
+        unless: str | None = None,
+        known: bool = False,
+    ) -> str:
         """Let an input wait until its thread is free; the id of the run that it starts."""
         key = record.key
         with self._lock:
             log = self._log(key)
             if log is None or log.info is None or not log.info.lane:
                 refuse_no_lane(key)
+            if record.run_id in log.runs and not known:
+                return record.run_id
+            if unless is not None and unless in log.digests:
+                return log.digests[unless]
             if mark not in log.inputs:
                 log.inputs[mark] = WaitingInput(run_id=record.run_id, mark=mark, payload=payload)
                 line = next_is_due(log.info, log.info.lane)
@@ -526,6 +556,17 @@ class MemoryStore:
             raise Unavailable("the memory store was closed")
         if self._pending is not None:
             self._write(self._pending, self._logs.get(self._pending.key))
+
+
+def _chain(log: _Log, seq: int | None = None) -> Chain | None:
+    entry = log.at(log.head if seq is None else seq)
+    if entry is None:
+        return None
+    cuts = log.cuts[bisect_left(log.cuts, entry.base_seq) : bisect_right(log.cuts, entry.roll_seq)]
+    kept = [found for cut in cuts if (found := log.at(cut)) is not None]
+    tail = log.between(entry.roll_seq + 1, entry.seq)
+    results = tuple(log.results.values()) if entry.seq == log.head else ()
+    return Chain(from_newest_snapshot([*kept, *tail]), results)
 
 
 def _with_next_input(batch: Batch, log: _Log | None) -> Batch:

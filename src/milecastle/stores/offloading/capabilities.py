@@ -93,18 +93,16 @@ class _Parted(_Around[PartedStore]):
 
 class _ReadingMany(_Around[ManyReader]):
     def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
-        """What ``read`` and then ``run`` find for each."""
-        return {
-            key: Opened(self.restored_chain(key, found.chain) or found.chain, found.record)
-            for key, found in self.inner.read_many(keys).items()
-        }
+        """What ``open`` finds for each."""
+        found = self.inner.read_many(keys)
+        return {key: self.restored_opened(key, one) for key, one in found.items()}
 
 
 @checks_keys
 class _Transacting(_Around[TransactionStore]):
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
         """Store what is large in the batch of ``work`` before its transaction is committed."""
-        self.inner.transact(key, lambda connection: self.offloaded(work(connection)))
+        return self.inner.transact(key, lambda connection: self.offloaded(work(connection)))
 
 
 class _Tagging(_Around[TagStore]):
@@ -121,9 +119,18 @@ class _Tagging(_Around[TagStore]):
 
 @checks_keys
 class _Claiming(_Around[ClaimStore]):
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(
+        self,
+        record: RunRecord,
+        mark: str,
+        payload: bytes,
+        *,
+        unless: str | None = None,
+        known: bool = False,
+    ) -> str:
         """Let an input wait; what is large in it is stored first."""
-        return self.inner.enqueue(record, mark, self.offloaded_input(record.key, payload))
+        small = self.offloaded_input(record.key, payload)
+        return self.inner.enqueue(record, mark, small, unless=unless, known=known)
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
         """The inputs that wait, restored."""

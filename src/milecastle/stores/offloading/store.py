@@ -28,7 +28,7 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput, waiting_inputs
 from milecastle.ports.files import FileStore
-from milecastle.ports.store import Batch, Chain, Store
+from milecastle.ports.store import Batch, Chain, Opened, Store
 from milecastle.stores.offloading.belonging import Belonging
 from milecastle.stores.offloading.files import StoredFile, TenantFiles, ensure, put_file
 from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
@@ -74,6 +74,15 @@ class OffloadingStore(ForwardingStore):
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint, restored, or ``None``."""
         return self.restored_chain(key, self.inner.read(key, seq))
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain of the head, restored, and the record of its run, or ``None``."""
+        found = self.inner.open(key)
+        return self.restored_opened(key, found) if found else None
+
+    def restored_opened(self, key: ThreadKey, found: Opened) -> Opened:
+        """What was found with its chain restored."""
+        return Opened(self.restored_chain(key, found.chain) or found.chain, found.record)
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint without results, restored, or ``None``."""

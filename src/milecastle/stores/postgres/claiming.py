@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import msgspec.structs
@@ -57,9 +57,18 @@ _HELD_HERE = 2
 """For how many seconds a claim under limits may pause, over several databases and in one."""
 _LANES = msgspec.json.Decoder(tuple[str, ...])
 
-Repeat = Callable[[bytes, Parameters, str], list[Row]]
 Shut = Collection[tuple[str, str]]
 """Lanes and tenants from which limits let nobody claim now."""
+
+
+class Repeat(Protocol):
+    """Runs what may be run twice; ``first`` is run before it, in the same transaction."""
+
+    def __call__(
+        self, query: bytes, parameters: Parameters, tenant: str, first: bytes | None = None, /
+    ) -> list[Row]:
+        """The rows of the query."""
+        ...
 
 
 class _Asked(NamedTuple):
@@ -398,21 +407,25 @@ class Claims:
             unescape(lane) for (lane,) in self._run(self._sql.overdue, age=round(age * _SECOND))
         ]
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(
+        self, record: RunRecord, mark: str, payload: bytes, unless: str | None, *, known: bool
+    ) -> str:
         """Let an input wait until its thread is free; the id of the run that it starts."""
         self._pool.check_open()
-        key, names = record.key, {"mark": escape(mark), "run_id": escape(record.run_id)}
-        asked = rows.key_parameters(key, **names, payload=payload)
-        ((known, added),) = self._retry(
-            self._sql.enqueue, {**asked, "record": record_to(record)}, key.tenant
+        key = record.key
+        asked = rows.key_parameters(
+            key,
+            mark=escape(mark),
+            run_id=escape(record.run_id),
+            unless=escape(unless or ""),
+            known=known,
+            payload=payload,
+            record=record_to(record),
         )
-        if not known:
+        (found,) = self._retry(self._sql.enqueue, asked, key.tenant, self._sql.lock_thread)
+        if found[0] is None:
             refuse_no_lane(key)
-        if not added:
-            for one in self.inputs(key, None):
-                if one.mark == mark:
-                    return one.run_id
-        return record.run_id
+        return unescape(found[0])
 
     def inputs(self, key: ThreadKey, limit: int | None) -> list[WaitingInput]:
         """The inputs that wait, in their order."""

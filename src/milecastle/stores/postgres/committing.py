@@ -13,6 +13,9 @@ Rules:
   about a commit without an answer: the entry with the writer's own id is there, or it is not. If it
   is not, the batch is sent again. The first one may still arrive; the key lets only one of them in,
   and it does not matter which.
+- A user's transaction holds the row of its thread from before its results are written to its end:
+  whoever takes the thread over waits for that row, or is seen. So an outcome is known once the row
+  is free. A result that is there is never written again.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import msgspec
 from psycopg.pq.abc import PGresult
 
 from milecastle.errors import Conflict, StoreError, Unavailable
+from milecastle.model.checkpoint import TaskResult
 from milecastle.model.keys import ThreadKey, require_key
 from milecastle.ports.claims import refuse_no_line
 from milecastle.ports.fencing import conflict
@@ -137,26 +141,37 @@ class Commits:
         self,
         key: ThreadKey,
         work: Callable[[Any], Batch],
-        has_results: Callable[[Batch], bool],
-    ) -> None:
-        """Write what ``work`` returns in the transaction in which it was called."""
+        settled: Callable[[ThreadKey], Sequence[TaskResult]],
+    ) -> bool:
+        """Write what ``work`` returns in the transaction in which it was called.
+
+        ``settled`` reads the results when no transaction holds the thread's row any more.
+        """
         made: list[Batch] = []
 
-        def write(connection: Any) -> Write:
+        def write(connection: Any) -> Sequence[Write]:
             made[:] = [work(connection)]
             self._check(made[0])
-            return self._write_of(made[0])
+            hold = self._sql.hold_thread, writing.hold_values(made[0])
+            return hold, (self._sql.keep_once, writing.keep_results_values(made[0]))
 
+        lost: Lost | None = None
         try:
-            written = bool(self._pool.write_within(write, key.tenant).command_tuples)
-        except Taken:
-            written = False
-        except Lost as lost:
-            if made and has_results(made[0]):
-                return
-            raise Unavailable(f"PostgreSQL did not respond: {lost}; nothing was written") from lost
-        if not written:
-            raise self._refused(made[0])
+            if self._pool.write_within(write, key.tenant):
+                return True
+        except Lost as again:
+            lost = again
+        if not made:
+            raise Unavailable(f"PostgreSQL did not respond: {lost}; nothing was written")
+        batch, found = made[0], settled(key)
+        if lost and all(result in found for result in batch.results):
+            return self._pool.settle()
+        if self._head(key) == batch.head:
+            if {result.task for result in batch.results} & {result.task for result in found}:
+                return False
+            if lost:
+                raise Unavailable(f"PostgreSQL did not respond: {lost}; nothing was written")
+        raise self._refused(batch)
 
     def _refused(self, batch: Batch) -> StoreError:
         """Why nothing of a batch was written."""

@@ -176,10 +176,18 @@ class PlacedStore(PostgresStore):
             self._check_here(key)
         return given
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(
+        self,
+        record: RunRecord,
+        mark: str,
+        payload: bytes,
+        *,
+        unless: str | None = None,
+        known: bool = False,
+    ) -> str:
         """Let an input wait until its thread is free; the id of the run that it starts."""
         try:
-            return super().enqueue(record, mark, payload)
+            return super().enqueue(record, mark, payload, unless=unless, known=known)
         except InvalidRequest:
             self._check_here(record.key)
             raise

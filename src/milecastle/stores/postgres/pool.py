@@ -134,27 +134,27 @@ class Pool:
         results = self._lend(lambda lease: lease.write_together(each))
         return [result for place, result in enumerate(results) if place not in named]
 
-    def write_within(self, work: Callable[[Any], Write], tenant: str) -> PGresult:
+    def write_within(self, work: Callable[[Any], Sequence[Write]], tenant: str) -> bool:
         """Call ``work`` in a transaction, and write what it returns before the commit.
 
-        If the write conflicts or is not accepted, everything is undone.
+        If the last of it is not accepted, everything is undone: ``False``.
         """
         foreign: list[BaseException] = []
 
-        def within(lease: Lease) -> PGresult:
-            connection = lease.connection
+        def within(lease: Lease) -> bool:
+            connection, is_written = lease.connection, False
             with connection.transaction():
                 if self._rls:
                     connection.execute(_SET_TENANT, {"tenant": tenant})
                 try:
-                    write = work(connection)
+                    writes = work(connection)
                 except BaseException as error:
                     foreign.append(error)
                     raise
-                result = lease.write(*write)
-                if not result.command_tuples:
+                is_written = bool(lease.write_together(writes)[-1].command_tuples)
+                if not is_written:
                     raise psycopg.Rollback
-            return result
+            return is_written
 
         if not self._transactions.acquire(timeout=self.address.timeout):
             raise self._no_connection()

@@ -30,6 +30,7 @@ Row = tuple[Any, ...]
 
 RESULT = -1
 ORIGIN = -2
+RECORD = -3
 """The kinds of rows in results that are not entries."""
 
 _KINDS = frozenset(get_args(Kind))
@@ -90,6 +91,12 @@ def _entry_from(row: Row, origins: Mapping[int, tuple[str, str]]) -> Entry:
 def result_from(row: Row) -> TaskResult:
     """A result out of a row of a chain."""
     return TaskResult(seq=row[4], task=unescape(row[6]), payload=row[13])
+
+
+def record_from(key: ThreadKey, found: Sequence[Row]) -> RunRecord | None:
+    """The record that was read with a chain, if there is one."""
+    texts = [row[15] for row in found if row[0] == RECORD]
+    return run_from(key, tuple(msgspec.json.decode(texts[0]))) if texts else None
 
 
 def run_from(key: ThreadKey, row: Row) -> RunRecord:

@@ -35,6 +35,8 @@ class Statements:
         self.history = load("history")
         self.runs = load("runs")
         self.run = load("run")
+        self.run_of_input = load("run_of_input")
+        self.lock_thread = load("lock_thread")
         self.failure = load("failure")
         self.manifest = load("manifest")
         self.thread = load("thread")
@@ -71,12 +73,15 @@ class Statements:
         """What goes directly to libpq. One text commits any batch; with tags, it has more."""
         known = sql.Identifier(schema)
 
-        def direct(name: str, types: Sequence[int], shard: sql.SQL, tags: str = "") -> Direct:
+        def direct(
+            name: str, types: Sequence[int], shard: sql.SQL, tags: str = "", *, once: bool = False
+        ) -> Direct:
             text = _format(
                 file_text(name),
                 schema=known,
                 placed=_fence(known, shard) if placed else _TRUE,
                 tags=_format(tags, schema=known),
+                new=_format(file_text("new_results"), schema=known) if once else _TRUE,
                 shard_column=sql.SQL(", shard" if placed else ""),
                 shard_value=sql.SQL(", head.shard" if placed else ""),
             )
@@ -86,6 +91,8 @@ class Statements:
         self.append = direct("append", writing.APPEND, first)
         self.append_many = direct("append_many", writing.APPEND_MANY, sql.SQL("given.shard"))
         self.keep_results = direct("keep_results", writing.KEEP_RESULTS, first)
+        self.keep_once = direct("keep_results", writing.KEEP_RESULTS, first, once=True)
+        self.hold_thread = direct("hold_thread", writing.HOLD_THREAD, first)
         self.commit = direct("commit", writing.COMMIT, each)
         self.commit_tagged = direct("commit", writing.COMMIT_TAGGED, each, file_text("tags"))
 
@@ -96,11 +103,15 @@ class Statements:
         yes, no = sql.SQL("true"), sql.SQL("false")
         readable = self._parts["readable"]
         own = _readable_each(schema) if placed else readable
-        chain = _composed(schema, "read", **each, seq=sql.NULL, results=yes, readable=own)
-        self.read = _load(schema, "read", **one, results=yes, readable=readable)
-        self.read_state = _load(schema, "read", **one, results=no, readable=readable)
+        chain = _composed(
+            schema, "read", **each, seq=sql.NULL, results=yes, record=yes, readable=own
+        )
+
+        def read(results: sql.SQL, record: sql.SQL) -> bytes:
+            return _load(schema, "read", **one, results=results, record=record, readable=readable)
+
+        self.read, self.read_state, self.open = read(yes, no), read(no, no), read(yes, yes)
         self.read_many = _load(schema, "read_many", chain=chain)
-        self.run_many = _load(schema, "run_many", readable=own)
         self.count_results = _load(schema, "count_results", readable=readable)
 
     def _load_claims(self, schema: str, load: Callable[[str], bytes]) -> None:

@@ -60,6 +60,7 @@ from milecastle.stores.postgres.values import (
     failure_from,
     id_to,
     is_plain,
+    is_uuid,
     thread_bounds,
     time_of,
     unescape,
@@ -149,10 +150,16 @@ class PostgresStore(PostgresServer):
         """Call ``heard`` whenever a thread may have become due."""
         return Listener(self._address, heard)
 
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
         """Let ``work`` write in the transaction that commits the results that it returns."""
         self._pool.check_open()
-        self._commits.within(key, work, self._has_results)
+        return self._commits.within(key, work, self._settled_results)
+
+    def _settled_results(self, key: ThreadKey) -> Sequence[TaskResult]:
+        """The results that go with the head, when no transaction holds the thread's row."""
+        asked = rows.key_parameters(key)
+        found = self._retry(self._sql.results, asked, key.tenant, self._sql.lock_thread)
+        return _results_from(found)
 
     def _has_results(self, batch: Batch) -> bool:
         kept = {result.task: result.payload for result in self.results(batch.key)}
@@ -162,6 +169,10 @@ class PostgresStore(PostgresServer):
         """The chain of a checkpoint, or ``None``."""
         found = self._read(self._sql.read, key, seq=None if seq is None else _within(seq))
         return _chain_from(found)
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain of the head and the record of its run, or ``None``."""
+        return self._opened(key, self._read(self._sql.open, key, seq=None))
 
     def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
         """The chains of several threads, each with the record of the run that wrote its head."""
@@ -176,20 +187,24 @@ class PostgresStore(PostgresServer):
         return found
 
     def _read_some(self, keys: Sequence[ThreadKey], tenant: str) -> dict[ThreadKey, Opened]:
-        chains = _numbered(self._retry(self._sql.read_many, _key_columns(keys), tenant))
-        read = {
-            keys[number]: chain
-            for number, found in chains.items()
-            if (chain := _chain_from(found)) is not None
-        }
-        ids = TextColumn.of([escape(chain.entries[-1].run_id) for chain in read.values()])
-        asked = {**_key_columns(list(read)), "run_ids": ids}
-        runs = _numbered(self._retry(self._sql.run_many, asked, tenant)) if read else {}
-        return {
-            key: Opened(chain, rows.run_from(key, runs[number][0]))
-            for number, (key, chain) in enumerate(read.items())
-            if number in runs
-        }
+        found = _numbered(self._retry(self._sql.read_many, _key_columns(keys), tenant))
+        each = {keys[number]: self._opened(keys[number], own) for number, own in found.items()}
+        return {key: opened for key, opened in each.items() if opened is not None}
+
+    def _opened(self, key: ThreadKey, found: Sequence[Row]) -> Opened | None:
+        """A chain with the record that was read with it.
+
+        The statement finds the record by a run id that is a UUID, or the one in the index; any
+        other, which milecastle never makes, takes a second read.
+        """
+        chain = _chain_from(found)
+        if chain is None:
+            return None
+        run_id = chain.entries[-1].run_id
+        record = rows.record_from(key, found)
+        if record is None or record.run_id != run_id:
+            record = None if is_uuid(run_id) else self.run(key, run_id)
+        return Opened(chain, record)
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The newest entry without its payload, or ``None``."""
@@ -197,8 +212,7 @@ class PostgresStore(PostgresServer):
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
         """The results that go with the head."""
-        found = self._read(self._sql.results, key)
-        return [TaskResult(seq=row[0], task=unescape(row[1]), payload=row[2]) for row in found]
+        return _results_from(self._read(self._sql.results, key))
 
     def read_state(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain of a checkpoint without results, or ``None``."""
@@ -262,6 +276,11 @@ class PostgresStore(PostgresServer):
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
         """One run, or ``None``."""
         found = self._read(self._sql.run, key, run_id=escape(run_id))
+        return rows.run_from(key, found[0]) if found else None
+
+    def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
+        """The newest run whose input has this digest, or ``None``."""
+        found = self._read(self._sql.run_of_input, key, digest=escape(input_digest))
         return rows.run_from(key, found[0]) if found else None
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
@@ -451,9 +470,10 @@ class PostgresStore(PostgresServer):
             id = None if head_id is None else id_to(head_id)
             place = {"gap": 1 if number < 3 else _BATCH, "head": head, "head_id": id}
             parameters = rows.key_parameters(key, **place)
-            statements = [(self._sql.bury, parameters), (self._sql.sweep_records, parameters)]
+            queries = self._sql.lock_thread, self._sql.bury, self._sql.sweep_records
+            statements = [(query, parameters) for query in queries]
             try:
-                (buried,), (runs,) = self._pool.run_together(statements, key.tenant)
+                _, (buried,), (runs,) = self._pool.run_together(statements, key.tenant)
             except Taken:
                 continue
             except Lost:
@@ -567,9 +587,17 @@ class PostgresStore(PostgresServer):
         """The lanes that have a thread which has been due for longer than so many seconds."""
         return self._claims.overdue(age)
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(
+        self,
+        record: RunRecord,
+        mark: str,
+        payload: bytes,
+        *,
+        unless: str | None = None,
+        known: bool = False,
+    ) -> str:
         """Let an input wait until its thread is free; the id of the run that it starts."""
-        run_id = self._claims.enqueue(record, mark, payload)
+        run_id = self._claims.enqueue(record, mark, payload, unless, known=known)
         self._bell.ring()
         return run_id
 
@@ -612,17 +640,29 @@ class PostgresStore(PostgresServer):
     def _read(self, query: bytes, key: ThreadKey, **parameters: object) -> list[Row]:
         return self._retry(query, rows.key_parameters(key, **parameters), key.tenant)
 
-    def _retry(self, query: bytes, parameters: Parameters, tenant: str) -> list[Row]:
-        """Run what may be run twice, until there is an answer."""
+    def _retry(
+        self, query: bytes, parameters: Parameters, tenant: str, first: bytes | None = None
+    ) -> list[Row]:
+        """Run what may be run twice, until there is an answer.
+
+        ``first`` is run before it, in the same transaction: the query sees what that waited for.
+        """
         lost: Lost | None = None
         for _ in self._pool.attempts():
             try:
+                if first is not None:
+                    together = [(first, parameters), (query, parameters)]
+                    return self._pool.run_together(together, tenant)[1]
                 return self._pool.run(query, parameters, tenant)
             except Lost as again:
                 lost = again
         raise Unreachable(
             f"the connection to PostgreSQL was lost and could not be restored in time: {lost}"
         ) from lost
+
+
+def _results_from(found: Sequence[Row]) -> list[TaskResult]:
+    return [TaskResult(seq=row[0], task=unescape(row[1]), payload=row[2]) for row in found]
 
 
 def _chain_from(found: Sequence[Row]) -> Chain | None:

@@ -60,7 +60,11 @@ COMMIT = (
     arrays.JSONB,
 )
 COMMIT_TAGGED = (*COMMIT, arrays.INT4S, arrays.TEXTS, arrays.INT4S, arrays.TEXTS)
+HOLD_THREAD = (arrays.TEXT, arrays.TEXT, arrays.TEXT)
 """The types of the parameters of the statements of these names."""
+
+HOLDING_TIME = b"5s"
+"""For how long a process may hold a thread's row before it commits; others wait for it."""
 
 _INT2 = Struct("!h").pack
 _INT4 = Struct("!i").pack
@@ -130,6 +134,11 @@ def keep_results_values(batch: Batch) -> Values:
     """Results, for ``keep_results.sql``."""
     kept = _last_of_each(batch.results)
     return [*_key(batch.key), _INT8(batch.head), *_results(kept), _head_id(batch)]
+
+
+def hold_values(batch: Batch) -> Values:
+    """The thread of a batch, for ``hold_thread.sql``."""
+    return [*_key(batch.key)[1:], HOLDING_TIME]
 
 
 def commit_values(batches: Sequence[Batch]) -> Values:
@@ -346,6 +355,7 @@ def _line(number: int, batch: Batch) -> dict[str, Any]:
         "worker": escape(info.worker),
         "rank": -info.priority,
         "dequeues": _optional(batch.dequeues),
+        "unless": _optional(batch.unless),
     }
 
 

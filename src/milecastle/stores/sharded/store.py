@@ -163,7 +163,7 @@ class ShardedStore(MapServers):
             return error
         return None
 
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> None:
+    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
         """Let ``work`` write in the transaction that commits the results that it returns.
 
         It is not called again if its transaction was committed, and has moved with its shard.
@@ -174,11 +174,11 @@ class ShardedStore(MapServers):
             made[:] = [work(connection)]
             return made[0]
 
-        def write(store: PlacedStore) -> None:
-            if not made or not store.has_results(made[0]):
-                store.transact(key, remembered)
+        def write(store: PlacedStore) -> bool:
+            is_written = bool(made) and store.has_results(made[0])
+            return is_written or store.transact(key, remembered)
 
-        self._call(key, write)
+        return self._call(key, write)
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
@@ -203,6 +203,10 @@ class ShardedStore(MapServers):
     def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
         """The chains of several threads, each with the record of the run that wrote its head."""
         return self._gathered(keys, PlacedStore.read_many)
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain of the head and the record of its run, or ``None``."""
+        return self._call(key, lambda store: store.open(key))
 
     def _gathered(
         self,
@@ -287,6 +291,10 @@ class ShardedStore(MapServers):
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
         """One run, or ``None``."""
         return self._call(key, lambda store: store.run(key, run_id))
+
+    def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
+        """The newest run whose input has this digest, or ``None``."""
+        return self._call(key, lambda store: store.find_run(key, input_digest))
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
         """The failure of one run, or ``None``."""
@@ -438,10 +446,21 @@ class ShardedStore(MapServers):
         found = self._databases.ask(lambda store: store.overdue(age)).values()
         return sorted(set(chain.from_iterable(found)))
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(
+        self,
+        record: RunRecord,
+        mark: str,
+        payload: bytes,
+        *,
+        unless: str | None = None,
+        known: bool = False,
+    ) -> str:
         """Let an input wait until its thread is free; the id of the run that it starts."""
         require_key(record.key)
-        return self._call(record.key, lambda store: store.enqueue(record, mark, payload))
+        return self._call(
+            record.key,
+            lambda store: store.enqueue(record, mark, payload, unless=unless, known=known),
+        )
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
         """The inputs that wait, in their order."""

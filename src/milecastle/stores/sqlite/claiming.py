@@ -59,6 +59,7 @@ __all__ = [
     "inputs",
     "limits",
     "overdue",
+    "same_run",
     "set_limit",
     "shared",
     "take_from",
@@ -228,6 +229,17 @@ def overdue(view: View, least: int) -> list[str]:
             found.append(read_text(row[0]))
         row = view.one("next_lane", row)
     return found
+
+
+def same_run(view: View, record: RunRecord, unless: str | None, *, known: bool) -> str | None:
+    """The id of the run that is in the thread already: this one, or one of the same key."""
+    thread = view.thread(record.key)
+    if thread is None:
+        return None
+    run = None if known else view.run_record(thread, record.run_id)
+    if run is None and unless is not None:
+        run = view.run_of_input(thread, unless)
+    return run.run_id if run else None
 
 
 def enqueue(view: View, record: RunRecord, mark: str, payload: bytes, now: int) -> str:

@@ -136,6 +136,12 @@ SELECT thread, run_id, started_at, graph, fingerprint, mode, status, retry_count
     ended_at, input_digest, metadata, wake_at, owner, sum
 FROM runs WHERE thread = ? AND run_id = ?;
 
+-- name: run_of_input
+SELECT thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
+    ended_at, input_digest, metadata, wake_at, owner, sum
+FROM runs WHERE thread = ? AND input_digest = ? AND input_digest <> ''
+ORDER BY number DESC LIMIT 1;
+
 -- name: run_below
 SELECT thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
     ended_at, input_digest, metadata, wake_at, owner, sum
@@ -153,6 +159,9 @@ FROM runs WHERE thread = ? ORDER BY number DESC LIMIT ?;
 
 -- name: count_runs
 SELECT count(sum) FROM runs WHERE thread = ?;
+
+-- name: count_runs_by_input
+SELECT count(*) FROM runs INDEXED BY runs_by_input WHERE thread = ?;
 
 -- name: drop_runs
 DELETE FROM runs WHERE thread = ?;

@@ -44,7 +44,7 @@ from milecastle.ports.maintenance import (
 )
 from milecastle.ports.pages import Page, PageKey, place_after
 from milecastle.ports.sharing import Rotation
-from milecastle.ports.store import Batch, Chain
+from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
 from milecastle.stores.sqlite.log import Known, ThreadLog
@@ -176,15 +176,17 @@ class SqliteStore(SqliteFile):
     def _read(self, key: ThreadKey, seq: int | None, *, with_results: bool) -> Chain | None:
         with self._connections.reading() as cursor:
             found = self._log(View(cursor, self.path), key)
-            head = found[1].newest() if found else None
-            if found is None or head is None:
+            return _chain(*found, seq, with_results=with_results) if found else None
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain of the head and the record of its run, or ``None``."""
+        with self._connections.reading() as cursor:
+            view = View(cursor, self.path)
+            found = self._log(view, key)
+            chain = _chain(*found, None, with_results=True) if found else None
+            if found is None or chain is None:
                 return None
-            thread, log = found
-            wanted = head.seq if seq is None else seq
-            if not thread.first <= wanted <= head.seq:
-                return None
-            results = log.results(head.seq) if with_results and wanted == head.seq else []
-            return Chain(tuple(log.chain(wanted)), tuple(results))
+            return Opened(chain, view.run_record(found[0], chain.entries[-1].run_id))
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The newest entry without its payload, or ``None``."""
@@ -264,6 +266,13 @@ class SqliteStore(SqliteFile):
             view = View(cursor, self.path)
             thread = view.thread(key)
             return view.run_record(thread, run_id) if thread else None
+
+    def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
+        """The newest run whose input has this digest, or ``None``."""
+        with self._connections.reading() as cursor:
+            view = View(cursor, self.path)
+            thread = view.thread(key)
+            return view.run_of_input(thread, input_digest) if thread else None
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
         """The failure of one run, or ``None``."""
@@ -509,11 +518,20 @@ class SqliteStore(SqliteFile):
             view = View(cursor, self.path)
             return claiming.overdue(view, self._now() - round(age * 1_000_000))
 
-    def enqueue(self, record: RunRecord, mark: str, payload: bytes) -> str:
+    def enqueue(
+        self,
+        record: RunRecord,
+        mark: str,
+        payload: bytes,
+        *,
+        unless: str | None = None,
+        known: bool = False,
+    ) -> str:
         """Let an input wait until its thread is free; the id of the run that it starts."""
         with self._connections.writing() as cursor:
             view = View(cursor, self.path)
-            return claiming.enqueue(view, record, mark, payload, self._now())
+            same = claiming.same_run(view, record, unless, known=known)
+            return same or claiming.enqueue(view, record, mark, payload, self._now())
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
         """The inputs that wait, in their order."""
@@ -553,6 +571,17 @@ class SqliteStore(SqliteFile):
         if len(self._known) >= _REMEMBERED:
             self._known = {}
         self._known[key] = known
+
+
+def _chain(
+    thread: ThreadRow, log: ThreadLog, seq: int | None, *, with_results: bool
+) -> Chain | None:
+    head = log.newest()
+    wanted = seq if seq is not None or head is None else head.seq
+    if head is None or wanted is None or not thread.first <= wanted <= head.seq:
+        return None
+    results = log.results(head.seq) if with_results and wanted == head.seq else []
+    return Chain(tuple(log.chain(wanted)), tuple(results))
 
 
 def _warn(error: Corrupted, listed: bool) -> None:

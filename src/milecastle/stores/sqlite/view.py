@@ -124,6 +124,20 @@ class View:
             raise self.damage("a row is missing", f"runs, {place}")
         return found
 
+    def run_of_input(self, thread: ThreadRow, digest: str) -> RunRecord | None:
+        """The newest run of a thread whose input has this digest."""
+        place = f"runs, thread '{thread.key}'"
+        with self.reading(place):
+            row = self.one("run_of_input", (thread.id, write_text(digest)))
+            if row is not None:
+                run = run_of(checked(row), thread)
+                if run.input_digest != digest:
+                    raise Damaged
+                return run
+        if self._count("count_runs_by_input", thread) != thread.runs:
+            raise self.damage("a row is missing", place)
+        return None
+
     def failure(self, thread: ThreadRow, run_id: str) -> Failure | None:
         """The failure of a run of a thread."""
         place = f"thread '{thread.key}', run {run_id}"

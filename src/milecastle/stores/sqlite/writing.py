@@ -90,7 +90,7 @@ def step_row(batch: Batch, known: Known) -> Row | None:
 
 def write_batch(view: View, batch: Batch, known: Known | None) -> Known | None:
     """Append a batch, or raise ``Conflict``. What is known of the thread afterwards."""
-    row = step_row(batch, known) if known else None
+    row = step_row(batch, known) if known and batch.unless is None else None
     if known is not None and row is not None and view.insert("append", row):
         moved = known.with_last(last_of(batch.entries[0], row[1]))
         if not is_plain(batch):
@@ -102,6 +102,8 @@ def write_batch(view: View, batch: Batch, known: Known | None) -> Known | None:
     _check_fence(batch, head)
     if known and batch.head and thread and known.id != thread.id:
         # The thread was created again since this store last read it; so the writer is outdated too.
+        raise conflict(batch.key, batch.head + 1, head.seq if head else 0)
+    if batch.unless is not None and thread and view.run_of_input(thread, batch.unless):
         raise conflict(batch.key, batch.head + 1, head.seq if head else 0)
     if thread is None and (
         batch.entries or batch.results or batch.runs or batch.failure or batch.thread
@@ -170,6 +172,8 @@ def delete_thread(view: View, key: ThreadKey, head: int | None, head_id: str | N
         if head not in (None, found):
             raise conflict(key, head or 0, found)
         if head_id not in (None, newest.id if newest else None):
+            raise conflict(key, found + 1, found)
+        if thread and view.one("input_beside", (thread.origin, thread.last, "")):
             raise conflict(key, found + 1, found)
     if thread is None:
         return False

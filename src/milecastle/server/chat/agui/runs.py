@@ -12,16 +12,16 @@ from starlette.responses import Response
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.server.chat.abandoning import with_kept_messages
+from milecastle.server.chat.abandoning import submit_message
 from milecastle.server.chat.agui.documents import AgentInput, AguiEvent
 from milecastle.server.chat.agui.translating import BREAKPOINT, AguiTranslation
 from milecastle.server.chat.following import RunEvent, follow_run, seq_of, shown, translated
 from milecastle.server.chat.messages import MESSAGES, messages_in
-from milecastle.server.documents import RunOptions, RunRequest
+from milecastle.server.documents import RunRequest
 from milecastle.server.event_stream import EventStreamResponse
 from milecastle.server.exchange import Exchange
 from milecastle.server.graphs import served
-from milecastle.server.runs import answer_thread, retry_thread, submit_run
+from milecastle.server.runs import answer_thread, retry_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread
 from milecastle.views.values import as_json, plain
@@ -53,13 +53,8 @@ async def _submitted(
     app = await service.off_loop(service.app_for, key, graph)
     channels = frozenset(app.graph.schema.channels)
     given = await service.off_loop(_input, service, key, channels, asked)
-    info = await service.off_loop(service.store.thread, key)
-    options = RunOptions()
-    if info is not None and info.status in ("failed", "cancelled"):
-        options = RunOptions(if_busy="cancel")
-        given = await service.off_loop(with_kept_messages, service, key, app, given)
-    request = RunRequest(input=given, graph=app.graph.name, key=asked.run_id, options=options)
-    handle = await submit_run(service, key, request)
+    request = RunRequest(input=given, graph=app.graph.name, key=asked.run_id)
+    handle = await submit_message(service, key, app, request, ("failed", "cancelled"))
     return handle.run_id, await service.off_loop(seq_of, service, handle)
 
 
@@ -100,7 +95,7 @@ async def _resumed(service: Service, key: ThreadKey, asked: AgentInput) -> tuple
     answers = {one.interrupt_id: one.payload for one in entries if one.status == "resolved"}
     if not answers:
         info = await service.off_loop(service.line, key)
-        await cancel_thread(service, key)
+        await cancel_thread(service, key, info.run_id)
         head = await service.off_loop(service.chain, key, None)
         return info.run_id, head.entries[-1].seq
     if len(answers) < len(entries):

@@ -16,12 +16,12 @@ from starlette.responses import Response
 from milecastle.app.runtime.handing import Handle
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.server.chat.abandoning import with_kept_messages
+from milecastle.model.run import RunStatus
+from milecastle.server.chat.abandoning import submit_message
 from milecastle.server.chat.following import (
     RunEvent,
     RunStopped,
     follow_run,
-    is_unfinished,
     seq_of,
     shown,
     translated,
@@ -41,7 +41,7 @@ from milecastle.server.event_stream import EventStreamResponse
 from milecastle.server.exchange import Exchange
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import redacted
-from milecastle.server.runs import answer_thread, retry_thread, submit_run
+from milecastle.server.runs import answer_thread, retry_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, fork_thread
 from milecastle.views.documents import QuestionLine
@@ -65,6 +65,10 @@ _BUSY: Final[Mapping[str, Literal["reject", "queue", "cancel"]]] = {
     "rollback": "cancel",
     "enqueue": "queue",
 }
+
+
+_STOPPED: Final[tuple[RunStatus, ...]] = ("failed", "cancelled", "interrupted")
+"""Of runs that a new message closes, whatever its strategy is: nothing continues them by itself."""
 
 
 class StartedRun(msgspec.Struct, frozen=True):
@@ -130,22 +134,18 @@ async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Han
     """Start a run with an input; without one, continue the thread."""
     if asked.input is None:
         return await retry_thread(service, key, delay=asked.after_seconds)
-    info = await service.off_loop(service.store.thread, key)
-    given = _with_roles(asked.input)
-    is_free = info is None or info.status == "completed"
-    is_busy = info is not None and is_unfinished(info.status)
-    if_busy = _BUSY[asked.multitask_strategy]  # it may be busy by the time that this is submitted
-    if not is_free and (not is_busy or asked.multitask_strategy == "interrupt"):
-        app, if_busy = service.named(asked.assistant_id), "cancel"
-        given = await service.off_loop(with_kept_messages, service, key, app, given)
     request = RunRequest(
-        input=given,
+        input=_with_roles(asked.input),
         graph=asked.assistant_id,
         key=str(uuid4()),  # the same input twice is two runs
         delay=asked.after_seconds,
-        options=RunOptions(if_busy=if_busy),
+        options=RunOptions(if_busy=_BUSY[asked.multitask_strategy]),
     )
-    return await submit_run(service, key, request)
+    closes = _STOPPED
+    if asked.multitask_strategy == "interrupt":
+        closes = (*_STOPPED, "queued", "running", "sleeping")
+    app = service.named(asked.assistant_id)
+    return await submit_message(service, key, app, request, closes)
 
 
 def _with_roles(given: dict[str, Any]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ async def _commanded(service: Service, key: ThreadKey, asked: RunInput) -> Start
         raise InvalidRequest("a run has an input or a command, not both")
     if command.goto is not None:
         info = await service.off_loop(service.line, key)
-        await cancel_thread(service, key)
+        await cancel_thread(service, key, info.run_id)
         head = await service.off_loop(service.chain, key, None)
         return StartedRun(key, info.run_id, head.entries[-1].seq - 1)
     if command.resume is msgspec.UNSET:
@@ -357,4 +357,4 @@ async def cancel_run(exchange: Exchange) -> Response:
 async def _cancel(service: Service, key: ThreadKey, run_id: str) -> None:
     info = await service.off_loop(service.store.thread, key)
     if info is not None and info.run_id == run_id:
-        await cancel_thread(service, key)
+        await cancel_thread(service, key, run_id)

@@ -1,7 +1,8 @@
 -- The thread's life ends here. One tombstone takes the seq that the next writer would take:
 -- whoever was about to append is refused by the key. The other begins the next life: whoever
 -- comes later finds a thread that is empty. Against a writer who is always faster, the first one
--- goes up further ahead (gap). Nothing happens unless the head is where it is asked to be.
+-- goes up further ahead (gap). Nothing happens unless the head is where it is asked to be, and then
+-- no input waits. lock_thread.sql comes first, so that none is overlooked.
 WITH last AS (
     SELECT seq, id
     FROM {schema}.entries
@@ -14,6 +15,13 @@ WITH last AS (
         %(head)s::bigint IS NULL
         OR coalesce((SELECT seq FROM last), 0) & 4294967295 = %(head)s::bigint
     ) AND (%(head_id)s::bytea IS NULL OR (SELECT id FROM last) = %(head_id)s::bytea)
+        AND (
+            (%(head)s::bigint IS NULL AND %(head_id)s::bytea IS NULL)
+            OR NOT EXISTS (
+                SELECT FROM {schema}.inputs
+                WHERE tenant = %(tenant)s AND thread = %(thread)s
+            )
+        )
         AND {placed}
 ), living AS (
     SELECT seq FROM allowed WHERE seq & 4294967295 > 0

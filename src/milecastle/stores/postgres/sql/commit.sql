@@ -18,15 +18,28 @@
 -- Of each batch again: the id of the head 34, empty if the writer does not know it.
 -- Lines of the index 35 as JSON, with how many runs their batch has. One that the writer did not
 -- tell is made of a run, and only for a thread that has none. One that is due at 0 is due now, and so
--- is one that leaves its thread free for a waiting input. excluded.inputs is how many of these the
--- batch takes.
+-- is one that leaves its thread free for a waiting input; one that sleeps is then due when it wakes.
+-- excluded.inputs is how many of these the batch takes. unless: a run of the thread that has this
+-- input refuses the batch; so does one that was recorded meanwhile, whatever its input.
 -- At its end tags.sql, if a batch has any: of each tag that is removed batch 36 and text 37, of each that
 -- is added batch 38 and text 39.
-WITH head AS (
+WITH given_line AS (
+    SELECT * FROM jsonb_to_recordset($35) AS line (
+        batch bigint, told boolean, runs bigint, run_id text, status text, graph text,
+        started_at bigint, ended_at bigint, wake_at bigint, questions integer, lane text,
+        due_at bigint, worker text, rank integer, dequeues text, unless text
+    )
+), head AS (
     SELECT
-        batch.*, coalesce(last.seq, 0) AS seq, last.id, coalesce(last.held, 0) AS held_before
+        batch.*, coalesce(last.seq, 0) AS seq, last.id, coalesce(last.held, 0) AS held_before,
+        CASE WHEN line.unless IS NOT NULL THEN (
+            SELECT known.runs
+            FROM {schema}.threads AS known
+            WHERE known.tenant = batch.tenant AND known.thread = batch.thread
+        ) END AS runs_seen
     FROM unnest($1, $2, $3, $4, $5, $6, $34) WITH ORDINALITY
         AS batch (shard, tenant, thread, head, count, held, head_id, number)
+    LEFT JOIN given_line AS line ON line.batch = batch.number
     LEFT JOIN LATERAL (
         SELECT seq, id, held
         FROM {schema}.entries
@@ -38,18 +51,16 @@ WITH head AS (
         WHEN coalesce(last.seq, 0) & 4294967295 = batch.head
             AND (batch.head_id = '' OR batch.head_id = last.id) THEN true
         ELSE false
-    END AND {placed}
+    END AND CASE WHEN line.unless IS NULL THEN true ELSE NOT EXISTS (
+        SELECT FROM {schema}.runs AS run
+        WHERE run.shard = batch.shard AND run.tenant = batch.tenant AND run.thread = batch.thread
+            AND run.input_digest = line.unless AND run.input_digest <> ''
+    ) END AND {placed}
 ), given_run AS (
     SELECT * FROM jsonb_to_recordset($25) AS run (
         batch bigint, place bigint, run_id text, graph text, fingerprint text, mode text,
         status text, retry_count bigint, previous_run_id text, started_at bigint,
         ended_at bigint, input_digest text, metadata text, wake_at bigint, owner text, failure text
-    )
-), given_line AS (
-    SELECT * FROM jsonb_to_recordset($35) AS line (
-        batch bigint, told boolean, runs bigint, run_id text, status text, graph text,
-        started_at bigint, ended_at bigint, wake_at bigint, questions integer, lane text,
-        due_at bigint, worker text, rank integer, dequeues text
     )
 ), gate AS (
     INSERT INTO {schema}.threads AS known (
@@ -94,10 +105,11 @@ WITH head AS (
                         ELSE excluded.lane
                     END,
                     CASE
-                        WHEN excluded.due_at IS NULL AND known.inputs > excluded.inputs
-                            AND excluded.status IN ('completed', 'cancelled')
+                        WHEN excluded.due_at IS NOT NULL OR known.inputs <= excluded.inputs
+                        THEN excluded.due_at
+                        WHEN excluded.status IN ('completed', 'cancelled')
                         THEN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-                        ELSE excluded.due_at
+                        ELSE excluded.wake_at
                     END,
                     excluded.worker, excluded.rank, excluded.changed,
                     CASE WHEN excluded.told OR known.run_id IS NULL THEN 0 ELSE 2 END
@@ -109,7 +121,11 @@ WITH head AS (
             ORDER BY place
             LIMIT 1
         )
-    WHERE known.fence <= excluded.fence
+    WHERE known.fence <= excluded.fence AND known.runs = (
+        SELECT coalesce(head.runs_seen, known.runs)
+        FROM head
+        WHERE head.tenant = excluded.tenant AND head.thread = excluded.thread
+    )
     RETURNING tenant, thread, runs, run_id IS NOT NULL AS is_listed
 ), passed AS (
     SELECT head.*, gate.is_listed, gate.runs - coalesce(line.runs, 0) AS runs_before

@@ -15,7 +15,7 @@ WITH head AS (
     FOR KEY SHARE
 ), passed AS (
     SELECT seq, held FROM head
-    WHERE seq & 4294967295 = $4 AND ($9 = '' OR id = $9) AND {placed}
+    WHERE seq & 4294967295 = $4 AND ($9 = '' OR id = $9) AND {new} AND {placed}
 ), spent_result AS (
     DELETE FROM {schema}.results -- not USING passed: the plan may then read every result
     WHERE shard = $1 AND tenant = $2 AND thread = $3

@@ -1,6 +1,8 @@
 -- The chain of a checkpoint, oldest first; after it what its entries have in common, and, if they
--- are wanted, the results that go with the head, all as of one moment. Kind -1 is a result, with its
--- task as the id; kind -2 is an origin, with the seq by which entries name it.
+-- are wanted, the results that go with the head, and the record of its run, all as of one moment.
+-- Kind -1 is a result, with its task as the id; kind -2 is an origin, with the seq by which entries
+-- name it; kind -3 is a record, its columns as JSON in the place of the note. An origin that begins
+-- with 0 has the 16 bytes of a run's id; the id of any other is taken from the index.
 --
 -- A rollup rests on the one that the entry before it names: so the chain is walked back.
 --
@@ -13,7 +15,7 @@ WITH RECURSIVE head AS (
     ORDER BY seq DESC
     LIMIT 1
 ), target AS (
-    SELECT seq, roll_seq, seq - (seq & 4294967295) AS life
+    SELECT seq, roll_seq, told, seq - (seq & 4294967295) AS life
     FROM {schema}.entries
     WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
         AND seq = (SELECT coalesce(life + {seq}::bigint, head.seq) FROM head)
@@ -94,4 +96,35 @@ FROM (
         AND seq >= (SELECT head.seq - head.held FROM head JOIN target ON target.seq = head.seq)
     ORDER BY digest, seq DESC
 ) AS result
+UNION ALL
+SELECT
+    -3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    jsonb_build_array(
+        run.run_id, run.graph, run.fingerprint, run.mode, run.status, run.retry_count,
+        run.previous_run_id, run.started_at, run.ended_at, run.input_digest, run.metadata,
+        run.wake_at, run.owner
+    )::text
+FROM (
+    SELECT CASE
+        WHEN get_byte(written.origin, 0) = 0
+            THEN encode(substr(written.origin, 2, 16), 'hex')::uuid::text
+        ELSE (SELECT run_id FROM {schema}.threads WHERE tenant = {tenant} AND thread = {thread})
+    END AS run_id
+    FROM target, LATERAL (
+        SELECT origin
+        FROM {schema}.entries
+        WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
+            AND seq >= target.life + target.told
+        ORDER BY seq
+        LIMIT 1
+    ) AS written
+    WHERE {record}
+    OFFSET 0
+) AS author, LATERAL (
+    SELECT *
+    FROM {schema}.runs
+    WHERE shard = {shard} AND tenant = {tenant} AND thread = {thread}
+        AND run_id = author.run_id AND status IS NOT NULL
+    OFFSET 0
+) AS run
 ORDER BY 2 NULLS LAST
