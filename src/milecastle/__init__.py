@@ -21,6 +21,7 @@ from milecastle.app.upkeep.retention import KeptMore, Retention, RetentionReport
 from milecastle.codec.registry import register_type
 from milecastle.engine.context import Context, current, interrupt
 from milecastle.errors import (
+    AlreadyAnswered,
     AttemptsExhausted,
     CodecError,
     CommandFailed,
@@ -41,6 +42,7 @@ from milecastle.errors import (
     NodeTimeout,
     NoKeyring,
     NoObjects,
+    NotAsked,
     Place,
     PlaintextRefused,
     Problem,
@@ -101,6 +103,7 @@ __all__ = [
     "END",
     "REMOVE_ALL",
     "START",
+    "AlreadyAnswered",
     "App",
     "AttemptsExhausted",
     "Change",
@@ -146,6 +149,7 @@ __all__ = [
     "NoObjects",
     "NodeTimeout",
     "NodeTrace",
+    "NotAsked",
     "Observer",
     "Origin",
     "Owner",

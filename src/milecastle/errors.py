@@ -22,6 +22,8 @@
     |   `-- ResumeRefused          MC301  the thread cannot be resumed with this graph
     |-- InvalidRequest             MC302  the call is not valid
     |   |-- InvalidAnswer          MC303  the answer is not valid for its question
+    |   |-- AlreadyAnswered        MC304  the question was answered
+    |   |-- NotAsked               MC305  the question is not open, and was not answered
     |   `-- ThreadNotFound         MC306  there is no such thread
     |-- StoreError
     |   |-- Conflict               MC401  another writer appended first
@@ -58,6 +60,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 __all__ = [
+    "AlreadyAnswered",
     "AttemptsExhausted",
     "CodecError",
     "CommandFailed",
@@ -78,6 +81,7 @@ __all__ = [
     "NoKeyring",
     "NoObjects",
     "NodeTimeout",
+    "NotAsked",
     "PlaintextRefused",
     "ProcessLost",
     "RecoveryError",
@@ -442,6 +446,18 @@ class InvalidAnswer(InvalidRequest):
     """An answer that is not valid for its question. The thread is unchanged."""
 
     code = "MC303"
+
+
+class AlreadyAnswered(InvalidRequest):
+    """The question was answered, or its thread has left the step that asked it."""
+
+    code = "MC304"
+
+
+class NotAsked(InvalidRequest):
+    """The thread has no such open question: it may be asked later."""
+
+    code = "MC305"
 
 
 class ThreadNotFound(InvalidRequest):

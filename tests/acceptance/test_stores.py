@@ -40,7 +40,7 @@ from milecastle.engine.effects import Commit
 from milecastle.engine.hidden import HIDDEN
 from milecastle.model.manifest import Manifest
 from milecastle.model.task import RunTask
-from milecastle.ports.store import Batch, Chain
+from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import StoreContract, WrappedStore, race_in_tasks, race_in_threads
 from tests.acceptance.running import CountingStore, Runner, SlowStore, Wrap, call_node, crash_after
@@ -407,10 +407,15 @@ class Tampering(WrappedStore):
         super().__init__(MemoryStore())
         self._change = change
 
+    def open(self, key: ThreadKey) -> Opened | None:
+        found = super().open(key)
+        return found and found._replace(chain=self._changed(found.chain))
+
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         chain = super().read(key, seq)
-        if chain is None:
-            return None
+        return chain and self._changed(chain)
+
+    def _changed(self, chain: Chain) -> Chain:
         last = chain.entries[-1]
         changed = msgspec.structs.replace(last, payload=self._change(last.payload))
         return Chain((*chain.entries[:-1], changed), chain.results)

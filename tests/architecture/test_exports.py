@@ -23,6 +23,7 @@ import milecastle.testing
 EXPORTED: dict[str, list[str]] = {
     "milecastle": [
         "App",
+        "AlreadyAnswered",
         "AttemptsExhausted",
         "Change",
         "Checkpoint",
@@ -67,6 +68,7 @@ EXPORTED: dict[str, list[str]] = {
         "NoKeyring",
         "NoObjects",
         "NodeTimeout",
+        "NotAsked",
         "NodeTrace",
         "Observer",
         "Origin",

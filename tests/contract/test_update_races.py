@@ -22,7 +22,7 @@ from tests.every_store import EVERY_KIND, Stores
 
 KEY = ThreadKey("default", "t")
 UPDATES = 60
-CALLS = ("read", "locate", "history", "run", "runs", "manifest", "commit")
+CALLS = ("open", "read", "locate", "history", "run", "runs", "manifest", "commit")
 
 
 class Notes(TypedDict):

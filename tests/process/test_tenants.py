@@ -19,7 +19,7 @@ import pytest
 from milecastle.errors import Conflict
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
-from milecastle.ports.store import Batch, Chain, Store
+from milecastle.ports.store import Batch, Chain, Opened, Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.postgres import PostgresStore
 from tests.every_store import EVERY_KIND, POSTGRES, Stores
@@ -105,6 +105,9 @@ class Folding(MemoryStore):
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         return super().read(_folded(key), seq)
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        return super().open(_folded(key))
 
 
 def _folded(key: ThreadKey) -> ThreadKey:

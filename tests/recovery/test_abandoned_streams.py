@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -203,3 +204,41 @@ def test_finished_streams_are_not_retained() -> None:
     assert event_stream._begun == set()  # pyright: ignore[reportPrivateUsage]
     statuses = [store.runs(ThreadKey("default", name))[0].status for name in ("read", "closed")]
     assert statuses == ["completed", "cancelled"]
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_a_loop_that_ends_closes_the_runs_that_are_read_on_it(kind: str, tmp_path: Path) -> None:
+    """Was broken: the task that closed a run was cancelled with the loop, and the run, with its
+    subgraph, was left running: another process was refused while this one lived.
+    """
+
+    async def add(state: Count) -> dict[str, int]:
+        return {"n": state["n"] + 1}
+
+    inner: StateGraph[Count] = StateGraph(Count, name="inner")
+    inner.add_node("b", add)
+    inner.add_node("c", add)
+    inner.add_edges(START, "b", "c", END)
+    outer: StateGraph[Count] = StateGraph(Count)
+    outer.add_node("a", add)
+    outer.add_node("inner", inner.compile())
+    outer.add_edges(START, "a", "inner", END)
+    stores = Stores(tmp_path)
+    store = stores.open(kind)
+    app = outer.compile(store=store)
+
+    async def read(thread: str, events: int) -> None:
+        async for _ in app.astream({"n": 0}, thread, subgraphs=True):
+            events -= 1
+            if not events:
+                break
+
+    for events in (1, 2):
+        thread = f"t{events}"
+        asyncio.run(read(thread, events))
+        assert app.state(thread).status == "cancelled"
+        (run,) = store.runs(ThreadKey("default", thread))
+        assert store.failure(run.key, run.run_id) is not None
+        lines = store.threads("default")
+        assert {line.status for line in lines} <= {"cancelled", "completed"}
+    stores.close()

@@ -14,6 +14,7 @@ import pytest
 import milecastle
 from milecastle import errors
 from milecastle.errors import (
+    AlreadyAnswered,
     AttemptsExhausted,
     CodecError,
     CommandFailed,
@@ -34,6 +35,7 @@ from milecastle.errors import (
     NodeTimeout,
     NoKeyring,
     NoObjects,
+    NotAsked,
     Place,
     PlaintextRefused,
     Problem,
@@ -145,6 +147,8 @@ EXAMPLES: list[tuple[MilecastleError, dict[str, Any], str]] = [
         "there is no thread 'demo' in tenant 't': start it",
     ),
     (InvalidAnswer("$ should be boolean"), {}, "$ should be boolean"),
+    (AlreadyAnswered("it was answered"), {}, "it was answered"),
+    (NotAsked("it is not asked yet"), {}, "it is not asked yet"),
     (StoreError("full"), {}, "full"),
     (
         Conflict(tenant="t", thread="demo", expected=3, head=4),

@@ -185,6 +185,8 @@ class App(Generic[S]):
         answer: Any = UNANSWERED,
         *,
         answers: Mapping[str, Any] | None = None,
+        question: str | None = None,
+        key: str | None = None,
         accept_changes: bool = False,
         take_over: bool = False,
         options: ExecutionOptions | None = None,
@@ -192,12 +194,14 @@ class App(Generic[S]):
     ) -> Result[S]:
         """Resume from the thread's head, in any process.
 
-        ``answer`` answers the one open question; ``answers`` several, by their ids. An invalid
-        answer is refused, and the thread is unchanged. ``accept_changes`` resumes even if the state
+        ``answer`` answers the one open question, or ``question`` by its id; ``answers`` several, by
+        their ids. An invalid answer is refused, and the thread is unchanged. With the same ``key``
+        it is the same answer: given again, it is not taken by another question, and the thread is
+        returned as it is, or continues. ``accept_changes`` resumes even if the state
         does not match the changed graph; the history records it. While a live process drives the
         thread, ``RunInProgress`` is raised, unless ``take_over`` is set.
         """
-        given = Given(answer=answer, answers=answers)
+        given = Given(answer=answer, answers=answers, question=question, key=key)
         call = Call(
             thread=thread,
             options=options,
@@ -215,13 +219,15 @@ class App(Generic[S]):
         answer: Any = UNANSWERED,
         *,
         answers: Mapping[str, Any] | None = None,
+        question: str | None = None,
+        key: str | None = None,
         accept_changes: bool = False,
         take_over: bool = False,
         options: ExecutionOptions | None = None,
         config: Any = None,
     ) -> Result[S]:
         """``resume`` on an event loop."""
-        given = Given(answer=answer, answers=answers)
+        given = Given(answer=answer, answers=answers, question=question, key=key)
         call = Call(
             thread=thread,
             options=options,
@@ -324,9 +330,15 @@ class App(Generic[S]):
         answer: Any = UNANSWERED,
         *,
         answers: Mapping[str, Any] | None = None,
+        question: str | None = None,
+        key: str | None = None,
     ) -> Handle[S]:
-        """Answer open questions as ``resume`` does, and let a worker continue the run."""
-        given = Given(answer=answer, answers=answers)
+        """Answer open questions as ``resume`` does, and let a worker continue the run.
+
+        With the same ``key``, sending an answer again is safe (``handle.reused``). Otherwise
+        ``AlreadyAnswered`` says that a question was answered, ``NotAsked`` that it is not open.
+        """
+        given = Given(answer=answer, answers=answers, question=question, key=key)
         if not given:
             raise InvalidRequest("answer() needs answer= or answers=")
         return self._runner.submit(Call(thread=thread, given=given))
@@ -337,9 +349,11 @@ class App(Generic[S]):
         answer: Any = UNANSWERED,
         *,
         answers: Mapping[str, Any] | None = None,
+        question: str | None = None,
+        key: str | None = None,
     ) -> Handle[S]:
         """``answer`` on an event loop."""
-        given = Given(answer=answer, answers=answers)
+        given = Given(answer=answer, answers=answers, question=question, key=key)
         if not given:
             raise InvalidRequest("aanswer() needs answer= or answers=")
         return await self._runner.asubmit(Call(thread=thread, given=given))

@@ -7,8 +7,9 @@ called off the event loop.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -34,7 +35,13 @@ from milecastle.app.runtime.starting import (
     start_resumed,
     start_with_input,
 )
-from milecastle.app.runtime.streams import EventStream, StreamMode, resting_events
+from milecastle.app.runtime.streams import (
+    AsyncEventStream,
+    EventStream,
+    StreamMode,
+    StreamParts,
+    resting_events,
+)
 from milecastle.app.runtime.tagging import added_tags, require_tags
 from milecastle.app.runtime.threads import Migration, Threads
 from milecastle.app.upkeep.removing import remove_thread
@@ -391,19 +398,22 @@ class Runner(Generic[S]):
             return iter(self._resting(planned, call.mode))
         return EventStream(self._events(planned))
 
-    async def astream(self, call: Call) -> AsyncIterator[Event[S]]:
+    def astream(self, call: Call) -> AsyncIterator[Event[S]]:
         """``stream`` on an event loop."""
+        return AsyncEventStream(partial(self._astream, call))
+
+    async def _astream(self, call: Call) -> StreamParts:
+        """The events of a run, and what concludes it."""
         planned = await self.off_loop(self.begin, call)
         if isinstance(planned, Result):
-            for event in await self.off_loop(self._resting, planned, call.mode):
-                yield event
-            return
-        async with aclosing(planned.aevents()) as found:
-            async for item in found:
-                if isinstance(item, Event):
-                    yield item
-                else:
-                    await self.off_loop(self.conclude, planned, item)
+            found = await self.off_loop(self._resting, planned, call.mode)
+            return _each(found), None
+        drive = planned.adrive()
+
+        async def conclude() -> None:
+            await self.off_loop(self.conclude, planned, drive.result())
+
+        return drive.events(), conclude
 
     def begin(self, call: Call) -> PlannedRun | Result[S]:
         """Decide what to run and let a driver run it; then ``conclude``.
@@ -563,6 +573,11 @@ class Runner(Generic[S]):
         from milecastle.drivers.off_loop import off_loop
 
         return await off_loop(function, *args)
+
+
+async def _each(events: Sequence[Event[Any]]) -> AsyncGenerator[Event[Any], None]:
+    for event in events:
+        yield event
 
 
 def _executors(graph: CompiledGraph, settings: AppSettings) -> Executors:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -51,6 +52,9 @@ _GLANCE = 0.05
 """How often, in seconds, a cancel event is checked while a node runs."""
 
 
+_NOTHING = nullcontext()
+
+
 class _Services(HostServices):
     """The services of a loop for a run: async nodes wait without blocking it."""
 
@@ -83,9 +87,15 @@ class _Services(HostServices):
 
 
 class Drive:
-    """One run on the loop. Iterate ``events()``; then ``result()`` says how it stopped."""
+    """One run on the loop. Iterate ``events()``; then ``result()`` says how it stopped.
 
-    def __init__(self, begin: BeginRun, host: Host) -> None:
+    ``within`` is entered while it runs.
+    """
+
+    def __init__(
+        self, begin: BeginRun, host: Host, within: AbstractContextManager[None] = _NOTHING
+    ) -> None:
+        self._within = within
         self._ending: Ending | None = None
         self._begin = begin
         self._host = host
@@ -159,6 +169,7 @@ class Drive:
     def _enter(self) -> LoopExecutor:
         """The executor for the loop that runs this; note the task that it is a part of."""
         host = self._host
+        self._within.__enter__()
         if host.committer is not None:
             self._commit = host.seen(commits_of(host.committer).commit)
         self._outside = running_task()
@@ -254,7 +265,10 @@ class Drive:
 
     async def _leave(self, executor: LoopExecutor) -> None:
         current_task.set(self._outside)
-        await executor.close()
+        try:
+            await executor.close()
+        finally:
+            self._within.__exit__(None, None, None)
         self._host.leave()
         del self._commit  # it may be a method of this very object
         if self._pool is not None:
@@ -270,10 +284,19 @@ class Drive:
         return _GLANCE if left is None else min(left, _GLANCE)
 
     async def _stop(self, effects: Generator[Effect, Any, Ending]) -> None:
-        """The reader of a stream stopped: let the engine close its record."""
+        """The reader of a stream stopped: let the engine close its record.
+
+        A loop that ends cancels its tasks: what is to be closed is closed all the same.
+        """
         last, error = last_effects(effects), None
+        cancelled: asyncio.CancelledError | None = None
         while (effect := advance(last, error)) is not None:
-            error = await self._perform_last(effect)
+            try:
+                error = await self._perform_last(effect)
+            except asyncio.CancelledError as raised:
+                cancelled, error = raised, None
+        if cancelled is not None:
+            raise cancelled
 
     async def _perform_last(self, effect: Commit | Emit) -> Exception | None:
         if isinstance(effect, Emit):

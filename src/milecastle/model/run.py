@@ -12,6 +12,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.prepared import prepared
 
 __all__ = [
+    "ANSWERED",
     "CARRIED",
     "RESUMABLE",
     "TRANSITIONS",
@@ -162,6 +163,10 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 CARRIED = "observer."
 """Prefix of the metadata that observers store with a run; a run that continues it has them too."""
+
+
+ANSWERED = "answer."
+"""Prefix of the metadata that names the keys of answers, as digests; a retry has them too."""
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):

@@ -199,9 +199,13 @@ class RunRequest(Message, frozen=True):
 
 
 class AnswersRequest(Message, frozen=True):
-    """Answers by the ids of their questions."""
+    """Answers by the ids of their questions.
+
+    ``key`` identifies them, as does the header ``Idempotency-Key``: sent again, they are the same.
+    """
 
     answers: dict[str, Any]
+    key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
 class ResumeRequest(Message, frozen=True):

@@ -63,6 +63,8 @@ STATUSES: Final[Mapping[type[MilecastleError], int]] = {
     errors.ResumeRefused: 409,
     errors.InvalidRequest: 400,
     errors.InvalidAnswer: 422,
+    errors.AlreadyAnswered: 409,
+    errors.NotAsked: 409,
     errors.ThreadNotFound: 404,
     errors.StoreError: 503,
     errors.Conflict: 409,

@@ -92,15 +92,18 @@ async def answer(exchange: Exchange) -> Reply:
     asked: AnswersRequest = exchange.body
     if not asked.answers:
         raise InvalidRequest("there is no answer in the body")
-    handle = await answer_thread(exchange.service, exchange.key, asked.answers)
+    key = _idempotency_key(exchange, asked.key)
+    handle = await answer_thread(exchange.service, exchange.key, asked.answers, key)
     return await _handed_over(exchange, handle)
 
 
 async def answer_thread(
-    service: Service, key: ThreadKey, answers: Mapping[str, Any]
+    service: Service, key: ThreadKey, answers: Mapping[str, Any], answer_key: str | None = None
 ) -> Handle[Any]:
     """Answer questions of a thread by their ids, and let a worker resume the run."""
-    return await service.off_loop(lambda: service.app_of(key).answer(key, answers=answers))
+    return await service.off_loop(
+        lambda: service.app_of(key).answer(key, answers=answers, key=answer_key)
+    )
 
 
 async def resume(exchange: Exchange) -> Reply:

@@ -15,7 +15,7 @@ from milecastle.errors import Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.store import Batch, Chain, Store, TagStore
+from milecastle.ports.store import Batch, Chain, Opened, Store, TagStore
 from milecastle.stores import wrapping
 
 __all__ = ["FailingStore", "Fault", "Part", "TornStore", "Volatile", "WrappedStore"]
@@ -104,6 +104,11 @@ class TornStore(WrappedStore):
         """The chain of a checkpoint, as if all had been durable."""
         self._catch_up()
         return self._store.read(key, seq)
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain and the record of the head, as if all had been durable."""
+        self._catch_up()
+        return self._store.open(key)
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The head, as if all had been durable."""

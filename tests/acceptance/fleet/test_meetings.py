@@ -13,10 +13,10 @@ import pytest
 from milecastle import (
     END,
     START,
+    AlreadyAnswered,
     Context,
     RunCancelled,
     RunFailed,
-    RunInProgress,
     StateGraph,
     Store,
     interrupt,
@@ -70,7 +70,7 @@ def test_one_of_two_answers_counts_and_the_other_is_refused(store: Store) -> Non
     found = at_once(lambda number: app.answer("t", number))
     refused = [error for error in found if isinstance(error, Exception)]
     assert len(found) - len(refused) == 1
-    assert {type(error) for error in refused} == {RunInProgress}
+    assert {type(error) for error in refused} == {AlreadyAnswered}
 
 
 @pytest.mark.requirement("F2", api="App.invoke")

@@ -11,10 +11,17 @@ from typing import Any, Final
 import msgspec
 
 from milecastle.codec.answers import as_plain, check_answer
+from milecastle.engine.hidden import ANSWERS
 from milecastle.engine.position import Position
 from milecastle.engine.renaming import label_renamed
 from milecastle.engine.waiting import has_work, open_interrupts
-from milecastle.errors import InvalidAnswer, InvalidRequest, ResumeRefused
+from milecastle.errors import (
+    AlreadyAnswered,
+    InvalidAnswer,
+    InvalidRequest,
+    NotAsked,
+    ResumeRefused,
+)
 from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.interrupt import Interrupt
@@ -31,23 +38,45 @@ UNANSWERED: Final = Unanswered()
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller answers: to the one open question, or to several by their ids."""
+    """What a caller answers: to the one open question, to ``question``, or to several by their ids.
+
+    ``key`` identifies the answer: given again, it is the same one.
+    """
 
     answer: Any = UNANSWERED
     answers: Mapping[str, Any] | None = None
+    question: str | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.question is not None and (self.answer is UNANSWERED or self.answers is not None):
+            raise InvalidRequest("question= names the question of answer=: give both")
+        if self.key is not None and not (self.key and self):
+            raise InvalidRequest(
+                "key= identifies an answer: give both, and a key that is not empty"
+            )
 
     def __bool__(self) -> bool:
         return self.answer is not UNANSWERED or bool(self.answers)
 
+    @property
+    def ids(self) -> Sequence[str]:
+        """The questions that are named."""
+        return (self.question,) if self.question is not None else tuple(self.answers or ())
+
     def renamed(self, renames: Renames) -> Given:
         """The same, with ids under the new names of nodes: a caller may have read the old ones."""
-        if not renames or not self.answers:
+        if not renames or not self.ids:
             return self
-        found: dict[str, Any] = {}
-        for id, answer in self.answers.items():
+
+        def renamed(id: str) -> str:
             place, mark, label = id.partition(":")
-            found[f"{place}{mark}{label_renamed(label, renames)}"] = answer
-        return Given(answer=self.answer, answers=found)
+            return f"{place}{mark}{label_renamed(label, renames)}"
+
+        if self.question is not None:
+            return msgspec.structs.replace(self, question=renamed(self.question))
+        answers = self.answers or {}
+        return msgspec.structs.replace(self, answers={renamed(id): answers[id] for id in answers})
 
 
 NOTHING_GIVEN: Final = Given()
@@ -58,23 +87,14 @@ def match_answers(thread: str, position: Position, given: Given) -> dict[str, An
 
     Refuses answers to questions that are not open.
     """
-    found = {
-        interrupt.id: interrupt
-        for interrupt in open_interrupts(position.hidden, position.place)
-        if interrupt.asks
-    }
+    refuse_unasked(thread, position, given)
+    found = _questions(position)
     answers = dict(given.answers or {})
     if given.answer is not UNANSWERED:
-        answers[_only(thread, list(found.values()))] = given.answer
+        answers[given.question or _only(thread, list(found.values()))] = given.answer
     matched: dict[str, Any] = {}
     for id, answer in answers.items():
-        interrupt = found.get(id)
-        if interrupt is None:
-            open_ids = ", ".join(map(repr, found)) or "none"
-            raise InvalidRequest(
-                f"thread '{thread}' has no open question {id!r}: it was answered, or belongs to "
-                f"another step or branch; open: {open_ids}"
-            )
+        interrupt = found[id]
         plain = as_plain(answer)
         try:
             check_answer(plain, interrupt.answer)
@@ -84,10 +104,43 @@ def match_answers(thread: str, position: Position, given: Given) -> dict[str, An
     return matched
 
 
+def _questions(position: Position) -> dict[str, Interrupt]:
+    """The open questions that take an answer, by id."""
+    found = open_interrupts(position.hidden, position.place)
+    return {interrupt.id: interrupt for interrupt in found if interrupt.asks}
+
+
+def refuse_unasked(thread: str, position: Position, given: Given) -> None:
+    """Refuse answers to questions that are not open, and say whether they were answered."""
+    found, answered = _questions(position), position.hidden.get(ANSWERS, {})
+    for id in given.ids:
+        place, _, label = id.partition(":")
+        if id in found:
+            continue
+        open_ids = ", ".join(map(repr, found)) or "none"
+        what = f"thread '{thread}' has no open question {id!r}"
+        if _is_past(place, position) or (place == position.place and label in answered):
+            raise AlreadyAnswered(
+                f"{what}: it was answered, or the thread has left its step; open: {open_ids}"
+            )
+        raise NotAsked(f"{what}: it is not asked yet, or in another branch; open: {open_ids}")
+    if given and not given.ids and not found:
+        what = f"thread '{thread}' has no open question"
+        if answered:
+            raise AlreadyAnswered(f"{what}: it was answered")
+        raise NotAsked(f"{what}: none is asked yet; resume('{thread}') continues it")
+
+
+def _is_past(place: str, position: Position) -> bool:
+    """Whether a place is of a step that this thread has left."""
+    seq = place.partition(".")[0]
+    return seq.isdecimal() and len(seq) < 18 and int(seq) < position.settled
+
+
 def refuse_refused(thread: str, given: Given, interrupts: Sequence[Interrupt]) -> None:
     """Raise if an answer was refused when the node received it; the question is open again."""
     for interrupt in interrupts if given else ():
-        if interrupt.refused and (given.answers is None or interrupt.id in given.answers):
+        if interrupt.refused and (not given.ids or interrupt.id in given.ids):
             raise InvalidAnswer(_not_taken(thread, interrupt, interrupt.refused))
 
 
@@ -98,10 +151,6 @@ def _not_taken(thread: str, interrupt: Interrupt, reason: str) -> str:
 def _only(thread: str, found: Sequence[Interrupt]) -> str:
     if len(found) == 1:
         return found[0].id
-    if not found:
-        raise InvalidRequest(
-            f"thread '{thread}' has no open question; resume('{thread}') continues it"
-        )
     ids = ", ".join(repr(interrupt.id) for interrupt in found)
     raise InvalidRequest(
         f"thread '{thread}' has {len(found)} open questions: choose with resume('{thread}', "

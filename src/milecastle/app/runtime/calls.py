@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import AbstractContextManager, aclosing, nullcontext
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 import msgspec.structs
@@ -38,6 +38,9 @@ from milecastle.ports.executor import Executors
 from milecastle.ports.observer import Observer
 from milecastle.ports.services import Services
 from milecastle.ports.store import Opened, Store
+
+if TYPE_CHECKING:
+    from milecastle.drivers.asynchronous import Drive
 
 __all__ = ["Call", "Launcher", "PlannedRun"]
 
@@ -107,10 +110,7 @@ class PlannedRun(msgspec.Struct, frozen=True):
 
     async def afinish(self) -> Ending:
         """Run until it stops, on the event loop."""
-        from milecastle.drivers.asynchronous import Drive
-
-        with self._driving():
-            return await Drive(self.effects, self.host).finish()
+        return await self.adrive().finish()
 
     def hand_over(self) -> Ending:
         """Commit the opening of a run for the workers; no function of the graph is called."""
@@ -129,16 +129,11 @@ class PlannedRun(msgspec.Struct, frozen=True):
             return self._events_of_loop()
         return self._events()
 
-    async def aevents(self) -> AsyncGenerator[Event | Ending, None]:
-        """Run on the event loop, and yield events as they happen; the last item is the ending."""
+    def adrive(self) -> Drive:
+        """The driver of the run on an event loop."""
         from milecastle.drivers.asynchronous import Drive
 
-        drive = Drive(self.effects, self.host)
-        with self._driving():
-            async with aclosing(drive.events()) as events:
-                async for event in events:
-                    yield event
-        yield drive.result()
+        return Drive(self.effects, self.host, self._driving())
 
     def _driving(self) -> AbstractContextManager[None]:
         if self.plan.journal is None:

@@ -30,6 +30,7 @@ from milecastle.app.runtime.answering import (
     NOTHING_GIVEN,
     Given,
     match_answers,
+    refuse_unasked,
     refuse_without_answer,
 )
 from milecastle.app.runtime.cancelling import before_input
@@ -48,12 +49,12 @@ from milecastle.engine.position import Position, fresh_position
 from milecastle.engine.records import attempts_at
 from milecastle.engine.status import thread_info, waits_at
 from milecastle.engine.waiting import open_interrupts
-from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, ThreadNotFound
+from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, RunInProgress, ThreadNotFound
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
+from milecastle.model.run import ANSWERED, CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, waiting_inputs
 from milecastle.ports.clock import Clock
@@ -74,7 +75,12 @@ __all__ = [
 
 
 _KEY_MARK: Final = b"\xc1key:"
-"""Prefix of a compared key: no encoded input starts with this byte."""
+_ANSWER_MARK: Final = b"\xc1answer:"
+"""Prefixes of compared keys: no encoded input starts with this byte."""
+
+_ANSWERS_KEPT: Final = 100
+_ANSWERED_IN: Final = 20
+"""How many keys of answers a run keeps, and in how many of a thread's runs they are looked for."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -421,16 +427,43 @@ def start_resumed(
         start = _start_waiting(threads, key, chain, previous, terms)
         if start is not None:
             return start
+    digest = _answer_digest(threads, given)
+    if digest and _was_answered(threads, previous, digest):
+        position = bring_over(threads, key, chain, accept=accept).position
+        info = thread_info(entry, previous, waits_at(position.hidden))
+        if terms.queues or has_ended or info.status in ("interrupted", "sleeping"):
+            resting = rest_at(position, info.status, info.wake_at)
+            return _plan_ended(threads, position, previous.run_id, resting)
+        given, digest = NOTHING_GIVEN, ""  # it continues what that answer has begun
     if has_ended:
         raise ResumeRefused(
             key.thread, ["it has already ended: invoke() with a new input continues from its state"]
         )
     if not terms.take_over:
-        refuse_busy(threads.store, previous, entry.seq)
+        try:
+            refuse_busy(threads.store, previous, entry.seq)
+        except RunInProgress:
+            refuse_unasked(key.thread, threads.restore(chain), given)
+            raise
     over = bring_over(threads, key, chain, accept=accept)
     if terms.assignment is not None and terms.assignment.is_retaken and not over.note:
         over = msgspec.structs.replace(over, note=LOST)
-    return _resumed(threads, key, over, previous, given, terms)
+    return _resumed(threads, key, over, previous, given, terms, digest)
+
+
+def _answer_digest(threads: Threads, given: Given) -> str:
+    """What the key of an answer is recorded as; empty without one."""
+    if given.key is None:
+        return ""
+    return threads.codec.digest(_ANSWER_MARK + given.key.encode("utf-8", "surrogatepass"))
+
+
+def _was_answered(threads: Threads, previous: RunRecord, digest: str) -> bool:
+    """Whether one of the thread's last runs was given an answer with this key."""
+    name = ANSWERED + digest
+    if name in previous.metadata:
+        return True
+    return any(name in run.metadata for run in threads.store.runs(previous.key, limit=_ANSWERED_IN))
 
 
 def start_at(threads: Threads, key: ThreadKey, position: Position, note: str) -> RunPlan:
@@ -448,7 +481,9 @@ def _resumed(
     previous: RunRecord,
     given: Given = NOTHING_GIVEN,
     terms: Terms = NO_TERMS,
+    digest: str = "",
 ) -> RunPlan:
+    """``digest`` is that of the answer's key."""
     if terms.queues:  # workers would run it with the code of this graph
         threads.refuse_foreign(previous)
     position = over.position
@@ -476,9 +511,12 @@ def _resumed(
             status="running",
             wake_at=None,
             owner=current_owner(),
+            metadata=_with_answer(previous.metadata, digest),
         )
         return _start(threads, over, record, terms, **how)
     record = _new_record(threads, key, previous=previous, digest=previous.input_digest)
+    metadata = _with_answer(record.metadata | _answers_of(previous.metadata), digest)
+    record = msgspec.structs.replace(record, metadata=metadata)
     start = _start(threads, over, record, terms, **how)
     if previous.status == "running" and start.journal:
         attempt = attempts_at(position.step, position.results)
@@ -621,6 +659,20 @@ def _new_record(
         metadata=describe_environment() | _as_metadata(previous.carried if previous else {}),
         owner=current_owner(),
     )
+
+
+def _answers_of(metadata: Mapping[str, str]) -> dict[str, str]:
+    """What says which answers a run was given, the newest last."""
+    return {name: text for name, text in metadata.items() if name.startswith(ANSWERED)}
+
+
+def _with_answer(metadata: Mapping[str, str], digest: str) -> dict[str, str]:
+    """The metadata with the key of an answer, if it has one; only the newest are kept."""
+    if not digest:
+        return dict(metadata)
+    oldest = list(_answers_of(metadata))[: -_ANSWERS_KEPT + 1]
+    kept = {name: text for name, text in metadata.items() if name not in oldest}
+    return {**kept, ANSWERED + digest: ""}
 
 
 def _as_metadata(carried: Mapping[str, str]) -> dict[str, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import _thread
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any, Final, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from milecastle.app.runtime.results import Result
 from milecastle.model.checkpoint import Entry
@@ -126,3 +127,86 @@ def _close(events: Generator[Event, None, None], closed: _thread.LockType) -> No
     finally:
         _begun.discard(events)
         closed.release()
+
+
+StreamParts = tuple[AsyncGenerator[Event, None], Callable[[], Awaitable[None]] | None]
+"""The events of a run on an event loop, and what is to be called after the last of them."""
+
+_begun_on: WeakKeyDictionary[Any, set[AsyncGenerator[Event, None]]] = WeakKeyDictionary()
+"""Runs that are being read on a loop. This keeps them alive: a loop that shuts down closes them."""
+
+
+class AsyncEventStream:
+    """The events of one run on an event loop. ``aclose()`` ends the run at its last commit.
+
+    A stream that is dropped does the same in a task. If the loop ends before that has begun, the
+    loop closes the run itself: it is one async generator, which nothing else closes.
+    """
+
+    def __init__(self, begin: Callable[[], Awaitable[StreamParts]]) -> None:
+        self._begin = begin
+        self._events: AsyncGenerator[Event, None] | None = None
+        self._conclude: Callable[[], Awaitable[None]] | None = None
+        self._loop: Any = None
+        self._is_over = False
+
+    def __aiter__(self) -> AsyncEventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        try:
+            if self._events is None:
+                self._events, self._conclude = await self._begin()
+                self._note(self._events)
+            return await anext(self._events)
+        except StopAsyncIteration:
+            self._end()
+            if self._conclude is not None:
+                await self._conclude()
+            raise
+        except BaseException:
+            self._end()
+            raise
+
+    async def aclose(self) -> None:
+        """Stop reading: the run ends at its last commit."""
+        try:
+            if self._events is not None:
+                await self._events.aclose()
+        finally:
+            self._end()
+
+    def _note(self, events: AsyncGenerator[Event, None]) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        _begun_on.setdefault(self._loop, set()).add(events)
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._events is not None:
+            _forget(self._loop, self._events)
+
+    def __del__(self) -> None:
+        if self._is_over or self._events is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(_close_soon, self._loop, self._events)
+        except RuntimeError:  # the loop has ended
+            _forget(self._loop, self._events)
+
+
+def _close_soon(loop: Any, events: AsyncGenerator[Event, None]) -> None:
+    async def close() -> None:
+        try:
+            await events.aclose()
+        finally:
+            _forget(loop, events)
+
+    loop.create_task(close())
+
+
+def _forget(loop: Any, events: AsyncGenerator[Event, None]) -> None:
+    _begun_on.get(loop, set()).discard(events)

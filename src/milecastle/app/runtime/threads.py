@@ -165,7 +165,7 @@ class Threads:
             return position, entry, self.record(key, entry)
         found = self.store.open(key)
         if found is None:
-            raise InvalidRequest(f"thread '{key.thread}' has no checkpoints")
+            raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
         position = self.for_thread(key, found.chain).restore(found.chain)
         return position, found.chain.entries[-1], recorded(key, found)
 

@@ -23,6 +23,12 @@ from milecastle.views.values import parse_object
 @click.option(
     "--id", "question_id", metavar="ID", help="The question to answer, if several are open."
 )
+@click.option(
+    "--key",
+    "answer_key",
+    metavar="KEY",
+    help="Identifies the answer: with the same key, sending it again is safe.",
+)
 @app_option
 @take_over_option
 @run_options
@@ -32,6 +38,7 @@ def command(
     thread: str,
     answer: str,
     question_id: str | None,
+    answer_key: str | None,
     take_over: bool,
     config: str | None,
     max_steps: int | None,
@@ -46,10 +53,14 @@ def command(
     app, store = stored_app(session)
     key = find_thread(store, session.tenant, thread)
     head = app.state(key)
-    if head.status == "completed":
+    if answer_key is not None and not head.interrupts:
+        given = Given(answer=answer, key=answer_key)
+    elif head.status == "completed":
         raise ResumeRefused(key.thread, ["it has already ended and has no open question"])
-    question = choose(key.thread, head.interrupts, question_id)
-    value = parse_answer(answer, question.answer)
+    else:
+        question = choose(key.thread, head.interrupts, question_id)
+        value = parse_answer(answer, question.answer)
+        given = Given(answers={question.id: value}, key=answer_key)
     with session.user_code():
         call = app.__runner__.begin(
             Call(
@@ -58,7 +69,7 @@ def command(
                 config=node_config,
                 mode="events",
                 terms=Terms(take_over=take_over),
-                given=Given(answers={question.id: value}),
+                given=given,
             )
         )
     finish(session, call, trace=trace, reference=session.typed_app)

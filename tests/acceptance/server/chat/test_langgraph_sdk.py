@@ -9,7 +9,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, get_type_hints
 
 import httpx
@@ -259,6 +259,29 @@ def test_messages_that_are_sent_at_once_all_run(server: Served) -> None:
             return listed
 
     assert [run["status"] for run in asyncio.run(send())] == ["success"] * 9
+
+
+@pytest.mark.parametrize("first", ["fail now", "delete it"])
+def test_messages_that_are_sent_at_once_to_a_thread_that_waits_are_all_kept(
+    server: Served, first: str
+) -> None:
+    """Was broken: each closed the run of the one before, and five were acknowledged, one stored."""
+    words, thread = [f"word {number}" for number in range(6)], f"at-once-{first[:4]}"
+
+    async def send() -> Any:
+        async with get_client(url=base(server), api_key=token(server)) as found:
+            client: Any = found
+            with suppress(Exception):  # the SDK raises what a run failed with
+                await client.runs.wait(thread, "chat", input=human(first))
+            sent = (client.runs.create(thread, "chat", input=human(word)) for word in words)
+            runs = await asyncio.gather(*sent)
+            await asyncio.gather(*(client.runs.join(thread, run["run_id"]) for run in runs))
+            return (await client.threads.get_state(thread))["values"]
+
+    found = asyncio.run(send())["messages"]
+    kept = [one["content"] for one in found if one["type"] == "human"]
+    assert kept[0] == first
+    assert sorted(text for text in kept if text in words) == words
 
 
 def test_what_cannot_be_done_is_refused(sdk: Any) -> None:
