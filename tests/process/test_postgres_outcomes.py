@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Event, Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec.structs
 import psycopg
@@ -26,6 +26,8 @@ from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.direct import Direct, Values, Write
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.translating import Lost
+from milecastle.testing.contract_claims import a_line, queued
+from milecastle.testing.contract_inputs import waiting_run
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run
 from tests.postgres_cluster import Cluster, find_binaries, needs_postgres, new_schema, the_cluster
 from tests.process.acknowledging import KILLS
@@ -284,3 +286,22 @@ def test_a_writer_and_a_deletion_meet(store: PostgresStore) -> None:
         assert caught.value.head == 0
         assert list(store.history(writer.key)) == []
         assert store.delete(writer.key) is False
+
+
+def test_an_input_whose_answer_is_lost_is_enqueued_once(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: if a worker had started the input meanwhile, it was enqueued a second time."""
+    writer = queued(store, "a", worker="one", status="running")
+    record = waiting_run(writer, 5)
+    run_together = Pool.run_together
+
+    def applied_then_lost(pool: Pool, *given: Any) -> Any:
+        run_together(pool, *given)
+        monkeypatch.setattr(Pool, "run_together", run_together)
+        writer.append(store, thread=a_line(writer), dequeues=record.run_id)
+        raise Lost("cut")
+
+    monkeypatch.setattr(Pool, "run_together", applied_then_lost)
+    assert store.enqueue(record, "mark", b"input") == record.run_id
+    assert store.inputs(writer.key) == []
