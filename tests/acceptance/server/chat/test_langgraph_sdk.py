@@ -279,7 +279,7 @@ def test_messages_that_are_sent_at_once_to_a_thread_that_waits_are_all_kept(
             return (await client.threads.get_state(thread))["values"]
 
     found = asyncio.run(send())["messages"]
-    kept = [one["content"] for one in found if one["type"] == "human"]
+    kept = [one["content"][0]["text"] for one in found if one["type"] == "human"]
     assert kept[0] == first
     assert sorted(text for text in kept if text in words) == words
 
