@@ -22,8 +22,8 @@ import milecastle.testing
 
 EXPORTED: dict[str, list[str]] = {
     "milecastle": [
-        "App",
         "AlreadyAnswered",
+        "App",
         "AttemptsExhausted",
         "Change",
         "Checkpoint",

@@ -170,11 +170,7 @@ def start_with_input(
     named = threads.store.find_run(key, digest) if terms.names_run else None
     if named is not None and named.run_id != previous.run_id:
         return _plan_named(threads, chain, named, terms)
-    if terms.instead_of is not None and (
-        previous.run_id != terms.instead_of or not (entry.next or entry.route)
-    ):
-        refuse_busy(threads.store, previous, entry.seq)
-        raise Conflict(tenant=key.tenant, thread=key.thread, expected=entry.seq, head=entry.seq)
+    _refuse_another_run(threads, entry, previous, terms)
     unless = digest if terms.names_run else None
     if not entry.next and not entry.route:
         if previous.status == "completed" and previous.input_digest == digest and not terms.again:
@@ -207,6 +203,15 @@ def start_with_input(
         resting = rest_at(over.position, info.status, info.wake_at)
         return _plan_ended(threads, over.position, previous.run_id, resting)
     return _resumed(threads, key, over, previous, terms=terms)
+
+
+def _refuse_another_run(threads: Threads, entry: Entry, previous: RunRecord, terms: Terms) -> None:
+    """Refuse a call that is to replace a run, if another one has the thread, or it has ended."""
+    is_it = previous.run_id == terms.instead_of and bool(entry.next or entry.route)
+    if terms.instead_of is not None and not is_it:
+        refuse_busy(threads.store, previous, entry.seq)
+        key, seq = previous.key, entry.seq
+        raise Conflict(tenant=key.tenant, thread=key.thread, expected=seq, head=seq)
 
 
 def _plan_completed(threads: Threads, end: Chain, run: RunRecord) -> RunPlan:
@@ -258,10 +263,9 @@ def enqueue(
     threads = threads.for_thread(key, store.read(key)) if threads.encrypts else threads
     digest = _digest(threads, update, terms.key)
     current = store.run(key, info.run_id)
+    known = None if terms.again else current
     if terms.names_run:
         known = store.find_run(key, digest)
-    else:
-        known = None if terms.again else current
     if known is not None and known.input_digest == digest:
         if known.run_id == info.run_id and info.status != "completed":
             return None
@@ -273,6 +277,19 @@ def enqueue(
     head = store.head(key) if info.status == "cancelled" else None
     if head is not None:
         before_input(store, key, head)  # where the input would start, or refused
+    return _wait_behind(threads, store, key, update, terms, observers, digest)
+
+
+def _wait_behind(
+    threads: Threads,
+    store: ClaimStore,
+    key: ThreadKey,
+    update: Mapping[str, Any],
+    terms: Terms,
+    observers: Observers,
+    digest: str,
+) -> tuple[RunRecord, bool]:
+    """Write an input that waits, with the record of its run."""
     record = msgspec.structs.replace(
         _new_record(threads, key, previous=None, digest=digest), status="queued", owner=None
     )
