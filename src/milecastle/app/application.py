@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.runner import Runner, Thread
 from milecastle.app.runtime.answering import UNANSWERED, Given
-from milecastle.app.runtime.calls import Call
+from milecastle.app.runtime.calls import Call, calls_for, only_file
 from milecastle.app.runtime.cancelling import cancel_run
 from milecastle.app.runtime.children import own_threads
 from milecastle.app.runtime.difference import Change, difference
 from milecastle.app.runtime.fitting import Fit
-from milecastle.app.runtime.handing import Handle, IfBusy, submitted
+from milecastle.app.runtime.handing import Handle, IfBusy, invoked, submitted
 from milecastle.app.runtime.migrating import foresee
 from milecastle.app.runtime.reading import afollow, follow, history, snapshot
 from milecastle.app.runtime.results import Result, Snapshot
@@ -37,7 +37,7 @@ from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.notebook import card
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
-from milecastle.model.tags import TagChange, read_tags
+from milecastle.model.tags import TagChange
 from milecastle.ports.store import Store
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=_terms(key, again, take_over, discard, tags),
+            terms=invoked(key, again, take_over, discard, tags),
             options=options,
             config=config,
-            file=_only_file(file, checkpoint),
+            file=only_file(file, checkpoint),
         )
         return self._runner.invoke(call)
 
@@ -171,10 +171,10 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=_terms(key, again, take_over, discard, tags),
+            terms=invoked(key, again, take_over, discard, tags),
             options=options,
             config=config,
-            file=_only_file(file, checkpoint),
+            file=only_file(file, checkpoint),
         )
         return await self._runner.ainvoke(call)
 
@@ -307,7 +307,7 @@ class App(Generic[S]):
         An input that is refused keeps no other from being submitted. The first error is raised at
         the end, and submitting all of them again is safe.
         """
-        calls = _calls(inputs, submitted(None, again, if_busy, tags))
+        calls = calls_for(inputs, submitted(None, again, if_busy, tags))
         return self._runner.submit_many(calls, delay, priority)
 
     async def asubmit_many(
@@ -321,7 +321,7 @@ class App(Generic[S]):
         tags: Iterable[str] = (),
     ) -> list[Handle[S]]:
         """``submit_many`` on an event loop."""
-        calls = _calls(inputs, submitted(None, again, if_busy, tags))
+        calls = calls_for(inputs, submitted(None, again, if_busy, tags))
         return await self._runner.asubmit_many(calls, delay, priority)
 
     def answer(
@@ -410,13 +410,13 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=_terms(key, again, take_over, discard, tags),
+            terms=invoked(key, again, take_over, discard, tags),
             options=options,
             config=config,
             mode=mode,
             subgraphs=subgraphs,
             given=Given(answer=answer, answers=answers),
-            file=_only_file(file, checkpoint),
+            file=only_file(file, checkpoint),
         )
         return self._runner.stream(call)
 
@@ -444,13 +444,13 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=_terms(key, again, take_over, discard, tags),
+            terms=invoked(key, again, take_over, discard, tags),
             options=options,
             config=config,
             mode=mode,
             subgraphs=subgraphs,
             given=Given(answer=answer, answers=answers),
-            file=_only_file(file, checkpoint),
+            file=only_file(file, checkpoint),
         )
         return self._runner.astream(call)
 
@@ -798,21 +798,3 @@ class App(Generic[S]):
 
         def __getattr__(self, name: str) -> None:
             refuse_attribute("App", name)
-
-
-def _calls(inputs: Mapping[str, Any], terms: Terms) -> list[Call]:
-    return [Call(input=input, thread=thread, terms=terms) for thread, input in inputs.items()]
-
-
-def _terms(
-    key: str | None, again: bool, take_over: bool, discard: bool, tags: Iterable[str]
-) -> Terms:
-    named = read_tags(tags) if tags else ()
-    return Terms(key=key, again=again, take_over=take_over, discard=discard, tags=named)
-
-
-def _only_file(file: FilePath | None, checkpoint: FilePath | None) -> FilePath | None:
-    """The portable file that a call names, under either name."""
-    if file is not None and checkpoint is not None:
-        raise InvalidRequest("give the portable file once: as file= or as checkpoint=, not both")
-    return checkpoint if file is None else file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -42,7 +42,7 @@ from milecastle.ports.store import Opened, Store
 if TYPE_CHECKING:
     from milecastle.drivers.asynchronous import Drive
 
-__all__ = ["Call", "Launcher", "PlannedRun"]
+__all__ = ["Call", "Launcher", "PlannedRun", "calls_for", "only_file"]
 
 T = TypeVar("T")
 
@@ -78,6 +78,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(
                 f"options= takes ExecutionOptions(max_steps=...), not {type(self.options).__name__}"
             )
+
+
+def calls_for(inputs: Mapping[str, Any], terms: Terms) -> list[Call]:
+    """One call for each thread and its input."""
+    return [Call(input=input, thread=thread, terms=terms) for thread, input in inputs.items()]
+
+
+def only_file(file: Any, checkpoint: Any) -> Any:
+    """The portable file that a call names, under either name."""
+    if file is not None and checkpoint is not None:
+        raise InvalidRequest("give the portable file once: as file= or as checkpoint=, not both")
+    return checkpoint if file is None else file
 
 
 class PlannedRun(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ __all__ = [
     "ResultSource",
     "awaiting",
     "has_stopped",
+    "invoked",
     "lane_of",
     "require_shared",
     "submitted",
@@ -51,6 +52,14 @@ _LONGEST = 0.2
 _LONGEST_IF_TOLD = 2.0
 """The first and the longest pause between two looks at the index, in seconds. The last is for
 stores that carry notices from other processes."""
+
+
+def invoked(
+    key: str | None, again: bool, take_over: bool, discard: bool, tags: Iterable[str]
+) -> Terms:
+    """The terms of ``invoke`` and ``stream``."""
+    named = read_tags(tags) if tags else ()
+    return Terms(key=key, again=again, take_over=take_over, discard=discard, tags=named)
 
 
 def submitted(
