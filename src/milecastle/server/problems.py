@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from milecastle import errors
 from milecastle.errors import MilecastleError, ResumeRefused, RunInProgress
+from milecastle.server.redaction import Redact, without_values
 from milecastle.views.values import as_json
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Refused",
     "problem_document",
     "problem_response",
+    "shown_message",
     "status_of",
 ]
 
@@ -159,6 +161,11 @@ def problem_document(error: Exception) -> tuple[ProblemDocument, Mapping[str, st
     place = f"{last.filename}:{last.lineno}" if last else "an unknown place"
     _log.error("a request raised %s at %s", type(error).__name__, place)
     return _document(500, None, "unexpected error: the log of the server has its place"), {}
+
+
+def shown_message(error: MilecastleError, redact: Redact | None) -> str:
+    """The message of an error on a page, without what the hook hides."""
+    return problem_document(without_values(error, redact))[0].detail
 
 
 def _public(error: MilecastleError) -> str:

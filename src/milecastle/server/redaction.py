@@ -2,7 +2,8 @@
 
 Rules:
 
-- Every document passes through here when it becomes an answer or an event.
+- Every document passes through here when it becomes an answer or an event, and so does every error
+  whose message a page or an answer shows.
 - A field whose declared type is ``Any`` has a value: a state, a question, an emitted value, a side
   of a difference. So a new one cannot be forgotten. ``_TEXTS`` are texts that may contain values.
 - The hook gets JSON and returns JSON, with the place of the value: ``$.channel`` for a part of a
@@ -19,7 +20,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 import msgspec.structs
 
-from milecastle.errors import RunError
+from milecastle.errors import InvalidAnswer, MilecastleError, RecoveryError, ResumeRefused, RunError
 from milecastle.views.documents import ChangeLine, FailureLine, QuestionLine, TaskFailureLine
 from milecastle.views.values import anything, plain
 
@@ -37,6 +38,8 @@ _TEXTS: Final[Mapping[type, tuple[str, ...]]] = {
 _CHANNEL: Final = re.compile(r"\$(?:\.[\w-]+|\[[^\]]*\]?)?")
 """The part of a path that names a channel; what follows may name keys of a value."""
 _STATE: Final = "state"
+_LITERAL: Final = "Literal["
+_INVALID: Final = "it is not valid for its schema, which is hidden here"
 
 
 def redacted(document: D, hook: Redact | None) -> D:
@@ -73,12 +76,24 @@ def _is_shown(line: ChangeLine, changed: Mapping[str, Any]) -> bool:
 
 
 def without_values(error: Exception, hook: Redact | None) -> Exception:
-    """An error whose message has passed the hook, if it quotes what a node raised."""
-    if hook is not None and isinstance(error, RunError):
-        try:
+    """An error whose texts have passed the hook, if they quote what a node raised, or types.
+
+    One that is about a type, such as that of an invalid answer or input, lists the choices: it is
+    shown only if the hook shows their schema, too.
+    """
+    if hook is None or not isinstance(error, MilecastleError):
+        return error
+    try:
+        if isinstance(error, InvalidAnswer) or _LITERAL in error.message:
+            places = ("message", "answer", "input")
+            is_shown = all(hook(place, error.message) == error.message for place in places)
+            error.message = error.message if is_shown else _INVALID
+        elif isinstance(error, RunError | RecoveryError):
             error.message = str(hook("message", error.message))
-        except Exception as raised:  # it is answered without details
-            return raised
+        if isinstance(error, ResumeRefused):
+            error.reasons = tuple(str(hook("message", reason)) for reason in error.reasons)
+    except Exception as raised:  # it is answered without details
+        return raised
     return error
 
 

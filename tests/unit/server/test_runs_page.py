@@ -227,15 +227,6 @@ def test_jobs_that_delete_need_admin(api: Api, browser: Browser) -> None:
     assert "MC602" in operator.post("/runs/delete", fields, 403).one("main").text
 
 
-def test_graph_of_the_job_is_asked_for_if_there_are_several(api: Api, browser: Browser) -> None:
-    """Fails if the first graph is taken."""
-    api.serve(api.app, build("second").compile(store=api.app.store))
-    found = browser.page("/runs")
-    assert [one.text for one in found.all("option")].count("second") == 2
-    chosen = browser.page("/runs?graph=second")
-    assert fields_of(chosen, "/runs/retry")["graph"] == "second"
-
-
 def test_reader_is_not_offered_jobs(api: Api) -> None:
     """Fails if the form is shown to those who may not send it."""
     reader = Browser(api).log_in(token_of("default", "read"))
@@ -253,3 +244,21 @@ def test_runs_and_jobs_of_another_tenant_are_out_of_reach(api: Api, browser: Bro
     place = browser.ask("POST", "/runs/retry", data=data).headers["location"]
     assert "MC604" in other.page(place, 404).one("main").text
     assert "MC604" in browser.page("/jobs/none", 404).one("main").text
+
+
+def test_job_acts_on_the_runs_that_are_listed(api: Api, browser: Browser) -> None:
+    """Failed: with two graphs listed, the form acted on the first by name, without a count."""
+    other = build("another").compile(store=api.app.store)
+    api.run("t", 13)
+    other.submit(trip(13)["input"], "u")
+    api.work(other)
+    api.serve(api.app, other)
+    every = browser.page("/runs?status=failed")
+    assert "Choose a graph to retry, delete" in every.one("main").text
+    assert not every.all("button", formaction="/runs/retry")
+    page = browser.page("/runs?status=failed&graph=trip")
+    assert "Retry all failed of trip" in page.one("main").text
+    named = page.one("input", name="graph").get("value")
+    fields = {"status": "failed", "graph": named, "limit": ""}
+    asked = browser.post("/runs/retry", fields)
+    assert "again 1 runs of the graph trip that are failed" in asked.one("main").text

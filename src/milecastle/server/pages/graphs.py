@@ -26,7 +26,7 @@ from milecastle.server.pages.rendering import command_line, segment, shown_size
 from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed, typed_in
 from milecastle.server.pages.view import PagePlace, PageView, of_tenant
 from milecastle.server.problems import Refused, problem_document
-from milecastle.server.redaction import Redact, after_hook
+from milecastle.server.redaction import Redact, after_hook, without_values
 from milecastle.server.runs import submit_run
 from milecastle.views.documents import ScheduleLine
 from milecastle.views.graphs import input_schema
@@ -35,6 +35,7 @@ from milecastle.views.values import as_json
 
 __all__ = ["StartForm", "draw_graph", "list_graphs", "show_graph", "start_run", "start_values"]
 
+_HIDDEN: Final = "[hidden]"
 _PART: Final = 50_000
 """The bytes that each part of a page may take."""
 _POLICY: Final = (
@@ -95,7 +96,11 @@ def _view(
     exchange: Exchange, app: App[Any], form: StartForm | None, error: Exception | None
 ) -> PageView:
     document, redact = graph_document(app), exchange.service.redact
+    error = None if error is None else without_values(error, redact)
+    manifest = after_hook("manifest", document.manifest, redact)
     nodes, channels = document.manifest["nodes"], document.manifest["channels"]
+    if manifest != document.manifest:  # a type may list values
+        channels = [{**channel, "type": _HIDDEN} for channel in channels]
     targets: dict[str, list[str]] = {}
     for edge in document.manifest["edges"]:
         targets.setdefault(edge["source"], []).append(edge["target"])
@@ -114,7 +119,7 @@ def _view(
             "channels": list(fitting(channels, _size, _PART)),
             "channel_count": len(channels),
             "schedules": _schedules(exchange, app),
-            "manifest": _whole(after_hook("manifest", document.manifest, redact)),
+            "manifest": _whole(manifest),
             "schema": _whole(after_hook("input", document.input, redact)),
             "start": start_values(exchange, app, form, error),
         },

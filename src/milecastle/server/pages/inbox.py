@@ -227,7 +227,11 @@ async def answer(exchange: Exchange) -> PageView | Response:
         by_thread.setdefault(named(thread), []).append(named(id))
     typed = typed_in(form)
     outcomes = [
-        await outcome_of(thread, _answered(exchange, thread, ids, form.kind, typed))
+        await outcome_of(
+            thread,
+            _answered(exchange, thread, ids, form.kind, typed),
+            exchange.service.redact,
+        )
         for thread, ids in by_thread.items()
     ]
     graph, after = named(form.graph) or None, named(form.after) or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Final, get_args
 
 import msgspec
@@ -11,6 +12,7 @@ from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction
 from milecastle.errors import InvalidRequest
 from milecastle.fleet.bulk import job_key
 from milecastle.ports.claims import ClaimStore
+from milecastle.ports.store import Store
 from milecastle.server import limits
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import BulkRequest, CurrentStatus, Message, RunsQuery
@@ -23,6 +25,7 @@ from milecastle.server.pages.view import PageView, of_tenant
 from milecastle.server.runs import runs_document
 from milecastle.server.service import Service
 from milecastle.views.documents import RunLine, RunsDocument
+from milecastle.views.listing import found_threads
 
 __all__ = [
     "SCOPES",
@@ -35,6 +38,9 @@ __all__ = [
 ]
 
 _ROWS: Final = 100
+_COUNTED: Final = 1000
+"""Up to how many runs are counted before a job is confirmed."""
+
 ANY: Final = "any"
 STATUSES: Final = ("failed", *(one for one in get_args(CurrentStatus) if one != "failed"), ANY)
 SCOPES: Final[dict[BulkAction, TokenScope]] = {"retry": "run", "cancel": "run", "delete": "admin"}
@@ -111,15 +117,16 @@ def _command(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
 
 
 def bulk_values(exchange: Exchange, status: str | None, graph: str | None) -> dict[str, Any]:
-    """What the caller may do to all threads of a status by a job, and of which graphs."""
+    """What the caller may do by a job to all threads that are listed: those of one graph."""
     scopes, can = exchange.identity.scopes, isinstance(exchange.service.store, ClaimStore)
+    apps = exchange.service.apps
     return {
         "bulk_actions": [
             action
             for action, scope in SCOPES.items()
             if can and scope in scopes and status in CHANGEABLE[action]
         ],
-        "bulk_graphs": [graph] if graph else sorted(exchange.service.apps),
+        "bulk_graph": graph or (next(iter(apps)) if len(apps) == 1 else None),
     }
 
 
@@ -131,18 +138,25 @@ async def change_runs(action: BulkAction, exchange: Exchange) -> PageView | Resp
         job = await submit_job(exchange, action, asked)
         return RedirectResponse(f"/jobs/{segment(job.job)}", 303)
     exchange.service.named(named(form.graph))
+    count = await exchange.off_loop(_count, exchange.service.store, exchange.tenant, asked)
     limit = [f"--limit={asked.limit}"] if asked.limit else []
     chosen = (f"--status={form.status}", f"--graph={asked.graph}", *limit)
     return PageView(
         template="confirm_runs.html",
         title=_title(action),
         commands=(("runs", *of_tenant(exchange.tenant), *chosen, f"--{action}-all"),),
-        values={"action": action, "asked": asked},
+        values={"action": action, "asked": asked, "most": _COUNTED, "count": count},
     )
 
 
 def _title(action: BulkAction) -> str:
     return f"{action.capitalize()} {'threads' if action == 'delete' else 'runs'}"
+
+
+def _count(store: Store, tenant: str, asked: BulkRequest) -> int:
+    """How many runs a job would change now, as far as they are counted."""
+    found = found_threads(store, tenant, asked.status, asked.graph)
+    return sum(1 for _ in islice(found, min(asked.limit or _COUNTED, _COUNTED)))
 
 
 def _asked(action: BulkAction, form: BulkForm) -> BulkRequest:

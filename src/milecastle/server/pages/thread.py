@@ -45,13 +45,13 @@ from milecastle.server.pages.rendering import segment
 from milecastle.server.pages.schema_forms import FormField, form_fields
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import NOT_FOUND, Refused
-from milecastle.server.redaction import Redact, after_hook
+from milecastle.server.redaction import Redact, after_hook, redacted
 from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import looked_at, with_tags
 from milecastle.views.reasons import why_document
-from milecastle.views.showing import changes_between, ended_tasks
+from milecastle.views.showing import change_line, changes_between, ended_tasks
 
 __all__ = [
     "FormRefusal",
@@ -363,7 +363,7 @@ def _changes(service: Service, read: _Reading, excerpts: Excerpts) -> dict[str, 
     found, _ = changes_between(before, read.decoded)
     shown = [
         (
-            excerpts.text("path", one.path, _CHANGE),
+            excerpts.text("path", redacted(change_line(one), service.redact).path, _CHANGE),
             one.kind,
             None if one.kind == "added" else excerpts.json(one.path, one.old, _CHANGE),
             None if one.kind == "removed" else excerpts.json(one.path, one.new, _CHANGE),

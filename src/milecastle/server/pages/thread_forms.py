@@ -21,7 +21,7 @@ from milecastle.server.pages.forms import named
 from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
 from milecastle.server.pages.thread import FormRefusal, thread_url, thread_view
 from milecastle.server.pages.view import PageView
-from milecastle.server.problems import status_of
+from milecastle.server.problems import shown_message, status_of
 from milecastle.server.redaction import after_hook
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
@@ -148,6 +148,7 @@ async def _done(
     except MilecastleError as error:
         if "read" not in exchange.identity.scopes:
             raise
-        said = said._replace(message=error.message, code=error.code)
+        message = shown_message(error, exchange.service.redact)
+        said = said._replace(message=message, code=error.code)
         view = await thread_view(exchange, at, said)
         return msgspec.structs.replace(view, status=status_of(error), live=None)

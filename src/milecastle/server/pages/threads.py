@@ -142,7 +142,10 @@ async def act(action: ThreadAction, exchange: Exchange) -> PageView:
     outcomes: list[ThreadOutcome] = []
     if form.confirmed:
         service = exchange.service
-        outcomes = [await outcome_of(key.thread, action.perform(service, key)) for key in keys]
+        outcomes = [
+            await outcome_of(key.thread, action.perform(service, key), service.redact)
+            for key in keys
+        ]
     verb = action.verb
     return PageView(
         template="outcomes.html" if outcomes else "confirm.html",
