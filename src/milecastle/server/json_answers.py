@@ -34,7 +34,7 @@ async def json_answer(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The answer with the value that ``make`` returns, which is called off the event loop."""
-    pieces = iter(())  # type: Iterator[str]
+    pieces: Iterator[str] = iter(())
 
     def begin() -> tuple[bytes, bytes]:
         nonlocal pieces

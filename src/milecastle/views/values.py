@@ -121,7 +121,7 @@ def json_size(value: Any, most: int) -> int:
 
 def plain(value: Any) -> Any:
     """A value as None, bool, int, float, str, list and dict."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if kind is str or (kind is int and -_SMALL < value < _SMALL):  # nearly all values
         return value
     if value is None or isinstance(value, bool | str):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, MutableMapping
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import httpx
 import msgspec
@@ -21,6 +21,8 @@ from milecastle.server.redaction import Redact
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
 from milecastle.stores.memory import MemoryStore
+
+T = TypeVar("T")
 
 QUICK = WorkerOptions(poll=0.05, heartbeat=0.2, silent=30.0)
 ADDRESS = "http://127.0.0.1:8321"
@@ -190,6 +192,10 @@ class Api:
     def work(self, *apps: App[Any]) -> None:
         """Run everything that is due, of these apps or of ours."""
         self._runner.run(Worker(apps or [self.app], QUICK).run_until_idle())
+
+    def run_on_loop(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Await something on the loop on which requests are answered."""
+        return self._runner.run(doing)
 
     def run(self, thread: str, n: int = 1) -> None:
         """Bring a thread to its rest."""

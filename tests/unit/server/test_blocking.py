@@ -71,7 +71,7 @@ def heavy() -> StateGraph[Heavy]:
     graph.add_edge(START, "count")
     graph.add_conditional_edges(
         "count",
-        lambda state: "again" if state["n"] < state.get("until", 0) else "end",
+        lambda state: "again" if state.get("n", 0) < state.get("until", 0) else "end",
         {"again": "count", "end": END},
     )
     return graph
@@ -250,7 +250,7 @@ def blocked_by(api: Api, line: Endpoint | WebPage, thread: str) -> tuple[float, 
             status, _ = await request(api, method, path, body, kind, accept)
         return blocked.longest, status
 
-    return api._runner.run(ask())
+    return api.run_on_loop(ask())
 
 
 @pytest.mark.parametrize("line", LINES, ids=name_of)

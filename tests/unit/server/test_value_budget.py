@@ -24,7 +24,7 @@ class Texts(TypedDict, total=False):
 def texts(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     """Two threads with a large channel, on a server whose answers have little room."""
     graph: StateGraph[Texts] = StateGraph(Texts, name="texts")
-    graph.add_node("count", lambda state: {"n": state["n"] + 1})
+    graph.add_node("count", lambda state: {"n": state.get("n", 0) + 1})
     graph.add_edges(START, "count", END)
     app = graph.compile(store=api.app.store)
     for thread in ("one", "two"):

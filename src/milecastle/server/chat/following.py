@@ -85,7 +85,7 @@ async def translated(
 ) -> list[bytes]:
     """The texts of an event for another protocol, off the event loop if it may be large."""
     if isinstance(event, EmittedEvent):
-        return await service.if_large(json_size(event.value, _LARGE), list, texts())
+        return await service.if_large(json_size(event.value, _LARGE), lambda: list(texts()))
     if isinstance(event, StateEvent | RunStopped):
         return await service.off_loop(lambda: list(texts()))
     return list(texts())
