@@ -121,9 +121,8 @@ def json_size(value: Any, most: int) -> int:
 
 def plain(value: Any) -> Any:
     """A value as None, bool, int, float, str, list and dict."""
-    kind: type[Any] = type(value)
-    if kind is str or (kind is int and -_SMALL < value < _SMALL):  # nearly all values
-        return value
+    if type(value) is str or (type(value) is int and -_SMALL < value < _SMALL):
+        return value  # as nearly all are
     if value is None or isinstance(value, bool | str):
         return value if value is None or isinstance(value, bool) else str(value)
     if isinstance(value, Mapping):
