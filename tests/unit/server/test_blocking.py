@@ -258,9 +258,9 @@ def test_no_route_and_no_page_blocks_the_loop(api: Api, line: Endpoint | WebPage
     """One GET of 12 MB took 24 s, and a drawing of 1,000 nodes more than 200 s."""
     threads = ("t", "asks", "long") if "{thread}" in line.path else ("t",)
     for thread in threads:
-        for _ in range(3):  # threads of a busy machine may be late once; our own work always is
-            longest, status = blocked_by(api, line, thread)
-            if longest < MOST:
-                break
+        longest, status = blocked_by(api, line, thread)
+        for _ in range(2):  # threads of a busy machine may be late once; our own work always is
+            if longest >= MOST:
+                longest, status = blocked_by(api, line, thread)
         assert status < 500 or status == 503, (thread, status)
         assert longest < MOST, thread
