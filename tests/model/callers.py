@@ -1,0 +1,165 @@
+"""Callers: one call of the public interface each, noted in the history, whatever comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from inspect import signature
+from random import Random
+from typing import Any
+
+from milecastle import App, InvalidRequest, MilecastleError, ResumeRefused, RunInProgress
+from milecastle.app.upkeep.retention import Retention, apply_retention
+from milecastle.errors import Conflict, ExecutionError, RunError, StoreError
+from milecastle.fleet.bulk import Bulk
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.limits import Limit
+from tests.model.graphs import State, input_of
+from tests.model.specification import Call, History
+
+__all__ = ["Input", "Plan", "perform"]
+
+_KEYED_ANSWERS = "key" in signature(App.answer).parameters
+
+
+class Input:
+    """An operation: the thread that it is for, and what it does."""
+
+    def __init__(self, name: str, key: ThreadKey, todo: list[str], *, keyed: bool) -> None:
+        self.name = name
+        self.key = key
+        self.todo = todo
+        self.keyed = keyed
+
+
+class Plan:
+    """A call that is to be made: what the history notes, and what is done."""
+
+    def __init__(self, call: Call, act: Callable[[App[State]], Any]) -> None:
+        self.call = call
+        self.act = act
+
+
+def submit(op: Input, mode: str, delay: float = 0.0, priority: int = 0) -> Plan:
+    def act(app: App[State]) -> Any:
+        return app.submit(
+            input_of(op.name, op.todo),
+            op.key,
+            key=op.name if op.keyed else None,
+            if_busy=mode.rpartition(" ")[2],  # type: ignore[arg-type]
+            delay=delay,
+            priority=priority,
+        )
+
+    return Plan(Call("submit", op.key, op.name, mode, op.keyed), act)
+
+
+def invoke(op: Input, mode: str) -> Plan:
+    def act(app: App[State]) -> Any:
+        forced = mode == "cancel"
+        key = op.name if op.keyed else None
+        given = input_of(op.name, op.todo)
+        return app.invoke(given, op.key, key=key, discard=forced, take_over=forced)
+
+    return Plan(Call("invoke", op.key, op.name, mode, op.keyed), act)
+
+
+def answer(key: ThreadKey, said: str, question: str | None = None) -> Plan:
+    def act(app: App[State]) -> Any:
+        more: Any = {"key": said} if _KEYED_ANSWERS else {}
+        if question is not None:
+            return app.answer(key, answers={question: said}, **more)
+        return app.answer(key, said, **more)
+
+    return Plan(Call("answer", key, said, "" if question is None else "by id"), act)
+
+
+def simple(verb: str, key: ThreadKey, **named: Any) -> Plan:
+    def act(app: App[State]) -> Any:
+        return getattr(app, verb)(key, **named)
+
+    mode = " ".join(f"{name}={value}" for name, value in named.items())
+    return Plan(Call(verb, key, mode=mode), act)
+
+
+def retain(tenant: str, *, failed: bool) -> Plan:
+    """Delete what has ended, whatever its age."""
+
+    def act(app: App[State]) -> Any:
+        runner = app.__runner__
+        threads = runner.threads
+        assert threads is not None
+        rule = Retention(older_than=timedelta(0), failed=failed)
+        now = runner.settings.clock.now()
+        return apply_retention(app.store, threads.codec, tenant, rule, now=now)
+
+    return Plan(Call("retain", ThreadKey(tenant, "*")), act)
+
+
+def bulk(action: Any, tenant: str, status: Any) -> Plan:
+    def act(app: App[State]) -> Any:
+        return Bulk(app).submit(action, tenant, status)
+
+    return Plan(Call(f"bulk {action}", ThreadKey(tenant, "*"), mode=status), act)
+
+
+def limit(new: Limit) -> Plan:
+    def act(app: App[State]) -> Any:
+        app.store.set_limit(new)  # type: ignore[attr-defined]
+
+    return Plan(Call("limit", ThreadKey(new.tenant or "every", "-"), mode=_brief(new)), act)
+
+
+def _brief(new: Limit) -> str:
+    return f"{new.graph or 'every'} {new.concurrency} {new.rate} {'paused' if new.paused else ''}"
+
+
+def perform(history: History, plan: Plan, app: App[State]) -> Any:
+    """Make the call, and note its outcome; what it returned, or ``None``.
+
+    An error that is not Milecastle's own is passed on: callers may not see it.
+    """
+    call = history.begin(plan.call)
+    try:
+        found = plan.act(app)
+    except (RunInProgress, InvalidRequest, ResumeRefused) as error:
+        call.error = f"{type(error).__name__}: {str(error)[:90]}"
+        history.end(call, "refused")
+        return None
+    except ExecutionError as error:  # of invoke: its node failed, and the input is in the log
+        call.error = type(error).__name__
+        history.end(call, "unknown")
+        return None
+    except (Conflict, StoreError, RunError) as error:
+        call.error = type(error).__name__
+        history.end(call, "unknown")
+        return None
+    except MilecastleError as error:
+        call.error = f"{type(error).__name__}: {str(error)[:90]}"
+        history.end(call, "refused")
+        history.wrong.append(f"{call.verb} raised {call.error}")
+        return None
+    except Exception as error:
+        call.error = f"{type(error).__name__}: {str(error)[:90]}"
+        history.end(call, "unknown")
+        history.wrong.append(f"{call.verb} raised {call.error}")
+        return None
+    _note(call, found)
+    history.end(call, "returned")
+    return found
+
+
+def _note(call: Call, found: Any) -> None:
+    if call.verb in ("submit", "answer", "retry", "invoke"):
+        call.run_id, call.status = found.run_id, found.status
+    if call.verb in ("state", "invoke"):
+        asking = sum(1 for each in found.interrupts if each.asks)
+        call.status, call.found = found.status, (found.status, tuple(found.next), asking)
+    if call.verb in ("cancel", "delete"):
+        call.found = found
+        if found is False:
+            call.mode = "nothing to do"
+
+
+def random_todo(random: Random, acts: tuple[str, ...], most: int = 4) -> list[str]:
+    return [random.choice(acts) for _ in range(random.randint(0, most))]

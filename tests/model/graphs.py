@@ -1,0 +1,111 @@
+"""The graphs that histories run: what an input does is written in the input.
+
+An input names its operation and a list of acts; the graph does one act per step, then notes the
+operation in the state's ``log``. The ``world`` is told what really happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol, TypedDict
+
+from milecastle import END, START, App, Context, Retry, StateGraph, append, interrupt
+from milecastle.model.policies import CheckpointConfig
+
+__all__ = ["ACTS", "GRAPHS", "STAGE", "State", "World", "app_of", "input_of"]
+
+GRAPHS = ("one", "two")
+ACTS = ("plain", "once", "sleep", "ask", "fail1", "fail9", "once-fail1", "once-sleep", "once-ask")
+"""``pay`` needs PostgreSQL. ``fail1`` fails once, ``fail9`` until a person has retried it often."""
+
+NAP = 0.7
+ATTEMPTS = 3
+"""Workers retry a failed run by themselves so often, less one."""
+
+
+class State(TypedDict, total=False):
+    op: str
+    todo: list[str]
+    at: int
+    log: Annotated[list[str], append]
+    heard: Annotated[list[str], append]
+
+
+class World(Protocol):
+    """What nodes really do. A place is an operation and the number of its act."""
+
+    def note(self, what: str, place: str) -> None:
+        """Something has happened."""
+        ...
+
+    def fails(self, place: str, times: int) -> bool:
+        """Whether the node is to fail: the first so many times."""
+        ...
+
+    def pay(self, connection: Any, place: str) -> None:
+        """Write a payment in a transaction of the store."""
+        ...
+
+
+class _Stage:
+    world: World
+
+
+STAGE = _Stage()
+
+
+def begin(state: State) -> dict[str, Any]:
+    STAGE.world.note("began", state["op"])
+    return {"at": 0}
+
+
+def act(state: State, ctx: Context) -> dict[str, Any]:
+    at = state["at"]
+    place, heard = f"{state['op']}/{at}", list[str]()
+    for part in state["todo"][at].split("-"):
+        if part == "once":
+            ctx.once("mail", _mail, place)
+            STAGE.world.note("recorded", place)
+        elif part == "pay":
+            ctx.transaction("pay", STAGE.world.pay, place)
+            STAGE.world.note("recorded", place)
+        elif part == "sleep":
+            ctx.sleep(NAP)
+        elif part == "ask":
+            heard.append(f"{interrupt('well?', answer=str)}")
+        elif part.startswith("fail") and STAGE.world.fails(place, int(part[4:])):
+            raise ValueError("on purpose")
+    return {"at": at + 1, "heard": heard}
+
+
+def _mail(place: str) -> str:
+    STAGE.world.note("mail", place)
+    return place
+
+
+def end(state: State) -> dict[str, Any]:
+    STAGE.world.note("ended", state["op"])
+    return {"log": [state["op"]]}
+
+
+def app_of(name: str, store: Any = None, interval: int = 1) -> App[State]:
+    graph: StateGraph[State] = StateGraph(State, name=name)
+    graph.add_node("begin", begin)
+    graph.add_node("act", act)
+    graph.add_node("end", end)
+    graph.add_edge(START, "begin")
+    for node in ("begin", "act"):
+        graph.add_conditional_edges(node, _what_next, {"more": "act", "ends": "end"})
+    graph.add_edge("end", END)
+    return graph.compile(
+        checkpoint=CheckpointConfig(store=store, interval=interval),
+        retry_runs=Retry(attempts=ATTEMPTS, delay=0.5, factor=1.0, jitter=0.0),
+    )
+
+
+def _what_next(state: State) -> str:
+    return "more" if state["at"] < len(state["todo"]) else "ends"
+
+
+def input_of(op: str, todo: Sequence[str]) -> dict[str, Any]:
+    return {"op": op, "todo": list(todo)}

@@ -1,0 +1,165 @@
+"""People: who decides which call is made next. One seed decides everything.
+
+They use threads of some tenants and graphs, not always well: the same key again, an answer again
+after its acknowledgement was lost, a deletion behind which inputs wait.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.limits import Limit
+from tests.model import callers
+from tests.model.callers import Input, Plan
+from tests.model.graphs import ACTS, GRAPHS
+from tests.model.specification import Call, History
+
+__all__ = ["People"]
+
+
+class People:
+    """Chooses calls. ``weights`` say how often each kind is made in this history."""
+
+    def __init__(self, random: Random, history: History, acts: tuple[str, ...] = ACTS) -> None:
+        self.random = random
+        self.history = history
+        self.acts = acts
+        tenants = [f"tenant{number}" for number in range(random.choice((1, 1, 2, 3)))]
+        self.threads = [
+            ThreadKey(tenant, f"{tenant[-1]}t{number}")
+            for tenant in tenants
+            for number in range(random.randint(1, 3))
+        ]
+        self.tenants = tenants
+        self.graphs = {key: random.choice(GRAPHS) for key in self.threads}
+        self.invokes = {key for key in self.threads if random.random() < 0.3}
+        self.inputs: dict[ThreadKey, list[Input]] = {key: [] for key in self.threads}
+        self.unsure: list[Plan] = []
+        self._count = 0
+        self.limits: dict[tuple[str, str], Limit] = {}
+        often = lambda *values: random.choice(values)  # noqa: E731
+        self.weights = {
+            "input": 10,
+            "again": often(0, 3, 6),
+            "care": often(3, 6, 10),
+            "look": often(1, 3, 6),
+            "cancel": often(0, 0, 1, 2),
+            "delete": often(0, 0, 1, 2),
+            "retain": often(0, 0, 0, 1),
+            "bulk": often(0, 0, 0, 1),
+            "limit": often(0, 0, 2),
+            "invoke": often(0, 2, 4),
+            "wrong": 1,
+        }
+
+    def name(self) -> str:
+        """A new name of an operation or an answer."""
+        self._count += 1
+        return f"o{self._count}"
+
+    def choose(self) -> Plan:
+        """The next call that somebody makes."""
+        random = self.random
+        if self.unsure and random.random() < 0.5:
+            return self.unsure.pop(random.randrange(len(self.unsure)))
+        key = random.choice(self.threads)
+        kind = random.choices(list(self.weights), list(self.weights.values()))[0]
+        return getattr(self, f"_{kind}")(key)
+
+    def _input(self, key: ThreadKey) -> Plan:
+        random = self.random
+        op = Input(self.name(), key, [], keyed=random.random() < 0.7)
+        op.todo = callers.random_todo(random, self.acts)
+        self.inputs[key].append(op)
+        mode = random.choice(("queue", "queue", "queue", "reject", "cancel"))
+        if mode == "cancel" and random.random() < 0.5:
+            mode = "queue"
+        delay = random.choice((0.0, 0.0, 0.0, 1.0))
+        return callers.submit(op, mode, delay, random.choice((0, 0, 5)))
+
+    def _again(self, key: ThreadKey) -> Plan:
+        """The same key, perhaps long after its run has ended."""
+        keyed = [op for op in self.inputs[key] if op.keyed]
+        if not keyed:
+            return self._input(key)
+        op = self.random.choice(keyed)
+        if key in self.invokes and self.random.random() < 0.2:
+            return callers.invoke(op, "")
+        return callers.submit(op, self.random.choice(("queue", "queue", "reject")))
+
+    def _invoke(self, key: ThreadKey) -> Plan:
+        if key not in self.invokes:
+            return self._input(key)
+        op = Input(self.name(), key, [], keyed=self.random.random() < 0.5)
+        op.todo = callers.random_todo(self.random, self.acts, 2)
+        self.inputs[key].append(op)
+        return callers.invoke(op, self.random.choice(("", "", "cancel")))
+
+    def _look(self, key: ThreadKey) -> Plan:
+        return callers.simple("state", key)
+
+    def _cancel(self, key: ThreadKey) -> Plan:
+        return callers.simple("cancel", key)
+
+    def _delete(self, key: ThreadKey) -> Plan:
+        self.inputs[key].clear()  # a key means nothing once its thread is gone
+        return callers.simple("delete", key)
+
+    def _retain(self, key: ThreadKey) -> Plan:
+        self.history.pruned.add(key.tenant)
+        self._forget(key.tenant)
+        return callers.retain(key.tenant, failed=self.random.random() < 0.5)
+
+    def _bulk(self, key: ThreadKey) -> Plan:
+        action, status = self.random.choice(
+            (("retry", "failed"), ("cancel", "sleeping"), ("delete", "completed"))
+        )
+        if action == "delete":
+            self._forget(key.tenant)
+        return callers.bulk(action, key.tenant, status)
+
+    def _forget(self, tenant: str) -> None:
+        for each, inputs in self.inputs.items():
+            if each.tenant == tenant:
+                inputs.clear()
+
+    def _limit(self, key: ThreadKey) -> Plan:
+        random = self.random
+        graph = random.choice(("", *GRAPHS))
+        tenant = random.choice(("", *self.tenants))
+        kind = random.choice(("concurrency", "rate", "paused", "none"))
+        new = {
+            "concurrency": Limit(graph=graph, tenant=tenant, concurrency=random.randint(1, 2)),
+            "rate": Limit(graph=graph, tenant=tenant, rate=random.randint(1, 3), period=2.0),
+            "paused": Limit(graph=graph, tenant=tenant, paused=True),
+            "none": Limit(graph=graph, tenant=tenant),
+        }[kind]
+        self.limits[graph, tenant] = new
+        return callers.limit(new)
+
+    def _care(self, key: ThreadKey) -> Plan:
+        """Look; what is then done about it is decided by ``react``."""
+        return callers.simple("state", key)
+
+    def _wrong(self, key: ThreadKey) -> Plan:
+        return self.random.choice((callers.simple("retry", key), callers.answer(key, self.name())))
+
+    def react(self, call: Call, found: Any) -> Plan | None:
+        """What somebody does about what they see of a thread."""
+        asking = [each for each in found.interrupts if each.asks]
+        if found.status == "interrupted" and asking:
+            by_id = asking[0].id if self.random.random() < 0.3 else None
+            return callers.answer(call.key, self.name(), by_id)
+        if found.status in ("failed", "cancelled") and found.next:
+            return callers.simple("retry", call.key)
+        return None
+
+    def learn(self, plan: Plan) -> None:
+        """Whoever got no answer sends the same again, if that is meant to be safe."""
+        call = plan.call
+        is_safe = call.keyed or call.verb == "answer"
+        if call.outcome == "unknown" and is_safe and not call.mode.startswith("again "):
+            again = Call(call.verb, call.key, call.op, call.mode, call.keyed)
+            self.unsure.append(Plan(again, plan.act))

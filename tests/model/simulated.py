@@ -1,0 +1,342 @@
+"""Histories on the simulator: real workers and callers on virtual time, and every fault at will.
+
+``run(seed)`` makes one history and judges it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any, cast
+
+from milecastle import App
+from milecastle.app.application import with_store
+from milecastle.errors import MilecastleError
+from milecastle.fleet.worker import Worker, WorkerOptions
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import ThreadInfo
+from milecastle.ports.limits import Limit, graph_of
+from milecastle.ports.store import Batch
+from milecastle.stores.memory import MemoryStore
+from tests.model import callers
+from tests.model.callers import Plan, perform
+from tests.model.graphs import GRAPHS, STAGE, State, app_of
+from tests.model.people import People
+from tests.model.specification import History, Seen, judge
+from tests.simulation.fleet.course import SILENT, Course
+from tests.simulation.fleet.processes import Process
+from tests.simulation.fleet.simulate import _surroundings as surroundings
+from tests.simulation.fleet.timeline import SECOND, Timeline
+from tests.simulation.fleet.virtual_loop import Dead, current_actor
+
+__all__ = ["run"]
+
+_PATIENCE = 120
+"""For how many virtual seconds after the last fault inputs may take to be applied."""
+
+
+@lru_cache(maxsize=8)
+def _apps(interval: int) -> dict[str, App[State]]:
+    return {name: app_of(name, MemoryStore(), interval) for name in GRAPHS}
+
+
+class Watched:
+    """The one store, and what is checked each time that it is called."""
+
+    writer: Any = None
+
+    def __init__(self, store: MemoryStore, wrong: list[str], now: Callable[[], int]) -> None:
+        self._store = store
+        self._wrong = wrong
+        self._now = now
+        self._claims: list[tuple[int, str, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def claim(self, *given: Any, **named: Any) -> Sequence[ThreadInfo]:
+        """Claim, and compare what has a worker then with the limits."""
+        limits = self._store.limits()
+        before = self._running() if limits else ()
+        found = self._store.claim(*given, **named)
+        if limits:
+            after = self._running()
+            now = self._now()
+            self._claims += [(now, graph_of(one.lane), one.key.tenant) for one in found]
+            for limit in limits:
+                self._check(limit, _within(limit, before), _within(limit, after), now)
+        return found
+
+    def _running(self) -> list[tuple[str, str]]:
+        return [
+            (graph_of(depth.lane), depth.tenant)
+            for depth in self._store.depths()
+            for _ in range(depth.running)
+        ]
+
+    def _check(self, limit: Limit, before: int, after: int, now: int) -> None:
+        if after == before:
+            return
+        if limit.paused or (limit.concurrency is not None and after > limit.concurrency):
+            self._wrong.append(f"a limit was exceeded: {after} run under {limit}")
+        if limit.rate is not None:
+            since = now - limit.microseconds
+            lately = [claim[1:] for claim in self._claims if claim[0] > since]
+            if _within(limit, lately) > 2 * limit.rate:
+                self._wrong.append(f"a rate was exceeded: {limit}")
+
+
+def _within(limit: Limit, running: Sequence[tuple[str, str]]) -> int:
+    return sum(
+        limit.graph in ("", graph) and limit.tenant in ("", tenant) for graph, tenant in running
+    )
+
+
+class _Ledger:
+    def committed(self, batch: Batch) -> None:
+        """The simulator's own checks are not needed here."""
+
+
+class ModelCourse(Course):
+    """A course whose people and promises are those of the model; faults are the simulator's."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.timeline = Timeline(random)
+        self.history = History()
+        self.interval = random.choice((1, 1, 2, 3))
+        self.apps = _apps(self.interval)
+        self.wrong = self.history.wrong
+        memory = MemoryStore(now=lambda: self.timeline.now)
+        watched = Watched(memory, self.wrong, lambda: self.timeline.now)
+        self.claims = cast("Any", watched)
+        self.store = cast("Any", watched)
+        self.ledger = cast("Any", _Ledger())
+        self.happened: Counter[str] = Counter()
+        self.listeners = {}
+        is_calm = random.random() < 0.3
+        self.faulty = 0.0 if is_calm else random.choice((0.0, 0.01, 0.04))
+        self.deadly = 0.0 if is_calm else random.choice((0.0, 0.001, 0.004))
+        self.is_calm = is_calm
+        self.troubles = True
+        self.wakes_later = self.beats_on_loop = False
+        self.effects = 0
+        self.trace: list[str] | None = None
+        self.size = random.randint(1, 3)
+        self.workers: list[Process] = []
+        self.touched = {}
+        self._ids = self._started = 0
+        self._running = {}
+        self._options = WorkerOptions(
+            concurrency=random.choice((1, 3, 20)),
+            poll=random.choice((0.5, 2.0)),
+            heartbeat=SILENT / 3,
+            silent=SILENT,
+            grace=3.0,
+            losses=50,
+        )
+        self.people = People(random, self.history)
+        self.failed: Counter[str] = Counter()
+        self.recorded: dict[str, tuple[Any, int]] = {}
+        self.direct = {name: with_store(app, cast("Any", watched)) for name, app in self.apps.items()}
+
+    def start_worker(self) -> None:
+        self._started += 1
+        process = Process(self, f"worker {self._started}")
+        self.workers.append(process)
+        apps = [
+            App(app.__runner__.rebuilt(store=process.connection, clock=process.clock))
+            for app in self.apps.values()
+        ]
+        worker = Worker(apps, self._options)
+        self._running[process] = worker
+        task = process.loop.create_task(worker.run())
+        task.add_done_callback(lambda done: self._ended(process, done))
+
+    def committed(self, batch: Batch) -> None:
+        """Nothing is to be noted."""
+
+    # ---- what nodes do
+
+    def note(self, what: str, place: str) -> None:
+        process, excused = current_actor(), False
+        if what == "recorded":
+            self.recorded[place] = (process, self.timeline.now)
+        elif what == "mail" and place in self.recorded and self.interval > 1:
+            earlier, since = self.recorded[place]
+            excused = earlier is None or earlier.is_excused(since) or self._was_touched(place)
+        self.history.note(what, place, excused=excused)
+
+    def _was_touched(self, place: str) -> bool:
+        """Whether a call may have taken the run from its worker."""
+        op = place.partition("/")[0]
+        keys = {call.key for call in self.history.calls if call.op == op}
+        verbs = ("cancel", "retry", "invoke", "bulk cancel", "bulk retry")
+        return any(True for key in keys for _ in self.history.of(key, *verbs))
+
+    def fails(self, place: str, times: int) -> bool:
+        self.failed[place] += 1
+        return self.failed[place] <= times
+
+    def pay(self, connection: Any, place: str) -> None:
+        raise NotImplementedError
+
+    # ---- what people do
+
+    def act(self) -> None:
+        """Somebody makes a call, and somebody else another one later."""
+        if not self.troubles:
+            return
+        self.timeline.after(self.random.uniform(0.01, 1.2), self.act)
+        self.make(self.people.choose())
+
+    def make(self, plan: Plan) -> None:
+        """Make a call in a process of its own, and what follows from it."""
+        self.happened[plan.call.verb] += 1
+        process = Process(self, "caller")
+        app = self.apps[self.people.graphs.get(plan.call.key, GRAPHS[0])]
+        own = with_store(app, process.connection, clock=process.clock)
+        try:
+            found = perform(self.history, plan, own)
+        except Dead:
+            self.history.end(plan.call, "unknown")
+            self.happened["dead callers"] += 1
+            found = None
+        self.people.learn(plan)
+        if found is not None and plan.call.verb == "state":
+            reaction = self.people.react(plan.call, found)
+            if reaction is not None:
+                self.make(reaction)
+
+    # ---- the end
+
+    def finish(self) -> None:
+        """No more faults: everything that was acknowledged must be applied by itself.
+
+        People only answer, and retry what failed for good.
+        """
+        self.calm_down()
+        people, timeline = self.people, self.timeline
+        for limit in list(people.limits.values()):
+            if not limit.is_empty:
+                self.make(callers.limit(Limit(graph=limit.graph, tenant=limit.tenant)))
+        for plan in people.unsure:
+            self.make(plan)
+        left: list[str] = []
+        for second in range(_PATIENCE):
+            timeline.run(timeline.now + SECOND)
+            left = [text for key in people.threads if (text := self._unfinished(key, second))]
+            if not left and second > 2:
+                break
+        self.wrong += [f"a thread is stuck: {text}" for text in left]
+        if not left:
+            for key in people.threads:
+                self._ask_again(key)
+            timeline.run(timeline.now + 20 * SECOND)
+            for key in people.threads:
+                self._unfinished(key, 0)
+            timeline.run(timeline.now + 20 * SECOND)
+        for key in people.threads:
+            self._look_at_end(key)
+
+    def _unfinished(self, key: ThreadKey, second: int) -> str:
+        """Care for a thread; why it is not finished."""
+        info = self.claims.thread(key)
+        if info is None:
+            return ""
+        app = self.direct[self.people.graphs[key]]
+        waiting = len(self.claims.inputs(key))
+        is_late = info.wake_at is not None and info.wake_at <= self.timeline.now
+        asleep = info.status == "sleeping" and info.due_at is None and not info.worker
+        if info.status == "interrupted" and info.questions:
+            self.make(callers.answer(key, self.people.name()))
+        elif info.status in ("failed", "interrupted") and info.due_at is None and not info.worker:
+            self.make(callers.simple("retry", key))
+        elif asleep and is_late and not waiting:
+            self.make(callers.simple("retry", key))  # of invoke: nobody else wakes it
+        elif info.status == "running" and not info.worker and not app.cancel:
+            self.make(callers.simple("retry", key))
+        elif info.status == "running" and not info.worker and info.due_at is None:
+            self.make(callers.simple("retry", key))  # of invoke, whose process died
+        is_over = info.status in ("completed", "cancelled") and not waiting
+        if is_over and info.due_at is None and not info.worker:
+            return ""
+        return f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
+
+    def _ask_again(self, key: ThreadKey) -> None:
+        """Every key again, in a mode: it names the same run, and nothing runs."""
+        for op in self.people.inputs[key]:
+            if op.keyed and self.random.random() < 0.5:
+                mode = self.random.choice(("again queue", "again reject"))
+                self.make(callers.submit(op, mode))
+
+    def _look_at_end(self, key: ThreadKey) -> None:
+        info = self.claims.thread(key)
+        if info is None:
+            return
+        app = self.direct[self.people.graphs[key]]
+        try:
+            found = app.state(key)
+        except MilecastleError as error:
+            self.wrong.append(f"{key.thread} cannot be read: {type(error).__name__}: {error}")
+            return
+        listed = {one.key: one.status for one in app.threads(tenant=key.tenant)}
+        runs = list(self.claims.runs(key))
+        named = {run.run_id: run.status for run in runs}
+        self.history.final[key] = Seen(
+            log=found.state.get("log", []),
+            heard=found.state.get("heard", []),
+            runs=runs,
+            waiting=[one.run_id for one in self.claims.inputs(key)],
+            statuses={
+                "state": found.status,
+                "threads": listed.get(key, "missing"),
+                "runs": named.get(info.run_id, "missing"),
+            },
+        )
+
+
+def run(seed: int, prepare: Callable[[ModelCourse], None] | None = None) -> ModelCourse:
+    """Make the history of a seed; ``wrong`` has what is wrong with it."""
+    course = ModelCourse(seed)
+    if prepare is not None:
+        prepare(course)
+    random, timeline = course.random, course.timeline
+    STAGE.world = course
+    with surroundings(course):
+        try:
+            for _ in range(course.size):
+                timeline.after(random.uniform(0.0, 2.0), course.start_worker)
+            timeline.after(0.0, course.act)
+            if not course.is_calm:
+                timeline.after(random.uniform(0.0, 6.0), course.disturb)
+            timeline.run(timeline.now + random.randint(5, 15) * SECOND)
+            course.finish()
+        finally:
+            for process in course.workers[:]:
+                process.die()
+    course.wrong[:] = judge(course.history)
+    return course
+
+
+def main(first: int, count: int) -> int:
+    found: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        course = run(seed)
+        for text in course.wrong:
+            print(f"seed {seed}: {text}")
+            found[text[:20]] += 1
+    print(found)
+    return bool(found)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "show":
+        shown = run(int(sys.argv[2]))
+        print("\n".join(map(str, shown.history.calls)))
+        print("\n".join(shown.wrong))
+    else:
+        sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,328 @@
+"""What users may rely on, as rules about a history of public calls.
+
+A *history* is what callers saw: every call with its outcome, what nodes really did, and what every
+view shows at the end, when nothing is left to run. Each rule reads the history and yields what is
+wrong with it. Drivers (``simulated``, ``claiming``, ``processes``) make histories; no rule knows
+which of them did.
+
+The outcome of a call is ``returned`` (acknowledged), ``refused`` (an error that says that nothing
+was changed) or ``unknown`` (the answer was lost, or the caller died).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord
+
+__all__ = ["Call", "Effect", "History", "Outcome", "Seen", "judge"]
+
+Outcome = Literal["open", "returned", "refused", "unknown"]
+
+
+class Call(msgspec.Struct, eq=False):
+    """A call of the public interface. ``op`` is the operation or the answer that it brings.
+
+    ``began`` and ``ended`` order it among all calls and effects.
+    """
+
+    verb: str
+    key: ThreadKey
+    op: str = ""
+    mode: str = ""
+    keyed: bool = False
+    began: int = 0
+    ended: int = 1 << 62
+    outcome: Outcome = "open"
+    run_id: str = ""
+    status: str = ""
+    found: Any = None
+    error: str = ""
+
+    @property
+    def may_count(self) -> bool:
+        """Whether it may have had an effect."""
+        return self.outcome in ("returned", "unknown", "open")
+
+    def __str__(self) -> str:
+        given = " ".join(filter(None, (self.op, self.mode, "key" if self.keyed else "")))
+        found = f" {self.found}" if self.found not in (None, "") else ""
+        what = f"{self.outcome} {self.status} {self.run_id[-4:]}{found} {self.error}".strip()
+        place = f"{self.key.tenant}/{self.key.thread}"
+        return f"{self.began:5}..{self.ended:5} {self.verb} {place} {given} -> {what}"
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """Something that a node did. ``excused``: a fault explains that it was done again."""
+
+    time: int
+    what: str
+    place: str
+    excused: bool = False
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A thread at the end of a history, in every view."""
+
+    log: Sequence[str]
+    heard: Sequence[str]
+    runs: Sequence[RunRecord]
+    waiting: Sequence[str]
+    statuses: Mapping[str, str]
+
+
+class History(msgspec.Struct):
+    """Calls and effects in their order; ``final`` has the threads that exist at the end."""
+
+    calls: list[Call] = []
+    effects: list[Effect] = []
+    final: dict[ThreadKey, Seen] = {}
+    wrong: list[str] = []
+    paid: Counter[str] = msgspec.field(default_factory=Counter)
+    invoked: set[ThreadKey] = set()
+    pruned: set[str] = set()
+    time: int = 0
+
+    def tick(self) -> int:
+        """The next moment."""
+        self.time += 1
+        return self.time
+
+    def begin(self, call: Call) -> Call:
+        """Note that a call begins."""
+        call.began = self.tick()
+        self.calls.append(call)
+        if call.verb in ("invoke", "resume"):
+            self.invoked.add(call.key)
+        return call
+
+    def end(self, call: Call, outcome: Outcome) -> None:
+        """Note how a call ended."""
+        call.outcome, call.ended = outcome, self.tick()
+
+    def note(self, what: str, place: str, *, excused: bool = False) -> None:
+        """Note what a node did."""
+        self.effects.append(Effect(self.tick(), what, place, excused))
+
+    def of(self, key: ThreadKey, *verbs: str) -> Iterator[Call]:
+        """The calls about a thread that may have had an effect; of these verbs if some are given.
+
+        Calls about a whole tenant are about each of its threads.
+        """
+        for call in self.calls:
+            is_near = call.key == key or (call.key.tenant == key.tenant and call.key.thread == "*")
+            if is_near and call.may_count and (not verbs or call.verb in verbs):
+                yield call
+
+
+def judge(history: History) -> list[str]:
+    """Everything that is wrong with a history."""
+    found = list(history.wrong)
+    for rule in RULES:
+        found += rule(history)
+    return list(dict.fromkeys(found))
+
+
+# ---- inputs
+
+
+def is_input(call: Call) -> bool:
+    return call.verb in ("submit", "invoke")
+
+
+def cancels(call: Call) -> bool:
+    """Whether a call cancels a run on purpose, and perhaps the input of another caller."""
+    return call.verb in ("cancel", "bulk cancel") or (is_input(call) and call.mode == "cancel")
+
+
+def deletes(call: Call) -> bool:
+    return call.verb in ("delete", "retain", "bulk delete")
+
+
+def families(runs: Iterable[RunRecord]) -> dict[str, str]:
+    """The first run of each run: a retry continues the run before it."""
+    before = {run.run_id: run.previous_run_id for run in runs}
+    found: dict[str, str] = {}
+    for run_id in before:
+        first = run_id
+        while (earlier := before.get(first)) is not None:
+            first = earlier
+        found[run_id] = first
+    return found
+
+
+def by_operation(history: History) -> dict[tuple[ThreadKey, str], list[Call]]:
+    """The calls that brought each input."""
+    found: dict[tuple[ThreadKey, str], list[Call]] = defaultdict(list)
+    for call in history.calls:
+        if is_input(call):
+            found[call.key, call.op].append(call)
+    return found
+
+
+def acknowledged_inputs_are_applied_once(history: History) -> Iterator[str]:
+    """Each once, unless an acknowledged call cancelled it."""
+    missing: Counter[ThreadKey] = Counter()
+    began = {effect.place for effect in history.effects if effect.what == "began"}
+    ended = {effect.place for effect in history.effects if effect.what == "ended"}
+    for key, seen in history.final.items():
+        for op, count in Counter(seen.log).items():
+            if count > 1:
+                yield f"input {op} of {key.thread} was applied {count} times"
+    for (key, op), calls in by_operation(history).items():
+        log = history.final[key].log if key in history.final else ()
+        acknowledged = [call for call in calls if call.outcome == "returned"]
+        if op in log and not any(call.may_count for call in calls):
+            yield f"input {op} of {key.thread} was refused, and was applied"
+        if not acknowledged or op in log:
+            continue
+        since = min(call.ended for call in acknowledged)
+        missing[key] += 1
+        if missing[key] <= sum(map(cancels, history.of(key))):
+            continue
+        deletions = [call for call in history.of(key) if deletes(call) and call.ended > since]
+        if not deletions:
+            how = _ended_as(history, key, acknowledged)
+            yield f"input {op} of {key.thread} was acknowledged and not applied ({how})"
+        elif op not in ended | began:
+            yield f"input {op} of {key.thread} waited, and was lost by a deletion"
+
+
+def _ended_as(history: History, key: ThreadKey, acknowledged: Sequence[Call]) -> str:
+    seen = history.final.get(key)
+    if seen is None:
+        return "the thread is gone"
+    named = {call.run_id for call in acknowledged}
+    waits = "it waits" if named & set(seen.waiting) else ""
+    return ", ".join([waits, *(run.status for run in seen.runs if run.run_id in named)])
+
+
+def a_key_identifies_one_run(history: History) -> Iterator[str]:
+    """The run that a key started and its retries, for as long as the thread exists."""
+    for (key, op), calls in by_operation(history).items():
+        keyed = [call for call in calls if call.keyed and call.run_id]
+        if not keyed or any(deletes(call) for call in history.of(key)):
+            continue
+        seen = history.final.get(key)
+        first = families(seen.runs if seen else ())
+        named = {first.get(call.run_id, call.run_id) for call in keyed}
+        if len(named) > 1:
+            yield f"the key of input {op} of {key.thread} names {len(named)} runs"
+        for call in keyed:
+            if call.mode.startswith("again ") and seen and op in seen.log:
+                if call.status != "completed":
+                    yield (
+                        f"the key of input {op} of {key.thread}, which was applied, names a run "
+                        f"that is {call.status} ({call.mode})"
+                    )
+
+
+def order_is_kept(history: History) -> Iterator[str]:
+    """An input that was acknowledged before another was sent is applied before it."""
+    first: dict[tuple[ThreadKey, str], Call] = {}
+    sent: dict[tuple[ThreadKey, str], int] = {}
+    jumps: set[tuple[ThreadKey, str]] = set()
+    for place, calls in by_operation(history).items():
+        acknowledged = [call for call in calls if call.outcome == "returned"]
+        sent[place] = min(call.began for call in calls)
+        if any(call.mode.endswith("cancel") for call in calls):
+            jumps.add(place)
+        if acknowledged:
+            first[place] = min(acknowledged, key=lambda call: call.ended)
+    for key, seen in history.final.items():
+        latest = ("", 0)
+        for op in seen.log:
+            place = (key, op)
+            if place in first and first[place].ended < latest[1]:
+                yield f"input {op} of {key.thread} was applied after {latest[0]}, sent later"
+            if place in sent and place not in jumps and sent[place] > latest[1]:
+                latest = (op, sent[place])
+
+
+def an_input_can_always_wait(history: History) -> Iterator[str]:
+    """``if_busy="queue"`` is not refused on a thread that workers run."""
+    for call in history.calls:
+        waits = call.verb == "submit" and call.mode.endswith("queue")
+        is_pruned = call.key.tenant in history.pruned
+        if waits and call.outcome == "refused" and call.key not in history.invoked | set():
+            if not is_pruned:
+                yield f"an input was not allowed to wait in {call.key.thread}: {call.error}"
+
+
+# ---- questions
+
+
+def an_answer_is_heard_once(history: History) -> Iterator[str]:
+    """By one question, and not lost once it was acknowledged."""
+    for key, seen in history.final.items():
+        for answer, count in Counter(seen.heard).items():
+            if count > 1:
+                yield f"answer {answer} in {key.thread} was taken by {count} questions"
+    for call in history.calls:
+        if call.verb != "answer" or call.outcome != "returned" or call.key not in history.final:
+            continue
+        is_moot = any(cancels(each) or deletes(each) for each in history.of(call.key))
+        if not is_moot and call.op not in history.final[call.key].heard:
+            yield f"answer {call.op} in {call.key.thread} was acknowledged, and no question took it"
+
+
+# ---- recorded calls
+
+
+def a_recorded_call_is_not_repeated(history: History) -> Iterator[str]:
+    """What ``ctx.once`` and ``ctx.transaction`` have returned is not done again."""
+    recorded: set[str] = set()
+    for effect in history.effects:
+        if effect.what == "recorded":
+            recorded.add(effect.place)
+        elif effect.what == "mail" and effect.place in recorded and not effect.excused:
+            yield f"the call at {effect.place} was repeated after it was recorded"
+    for place, count in history.paid.items():
+        if count > 1:
+            yield f"the transaction at {place} was committed {count} times"
+    for place in recorded:
+        if place in history.paid and history.paid[place] == 0:
+            yield f"the transaction at {place} was recorded and not committed"
+
+
+# ---- views
+
+
+def views_agree(history: History) -> Iterator[str]:
+    """What a caller is shown was true at one moment; at the end all views show the same."""
+    for call in history.calls:
+        if call.outcome == "returned" and call.found is not None and call.verb in LOOKS:
+            yield from _consistent(call, *call.found)
+    for key, seen in history.final.items():
+        if len(set(seen.statuses.values())) > 1:
+            yield f"{key.thread} is {dict(seen.statuses)}"
+        named = {run.run_id for run in seen.runs}
+        if lost := [run_id for run_id in seen.waiting if run_id not in named]:
+            yield f"{len(lost)} inputs wait in {key.thread} without a run"
+
+
+LOOKS = ("state", "invoke")
+
+
+def _consistent(call: Call, status: str, next: Sequence[str], questions: int) -> Iterator[str]:
+    where = f"{call.verb} of {call.key.thread}"
+    if status == "interrupted" and not questions:
+        yield f"{where} shows 'interrupted' without a question (next {', '.join(next)})"
+    if status == "completed" and next:
+        yield f"{where} shows 'completed', and next is {', '.join(next)}"
+
+
+RULES: Sequence[Callable[[History], Iterator[str]]] = (
+    acknowledged_inputs_are_applied_once,
+    a_key_identifies_one_run,
+    order_is_kept,
+    an_input_can_always_wait,
+    an_answer_is_heard_once,
+    a_recorded_call_is_not_repeated,
+    views_agree,
+)
