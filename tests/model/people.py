@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from milecastle.model.keys import ThreadKey
+from milecastle.model.run import ThreadInfo
 from milecastle.ports.limits import Limit
 from tests.model import callers
 from tests.model.callers import Input, Plan
@@ -25,7 +26,7 @@ class People:
     def __init__(self, random: Random, history: History, acts: tuple[str, ...] = ACTS) -> None:
         self.random = random
         self.history = history
-        self.acts = acts
+        self.acts = tuple(random.sample(acts, random.randint(1, min(5, len(acts)))))
         tenants = [f"tenant{number}" for number in range(random.choice((1, 1, 2, 3)))]
         self.threads = [
             ThreadKey(tenant, f"{tenant[-1]}t{number}")
@@ -38,6 +39,7 @@ class People:
         self.inputs: dict[ThreadKey, list[Input]] = {key: [] for key in self.threads}
         self.unsure: list[Plan] = []
         self._count = 0
+        self.todos: dict[str, list[str]] = {}
         self.limits: dict[tuple[str, str], Limit] = {}
         often = lambda *values: random.choice(values)  # noqa: E731
         self.weights = {
@@ -71,7 +73,7 @@ class People:
     def _input(self, key: ThreadKey) -> Plan:
         random = self.random
         op = Input(self.name(), key, [], keyed=random.random() < 0.7)
-        op.todo = callers.random_todo(random, self.acts)
+        op.todo = self.todos[op.name] = callers.random_todo(random, self.acts)
         self.inputs[key].append(op)
         mode = random.choice(("queue", "queue", "queue", "reject", "cancel"))
         if mode == "cancel" and random.random() < 0.5:
@@ -93,7 +95,7 @@ class People:
         if key not in self.invokes:
             return self._input(key)
         op = Input(self.name(), key, [], keyed=self.random.random() < 0.5)
-        op.todo = callers.random_todo(self.random, self.acts, 2)
+        op.todo = self.todos[op.name] = callers.random_todo(self.random, self.acts, 2)
         self.inputs[key].append(op)
         return callers.invoke(op, self.random.choice(("", "", "cancel")))
 
@@ -155,6 +157,28 @@ class People:
         if found.status in ("failed", "cancelled") and found.next:
             return callers.simple("retry", call.key)
         return None
+
+    def care(self, info: ThreadInfo, waiting: int, now: int) -> Plan | None:
+        """What people do about a thread at the end, so that everything can be applied.
+
+        Workers do the rest: only questions, runs that failed for good, and those of ``invoke`` that
+        nobody drives any more need somebody.
+        """
+        if info.status == "interrupted" and info.questions:
+            return callers.answer(info.key, self.name())
+        if info.worker or info.due_at is not None:
+            return None
+        is_late = info.wake_at is None or info.wake_at <= now
+        sleeps = info.status == "sleeping" and is_late and not waiting
+        if info.status in ("failed", "interrupted", "running") or sleeps:
+            return callers.simple("retry", info.key)
+        return None
+
+    def to_ask_again(self, key: ThreadKey) -> list[Input]:
+        """Some inputs whose keys are known to have started a run."""
+        known = {call.op for call in self.history.of(key) if call.outcome == "returned"}
+        keyed = [op for op in self.inputs[key] if op.keyed and op.name in known]
+        return [op for op in keyed if self.random.random() < 0.5]
 
     def learn(self, plan: Plan) -> None:
         """Whoever got no answer sends the same again, if that is meant to be safe."""

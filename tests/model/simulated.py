@@ -225,42 +225,32 @@ class ModelCourse(Course):
                 self.make(callers.limit(Limit(graph=limit.graph, tenant=limit.tenant)))
         for plan in people.unsure:
             self.make(plan)
-        left: list[str] = []
-        for second in range(_PATIENCE):
-            timeline.run(timeline.now + SECOND)
-            left = [text for key in people.threads if (text := self._unfinished(key, second))]
-            if not left and second > 2:
-                break
-        self.wrong += [f"a thread is stuck: {text}" for text in left]
-        if not left:
-            for key in people.threads:
-                self._ask_again(key)
-            timeline.run(timeline.now + 20 * SECOND)
-            for key in people.threads:
-                self._unfinished(key, 0)
-            timeline.run(timeline.now + 20 * SECOND)
+        self._settle()
+        for key in people.threads:
+            self._ask_again(key)
+        self._settle()
         for key in people.threads:
             self._look_at_end(key)
 
-    def _unfinished(self, key: ThreadKey, second: int) -> str:
+    def _settle(self) -> None:
+        """Wait until nothing is left to run."""
+        timeline, left = self.timeline, [""]
+        for second in range(_PATIENCE):
+            timeline.run(timeline.now + SECOND)
+            left = [text for key in self.people.threads if (text := self._unfinished(key))]
+            if not left and second > 2:
+                return
+        self.wrong += [f"a thread is stuck: {text}" for text in left]
+
+    def _unfinished(self, key: ThreadKey) -> str:
         """Care for a thread; why it is not finished."""
         info = self.claims.thread(key)
         if info is None:
             return ""
-        app = self.direct[self.people.graphs[key]]
         waiting = len(self.claims.inputs(key))
-        is_late = info.wake_at is not None and info.wake_at <= self.timeline.now
-        asleep = info.status == "sleeping" and info.due_at is None and not info.worker
-        if info.status == "interrupted" and info.questions:
-            self.make(callers.answer(key, self.people.name()))
-        elif info.status in ("failed", "interrupted") and info.due_at is None and not info.worker:
-            self.make(callers.simple("retry", key))
-        elif asleep and is_late and not waiting:
-            self.make(callers.simple("retry", key))  # of invoke: nobody else wakes it
-        elif info.status == "running" and not info.worker and not app.cancel:
-            self.make(callers.simple("retry", key))
-        elif info.status == "running" and not info.worker and info.due_at is None:
-            self.make(callers.simple("retry", key))  # of invoke, whose process died
+        plan = self.people.care(info, waiting, self.timeline.now)
+        if plan is not None:
+            self.make(plan)
         is_over = info.status in ("completed", "cancelled") and not waiting
         if is_over and info.due_at is None and not info.worker:
             return ""
@@ -268,10 +258,8 @@ class ModelCourse(Course):
 
     def _ask_again(self, key: ThreadKey) -> None:
         """Every key again, in a mode: it names the same run, and nothing runs."""
-        for op in self.people.inputs[key]:
-            if op.keyed and self.random.random() < 0.5:
-                mode = self.random.choice(("again queue", "again reject"))
-                self.make(callers.submit(op, mode))
+        for op in self.people.to_ask_again(key):
+            self.make(callers.submit(op, self.random.choice(("again queue", "again reject"))))
 
     def _look_at_end(self, key: ThreadKey) -> None:
         info = self.claims.thread(key)

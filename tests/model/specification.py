@@ -167,39 +167,51 @@ def by_operation(history: History) -> dict[tuple[ThreadKey, str], list[Call]]:
 
 def acknowledged_inputs_are_applied_once(history: History) -> Iterator[str]:
     """Each once, unless an acknowledged call cancelled it."""
-    missing: Counter[ThreadKey] = Counter()
-    began = {effect.place for effect in history.effects if effect.what == "began"}
-    ended = {effect.place for effect in history.effects if effect.what == "ended"}
     for key, seen in history.final.items():
         for op, count in Counter(seen.log).items():
             if count > 1:
                 yield f"input {op} of {key.thread} was applied {count} times"
+    cancelled: Counter[ThreadKey] = Counter()
     for (key, op), calls in by_operation(history).items():
-        log = history.final[key].log if key in history.final else ()
+        seen = history.final.get(key)
         acknowledged = [call for call in calls if call.outcome == "returned"]
-        if op in log and not any(call.may_count for call in calls):
-            yield f"input {op} of {key.thread} was refused, and was applied"
-        if not acknowledged or op in log:
-            continue
-        since = min(call.ended for call in acknowledged)
-        missing[key] += 1
-        if missing[key] <= sum(map(cancels, history.of(key))):
-            continue
-        deletions = [call for call in history.of(key) if deletes(call) and call.ended > since]
-        if not deletions:
-            how = _ended_as(history, key, acknowledged)
-            yield f"input {op} of {key.thread} was acknowledged and not applied ({how})"
-        elif op not in ended | began:
+        if seen is not None and op in seen.log:
+            if not any(call.may_count for call in calls):
+                yield f"input {op} of {key.thread} was refused, and was applied"
+        elif acknowledged:
+            ended = _endings(seen, acknowledged)
+            if not ended:
+                yield from _deleted(history, key, op, acknowledged)
+                continue
+            cancelled[key] += 1
+            budget = sum(map(cancels, history.of(key)))
+            if not ended <= {"cancelled", "superseded", "failed"} or cancelled[key] > budget:
+                how = ", ".join(sorted(ended))
+                yield f"input {op} of {key.thread} was acknowledged and not applied ({how})"
+
+
+def _endings(seen: Seen | None, acknowledged: Sequence[Call]) -> set[str]:
+    """How the runs of an input ended, with their retries: the last of each family."""
+    runs = seen.runs if seen else ()
+    first = families(runs)
+    named = {first.get(call.run_id) for call in acknowledged}
+    retried = {run.previous_run_id for run in runs}
+    return {
+        run.status for run in runs if first[run.run_id] in named and run.run_id not in retried
+    }
+
+
+def _deleted(
+    history: History, key: ThreadKey, op: str, acknowledged: Sequence[Call]
+) -> Iterator[str]:
+    """Its run is gone: it had been applied, or began, or was cancelled, before a deletion."""
+    since = min(call.began for call in acknowledged)
+    deletions = [call for call in history.of(key) if deletes(call) and call.ended > since]
+    if not deletions:
+        yield f"input {op} of {key.thread} was acknowledged, and its run is gone"
+    elif not any(effect.place == op for effect in history.effects):
+        if not any(cancels(call) and call.ended > since for call in history.of(key)):
             yield f"input {op} of {key.thread} waited, and was lost by a deletion"
-
-
-def _ended_as(history: History, key: ThreadKey, acknowledged: Sequence[Call]) -> str:
-    seen = history.final.get(key)
-    if seen is None:
-        return "the thread is gone"
-    named = {call.run_id for call in acknowledged}
-    waits = "it waits" if named & set(seen.waiting) else ""
-    return ", ".join([waits, *(run.status for run in seen.runs if run.run_id in named)])
 
 
 def a_key_identifies_one_run(history: History) -> Iterator[str]:
@@ -249,7 +261,7 @@ def an_input_can_always_wait(history: History) -> Iterator[str]:
     for call in history.calls:
         waits = call.verb == "submit" and call.mode.endswith("queue")
         is_pruned = call.key.tenant in history.pruned
-        if waits and call.outcome == "refused" and call.key not in history.invoked | set():
+        if waits and call.outcome == "refused" and call.key not in history.invoked:
             if not is_pruned:
                 yield f"an input was not allowed to wait in {call.key.thread}: {call.error}"
 

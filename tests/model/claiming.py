@@ -1,0 +1,177 @@
+"""Histories of claims on one store: who gets what, if more is due than a claim may take.
+
+Tenants, graphs, limits, the size of claims and what ends in between are random. A *group* is a
+tenant's threads of one graph. It is *open* if no limit covers it. Every open group always has
+something due, so each must get its share, and its first thread soon, whatever limits others have.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from milecastle import App
+from milecastle.errors import Unavailable
+from milecastle.fleet.worker import WorkerInfo
+from milecastle.app.runtime.ownership import current_owner
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.claims import ClaimStore
+from milecastle.ports.limits import Limit, graph_of
+from milecastle.stores.memory import MemoryStore
+from milecastle.stores.sqlite import SqliteStore
+from tests.model.graphs import GRAPHS, State, app_of, input_of
+
+__all__ = ["claim_history"]
+
+CLAIMS = 100
+Group = tuple[str, str]
+"""Graph and tenant."""
+
+
+class Claiming:
+    """One history. ``stores`` are the same store, opened by one worker each."""
+
+    def __init__(self, seed: int, stores: Sequence[ClaimStore]) -> None:
+        self.random = random = Random(seed)
+        self.stores = stores
+        self.wrong: list[str] = []
+        graphs = GRAPHS[: random.choice((1, 1, 2))]
+        tenants = [f"tenant{number:02}" for number in range(random.choice((1, 2, 6, 20)))]
+        full = [f"full{number:02}" for number in range(random.choice((0, 0, 3, 25)))]
+        self.size = random.choice((1, 1, 2, 3, 10))
+        self.limits = [Limit(tenant=name, concurrency=random.choice((0, 1))) for name in full]
+        if random.random() < 0.4:
+            self.limits.append(Limit(graph="another", concurrency=5))
+        if random.random() < 0.2 and tenants:
+            kinds = (Limit(tenant=tenants[0], concurrency=1), Limit(tenant=tenants[0], rate=3, period=3600.0))
+            self.limits.append(random.choice(kinds))
+        self.apps: dict[str, App[State]] = {name: app_of(name, stores[0]) for name in graphs}
+        self.lanes = [app.__runner__.lane for app in self.apps.values()]
+        self.groups = [(graph, tenant) for graph in graphs for tenant in [*tenants, *full]]
+        self.open = [group for group in self.groups if not any(_covers(each, group) for each in self.limits)]
+        self.got: Counter[Group] = Counter()
+        self.first: dict[Group, int] = {}
+        self.running: deque[tuple[str, str, ThreadKey]] = deque()
+        self.total: Counter[Group] = Counter()
+
+    def run(self) -> list[str]:
+        """Submit, claim a hundred times, and judge."""
+        depth = self.size + 1
+        for limit in self.limits:
+            self.stores[0].set_limit(limit)
+        for graph, app in self.apps.items():
+            inputs: Any = {
+                ThreadKey(tenant, f"{graph}{number}"): input_of("x", [])
+                for group, tenant in self.groups
+                if group == graph
+                for number in range(depth)
+            }
+            app.submit_many(inputs)
+        workers = [f"worker{number}" for number in range(len(self.stores))]
+        for worker, store in zip(workers, self.stores, strict=True):
+            store.beat(
+                WorkerInfo(id=worker, owner=current_owner(), lanes=tuple(self.lanes), started_at=0)
+            )
+        for turn in range(CLAIMS):
+            number = self.random.randrange(len(self.stores))
+            self._claim(turn, workers[number], self.stores[number])
+        return self._judge()
+
+    def _claim(self, turn: int, worker: str, store: ClaimStore) -> None:
+        found = store.claim(worker, self.lanes, limit=self.size)
+        if len(found) > self.size:
+            self.wrong.append("a claim took more than it asked for")
+        for line in found:
+            group = (graph_of(line.lane), line.key.tenant)
+            self.got[group] += 1
+            self.total[group] += 1
+            self.first.setdefault(group, turn)
+            self.running.append((worker, graph_of(line.lane), line.key))
+        for limit in self.limits:
+            covered = [each for each in self.running if _covers(limit, (each[1], each[2].tenant))]
+            if limit.concurrency is not None and len(covered) > limit.concurrency:
+                self.wrong.append(f"a limit was exceeded: {len(covered)} run under {limit}")
+            if limit.rate is not None:
+                count = sum(each for group, each in self.total.items() if _covers(limit, group))
+                if count > limit.rate:
+                    self.wrong.append(f"a rate was exceeded: {count} of {limit}")
+        self._end_some()
+
+    def _end_some(self) -> None:
+        """What is open ends at once and is due again; what is limited, now and then."""
+        kept: deque[tuple[str, str, ThreadKey]] = deque()
+        for worker, graph, key in self.running:
+            if (graph, key.tenant) in self.open or self.random.random() < 0.05:
+                store = self.stores[int(worker[6:])]
+                if not store.give_back(worker, key):
+                    self.wrong.append(f"{key.thread} was claimed, and the worker has it not")
+            else:
+                kept.append((worker, graph, key))
+        self.running = kept
+
+    def _judge(self) -> list[str]:
+        open_groups = len(self.open)
+        taken = sum(self.got[group] for group in self.open)
+        shut = {limit.tenant for limit in self.limits if limit.concurrency == 0}
+        claimable = sum(tenant not in shut for _, tenant in self.groups)
+        bound = 2 * (-(-claimable // self.size)) + 2
+        for group in self.open:
+            first = self.first.get(group, CLAIMS)
+            if first >= bound * len(self.stores):
+                self.wrong.append(
+                    f"progress: {group} was due and allowed, and got nothing for {first} claims "
+                    f"of {self.size} ({open_groups} open groups, {len(self.limits)} limits)"
+                )
+            elif self.got[group] < taken / open_groups / 2:
+                self.wrong.append(
+                    f"fairness: {group} got {self.got[group]} of {taken} over {CLAIMS} claims of "
+                    f"{self.size}; {open_groups} groups share them ({len(self.limits)} limits)"
+                )
+        return self.wrong
+
+
+def _covers(limit: Limit, group: Group) -> bool:
+    return limit.graph in ("", group[0]) and limit.tenant in ("", group[1])
+
+
+def claim_history(seed: int, kind: str, where: str = "") -> list[str]:
+    """Make one history on a new store of a kind; ``where`` is a folder or a URL."""
+    stores: list[Any]
+    if kind == "memory":
+        stores = [MemoryStore()]
+    elif kind == "sqlite":
+        path = Path(where) / f"claims{seed}.db"
+        stores = [SqliteStore(path, synchronous="normal") for _ in range(1 + seed % 2)]
+    else:
+        from milecastle.app.opening import find_store
+
+        stores = [open_store(where) for _ in range(1 + seed % 2)]
+    try:
+        return Claiming(seed, stores).run()
+    finally:
+        for store in stores:
+            store.close()
+
+
+def main(kind: str, first: int, count: int) -> None:
+    found: Counter[str] = Counter()
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        for seed in range(first, first + count):
+            where = folder
+            if kind == "postgres":
+                from tests.postgres_cluster import new_schema, the_cluster
+
+                where = the_cluster().url_of(new_schema())
+            for text in claim_history(seed, kind, where)[:3]:
+                print(f"seed {seed}: {text}")
+                found[text[:8]] += 1
+    print(found)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

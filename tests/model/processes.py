@@ -1,0 +1,552 @@
+"""Histories on real processes: workers that are killed, stopped and drained, and a real database.
+
+Calls and faults of a history are those of its seed; how they meet is up to the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+from tempfile import mkdtemp
+from threading import Event, Lock, local
+from typing import Any
+
+from milecastle import App
+from milecastle.app.opening import find_store
+from milecastle.errors import MilecastleError
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.limits import Limit
+from tests.model import callers
+from tests.model.callers import Input, Plan, perform
+from tests.model.graphs import ACTS, GRAPHS, STAGE, State, app_of
+from tests.model.nursery import FileWorld
+from tests.model.people import People
+from tests.model.proxy import Proxy
+from tests.model.specification import Effect, History, Seen, judge
+
+__all__ = ["Processes", "kinds"]
+
+kinds = ("sqlite", "postgres", "shards")
+ROOT = Path(__file__).parents[2]
+SILENT = 1.5
+STOPPED = 4.0
+PATIENCE = 40.0
+PROBE = ThreadKey("probe", "-")
+
+
+class Real(History):
+    """A history in real time."""
+
+    def tick(self) -> int:
+        return time.monotonic_ns()
+
+
+class Nursery:
+    """The process that forks workers."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.model.nursery"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, wanted: dict[str, Any]) -> int:
+        """Start a worker; its pid."""
+        given, said = self._process.stdin, self._process.stdout
+        assert given is not None
+        assert said is not None
+        given.write(json.dumps(wanted) + "\n")
+        given.flush()
+        return int(said.readline())
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class Database:
+    """A store that is emptied before each history, and what can happen to it."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.proxy: Proxy | None = None
+        self._count = 0
+        if kind == "postgres":
+            from tests.postgres_cluster import new_schema, the_cluster
+
+            self._schema = new_schema()
+            self.proxy = Proxy(the_cluster().port)
+            with closing(find_store(the_cluster().url_of(self._schema))):
+                pass
+            self._run(f"CREATE TABLE {self._schema}.model_payments (place text)")
+        elif kind == "shards":
+            from tests.sharded_cluster import new_map
+
+            self._map = new_map(folder, 2)
+
+    def renew(self) -> None:
+        """Begin with an empty store."""
+        self._count += 1
+        if self.kind == "postgres":
+            from tests.postgres_cluster import emptied, the_cluster
+
+            assert self.proxy is not None
+            self.proxy.disarm()
+            emptied(the_cluster().url_of(self._schema))
+            self._run(f"TRUNCATE {self._schema}.model_payments")
+        elif self.kind == "shards":
+            from tests.sharded_cluster import empty_map
+
+            empty_map(self._map)
+
+    def url(self, name: str) -> str:
+        """The URL for a process of this name."""
+        if self.kind == "sqlite":
+            return f"sqlite:///{self.folder}/model{self._count}.db?synchronous=normal"
+        if self.kind == "shards":
+            return str(self._map)
+        assert self.proxy is not None
+        path = f"-csearch_path%3D{self._schema}%2Cpublic"
+        return (
+            f"postgresql://postgres@127.0.0.1:{self.proxy.port}/postgres?schema={self._schema}"
+            f"&application_name={name}&options={path}&timeout=10&sslmode=disable&gssencmode=disable"
+        )
+
+    def paid(self) -> Counter[str]:
+        """The payments that were committed, by place."""
+        if self.kind != "postgres":
+            return Counter()
+        found = self._run(f"SELECT place FROM {self._schema}.model_payments")
+        return Counter(str(place) for (place,) in found)
+
+    def terminate(self, random: Random) -> None:
+        """End some of the server's processes."""
+        chance = random.choice((0.2, 0.5))
+        self._run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = "
+            f"'client backend' AND pid <> pg_backend_pid() AND random() < {chance}"
+        )
+
+    def restart(self) -> None:
+        """The server crashes and starts again."""
+        from tests.postgres_cluster import the_cluster
+
+        the_cluster().stop("immediate")
+        the_cluster().start()
+
+    def move(self, random: Random, keys: list[ThreadKey]) -> None:
+        """Move the shard of a thread to a database."""
+        from milecastle.app.opening import move_shards
+
+        for _ in move_shards(str(self._map), [random.choice(keys).shard], random.choice("ab")):
+            pass
+
+    def _run(self, query: str) -> list[tuple[object, ...]]:
+        from tests.postgres_cluster import the_cluster
+
+        return the_cluster().execute(query.encode())
+
+    def close(self) -> None:
+        if self.proxy is not None:
+            self.proxy.close()
+
+
+class Processes:
+    """Makes histories of one kind, one after the other."""
+
+    def __init__(self, kind: str) -> None:
+        base = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        self.kind = kind
+        self.folder = Path(mkdtemp(prefix="mc-model-", dir=base))
+        self.nursery = Nursery()
+        self.database = Database(kind, self.folder)
+        self.happened: Counter[str] = Counter()
+
+    def run(self, seed: int) -> History:
+        """Make the history of a seed; its ``wrong`` says what is wrong with it."""
+        self.database.renew()
+        folder = self.folder / f"history{seed}"
+        folder.mkdir()
+        course = _Course(self, seed, folder)
+        try:
+            return course.run()
+        finally:
+            course.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        self.nursery.close()
+        self.database.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Course:
+    def __init__(self, processes: Processes, seed: int, folder: Path) -> None:
+        self.random = random = Random(seed)
+        self.processes = processes
+        self.database = processes.database
+        self.kind = processes.kind
+        self.folder = folder
+        self.history = Real()
+        acts = ("pay", *ACTS, "pay") if self.kind == "postgres" else ACTS
+        self.people = People(random, self.history, acts)
+        self.people.weights.update(retain=0, limit=0)
+        self.limited = random.random() < 0.5
+        self.size = random.randint(2, 3)
+        self.workers: dict[str, int] = {}
+        self.stopped: set[str] = set()
+        self._started = 0
+        self._local = local()
+        self._lock = Lock()
+        self._stores: list[Any] = []
+        self._callers = ThreadPoolExecutor(2, "caller", self._open_apps)
+        self._opened = 0
+        self._futures: list[Future[None]] = []
+        self._probes: list[tuple[str, int, int]] = []
+        STAGE.world = FileWorld(str(folder))
+
+    # ---- workers
+
+    def start(self) -> None:
+        self._started += 1
+        name = f"w{self._started}"
+        options = {
+            "concurrency": 20,
+            "poll": 0.1,
+            "heartbeat": 0.4,
+            "silent": SILENT,
+            "grace": 1.0,
+            "losses": 50,
+        }
+        self.workers[name] = self.processes.nursery.start(
+            {
+                "url": self.database.url(name),
+                "folder": str(self.folder),
+                "name": name,
+                "interval": 1,
+                "options": options,
+            }
+        )
+
+    def supervise(self) -> None:
+        """Start a worker for each that is gone."""
+        for name, pid in list(self.workers.items()):
+            if not _is_there(pid):
+                del self.workers[name]
+                self.stopped.discard(name)
+        while len(self.workers) < self.size:
+            self.start()
+
+    def signal(self, name: str, number: int) -> None:
+        pid = self.workers.get(name)
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    # ---- calls
+
+    def _open_apps(self) -> None:
+        with self._lock:
+            self._opened += 1
+            name = f"c{self._opened}"
+        store = find_store(self.database.url(name))
+        self._stores.append(store)
+        self._local.name = name
+        self._local.apps = {graph: app_of(graph, store) for graph in GRAPHS}
+
+    def make(self, plan: Plan) -> Future[None]:
+        """Make a call in one of the threads of callers."""
+        return self._callers.submit(self._perform, plan)
+
+    def _perform(self, plan: Plan) -> None:
+        self.processes.happened[plan.call.verb] += 1
+        app = self._local.apps[self.people.graphs.get(plan.call.key, GRAPHS[0])]
+        found = perform(self.history, plan, app)
+        with self._lock:
+            self.people.learn(plan)
+            is_state = found is not None and plan.call.verb == "state"
+            reaction = self.people.react(plan.call, found) if is_state else None
+        if reaction is not None:
+            self._perform(reaction)
+
+    # ---- faults
+
+    def faults(self) -> list[Callable[[], None]]:
+        found = [self._kill, self._drain, self._stop, self._jump]
+        if self.kind == "postgres":
+            found += [self._lose_answer] * 3 + [self._stop_at_message] * 4 + [self._terminate]
+        if self.kind == "shards":
+            found += [self._move] * 4 + [self._terminate]
+        return found
+
+    def disturb(self) -> None:
+        fault = self.random.choice(self.faults())
+        if self.kind == "postgres" and self.random.random() < 0.02:
+            fault = self._restart
+        self.processes.happened[fault.__name__[1:]] += 1
+        fault()
+
+    def _someone(self) -> str:
+        return self.random.choice(sorted(self.workers))
+
+    def _kill(self) -> None:
+        self.signal(self._someone(), signal.SIGKILL)
+
+    def _drain(self) -> None:
+        self.signal(self._someone(), signal.SIGTERM)
+
+    def _jump(self) -> None:
+        self.signal(self._someone(), signal.SIGUSR1)
+
+    def _stop(self) -> None:
+        name = self._someone()
+        self.signal(name, signal.SIGSTOP)
+        self._while_stopped(name)
+
+    def _stop_at_message(self) -> None:
+        """Stop a worker when it is about to send its n-th message."""
+        name, reached, over = self._someone(), Event(), Event()
+
+        def stop() -> None:
+            self.signal(name, signal.SIGSTOP)
+            reached.set()
+            over.wait(STOPPED + 2)
+
+        assert self.database.proxy is not None
+        self.database.proxy.at_message(name, self.random.randint(0, 30), stop)
+        if reached.wait(3.0):
+            self._while_stopped(name)
+        over.set()
+
+    def _while_stopped(self, name: str) -> None:
+        """Others continue: what is due now is begun before the worker is back."""
+        began = time.monotonic()
+        op = Input(self.people.name(), PROBE, [], keyed=True)
+        op.key = ThreadKey("probe", op.name)
+        is_probed = self.kind == "postgres" and len(self.workers) > 1
+        if is_probed:
+            plan = callers.submit(op, "reject")
+            self.make(plan).result()
+            is_probed = plan.call.outcome == "returned"
+        while time.monotonic() - began < STOPPED:
+            time.sleep(0.1)
+            if not is_probed and time.monotonic() - began > SILENT + 0.7:
+                break
+            if is_probed and op.name in self._begun() and time.monotonic() - began > SILENT + 0.7:
+                break
+        else:
+            if is_probed and op.name not in self._begun() and self._others_beat(name):
+                self.history.wrong.append(
+                    f"progress: input {op.name} was due and allowed, and no living worker began "
+                    f"with it for {STOPPED} seconds while another was stopped"
+                )
+        self.signal(name, signal.SIGCONT)
+
+    def _others_beat(self, stopped: str) -> bool:
+        """Whether another worker is alive, and has been for a while."""
+        store: Any = self._stores[0]
+        with suppress(MilecastleError):
+            return any(worker.silent < 1.0 and not worker.draining for worker in store.workers())
+        return False
+
+    def _begun(self) -> set[str]:
+        return {effect.place for effect in self._effects() if effect.what == "began"}
+
+    def _effects(self) -> list[Effect]:
+        path = self.folder / "effects"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = [line.split(" ", 2) for line in lines]
+        return [Effect(int(time), what, place) for time, what, place in found]
+
+    def _lose_answer(self) -> None:
+        assert self.database.proxy is not None
+        everyone = [f"c{number}" for number in range(1, self._opened + 1)] * 2
+        name = self.random.choice([*everyone, *sorted(self.workers)])
+        count = self.random.randint(0, 4 if name[0] == "c" else 30)
+        self.database.proxy.lose_answer(name, count, self.random.choice((0.0, 1.0, 2.0)))
+
+    def _terminate(self) -> None:
+        self.database.terminate(self.random)
+
+    def _restart(self) -> None:
+        self.database.restart()
+
+    def _move(self) -> None:
+        with suppress(MilecastleError):
+            self.database.move(self.random, self.people.threads)
+
+    # ---- the course
+
+    def run(self) -> History:
+        random = self.random
+        for _ in range(self.size):
+            self.start()
+        if self.limited:
+            tenant = random.choice(self.people.tenants)
+            new = random.choice((Limit(graph="another", concurrency=5), Limit(tenant=tenant, concurrency=2)))
+            self.make(callers.limit(new)).result()
+        rounds = random.randint(2, 4)
+        for _ in range(rounds):
+            for _ in range(random.randint(3, 8)):
+                with self._lock:
+                    plan = self.people.choose()
+                self._futures.append(self.make(plan))
+                time.sleep(random.choice((0.0, 0.01, 0.1)))
+            self.disturb()
+            self.supervise()
+        self._wait()
+        self._settle()
+        self._ask_again()
+        self._settle()
+        for key in self._keys():
+            self._look_at_end(key)
+        self.history.effects += self._effects()
+        self.history.paid.update(self.database.paid())
+        self._check_payments()
+        self.history.wrong[:] = judge(self.history)
+        return self.history
+
+    def _check_payments(self) -> None:
+        for effect in self.history.effects:
+            if effect.what == "recorded" and self.kind == "postgres":
+                op, _, at = effect.place.partition("/")
+                if "pay" in self._todo(op)[int(at)] and not self.history.paid[effect.place]:
+                    self.history.wrong.append(f"the payment at {effect.place} is missing")
+
+    def _todo(self, op: str) -> list[str]:
+        return self.people.todos.get(op, [""] * 9)
+
+    def _keys(self) -> list[ThreadKey]:
+        probes = {call.key for call in self.history.calls if call.key.tenant == "probe"}
+        return [*self.people.threads, *sorted(probes)]
+
+    def _wait(self) -> None:
+        for future in self._futures:
+            future.result(60)
+        self._futures.clear()
+        while self.people.unsure:
+            self.make(self.people.unsure.pop()).result(60)
+
+    def _settle(self) -> None:
+        until, left = time.monotonic() + PATIENCE, [""]
+        if self.database.proxy is not None:
+            self.database.proxy.disarm()
+        while time.monotonic() < until:
+            self.supervise()
+            with suppress(MilecastleError):
+                left = [text for key in self._keys() if (text := self._unfinished(key))]
+                if not left:
+                    return
+            self._wait()
+            time.sleep(0.1)
+        self.history.wrong += [f"a thread is stuck: {text}" for text in left]
+
+    def _unfinished(self, key: ThreadKey) -> str:
+        store: Any = self._stores[0]
+        info = store.thread(key)
+        if info is None:
+            return ""
+        waiting = len(store.inputs(key))
+        plan = self.people.care(info, waiting, store.now())
+        if plan is not None:
+            self._futures.append(self.make(plan))
+        is_over = info.status in ("completed", "cancelled") and not waiting
+        if is_over and info.due_at is None and not info.worker:
+            return ""
+        return f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
+
+    def _ask_again(self) -> None:
+        for key in self.people.threads:
+            for op in self.people.to_ask_again(key):
+                mode = self.random.choice(("again queue", "again reject"))
+                self.make(callers.submit(op, mode)).result(60)
+
+    def _look_at_end(self, key: ThreadKey) -> None:
+        store: Any = self._stores[0]
+        if store.thread(key) is None:
+            return
+        app = app_of(self.people.graphs.get(key, GRAPHS[0]), store)
+        try:
+            self.history.final[key] = look(app, store, key)
+        except MilecastleError as error:
+            self.history.wrong.append(f"{key.thread} cannot be read: {error}")
+
+    def close(self) -> None:
+        for pid in self.workers.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.database.proxy is not None:
+            self.database.proxy.disarm()
+        self._callers.shutdown(wait=True)
+        for store in self._stores:
+            store.close()
+        while any(map(_is_there, self.workers.values())):
+            time.sleep(0.01)
+
+
+def look(app: App[State], store: Any, key: ThreadKey) -> Seen:
+    """A thread in every view."""
+    found = app.state(key)
+    info = store.thread(key)
+    listed = {one.key: one.status for one in app.threads(tenant=key.tenant)}
+    runs = list(store.runs(key))
+    named = {run.run_id: run.status for run in runs}
+    return Seen(
+        log=found.state.get("log", []),
+        heard=found.state.get("heard", []),
+        runs=runs,
+        waiting=[one.run_id for one in store.inputs(key)],
+        statuses={
+            "state": found.status,
+            "threads": listed.get(key, "missing"),
+            "runs": named.get(info.run_id, "missing"),
+        },
+    )
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def main(kind: str, first: int, count: int) -> int:
+    processes, found = Processes(kind), 0
+    try:
+        for seed in range(first, first + count):
+            began = time.monotonic()
+            history = processes.run(seed)
+            for text in history.wrong:
+                print(f"{kind} seed {seed}: {text}", flush=True)
+                found += 1
+            if history.wrong and "-v" in sys.argv:
+                start = history.calls[0].began
+                for call in history.calls:
+                    call.began, call.ended = (call.began - start) // 10**6, (call.ended - start) // 10**6
+                    print(call)
+            print(f"{kind} seed {seed}: {time.monotonic() - began:.1f} s", flush=True)
+    finally:
+        processes.close()
+    print(dict(processes.happened))
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
