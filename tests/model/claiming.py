@@ -150,7 +150,7 @@ def claim_history(seed: int, kind: str, where: str = "") -> list[str]:
     else:
         from milecastle.app.opening import find_store
 
-        stores = [open_store(where) for _ in range(1 + seed % 2)]
+        stores = [find_store(where) for _ in range(1 + seed % 2)]
     try:
         return Claiming(seed, stores).run()
     finally:

@@ -15,8 +15,8 @@ from milecastle.model.policies import CheckpointConfig
 __all__ = ["ACTS", "GRAPHS", "STAGE", "State", "World", "app_of", "input_of"]
 
 GRAPHS = ("one", "two")
-ACTS = ("plain", "once", "sleep", "ask", "fail1", "fail9", "once-fail1", "once-sleep", "once-ask")
-"""``pay`` needs PostgreSQL. ``fail1`` fails once, ``fail9`` until a person has retried it often."""
+ACTS = ("plain", "once", "sleep", "ask", "fail1", "fail4", "once-fail1", "once-sleep", "once-ask")
+"""``pay`` needs PostgreSQL. ``fail1`` fails once, ``fail4`` until a person has retried it."""
 
 NAP = 0.7
 ATTEMPTS = 3

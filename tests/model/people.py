@@ -44,7 +44,7 @@ class People:
         often = lambda *values: random.choice(values)  # noqa: E731
         self.weights = {
             "input": 10,
-            "again": often(0, 3, 6),
+            "again": often(0, 0, 3, 6),
             "care": often(3, 6, 10),
             "look": often(1, 3, 6),
             "cancel": often(0, 0, 1, 2),
@@ -64,7 +64,7 @@ class People:
     def choose(self) -> Plan:
         """The next call that somebody makes."""
         random = self.random
-        if self.unsure and random.random() < 0.5:
+        if self.unsure and random.random() < 0.2:
             return self.unsure.pop(random.randrange(len(self.unsure)))
         key = random.choice(self.threads)
         kind = random.choices(list(self.weights), list(self.weights.values()))[0]
@@ -177,7 +177,8 @@ class People:
     def to_ask_again(self, key: ThreadKey) -> list[Input]:
         """Some inputs whose keys are known to have started a run."""
         known = {call.op for call in self.history.of(key) if call.outcome == "returned"}
-        keyed = [op for op in self.inputs[key] if op.keyed and op.name in known]
+        asks = self.weights["again"] > 0
+        keyed = [op for op in self.inputs[key] if op.keyed and op.name in known and asks]
         return [op for op in keyed if self.random.random() < 0.5]
 
     def learn(self, plan: Plan) -> None:

@@ -19,7 +19,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
-from threading import Event, Lock, local
+from queue import Queue
+from threading import Event, Lock
 from typing import Any
 
 from milecastle import App
@@ -40,6 +41,7 @@ __all__ = ["Processes", "kinds"]
 kinds = ("sqlite", "postgres", "shards")
 ROOT = Path(__file__).parents[2]
 SILENT = 1.5
+CALLERS = 2
 STOPPED = 4.0
 PATIENCE = 40.0
 PROBE = ThreadKey("probe", "-")
@@ -211,14 +213,16 @@ class _Course:
         self.workers: dict[str, int] = {}
         self.stopped: set[str] = set()
         self._started = 0
-        self._local = local()
+        self._free: Queue[dict[str, App[State]]] = Queue()
         self._lock = Lock()
         self._stores: list[Any] = []
-        self._callers = ThreadPoolExecutor(2, "caller", self._open_apps)
+        self._callers = ThreadPoolExecutor(CALLERS)
         self._opened = 0
         self._futures: list[Future[None]] = []
         self._probes: list[tuple[str, int, int]] = []
         STAGE.world = FileWorld(str(folder))
+        for _ in range(CALLERS):
+            self._open_apps()
 
     # ---- workers
 
@@ -261,13 +265,11 @@ class _Course:
     # ---- calls
 
     def _open_apps(self) -> None:
-        with self._lock:
-            self._opened += 1
-            name = f"c{self._opened}"
-        store = find_store(self.database.url(name))
+        """Each caller has a store of its own."""
+        self._opened += 1
+        store = find_store(self.database.url(f"c{self._opened}"))
         self._stores.append(store)
-        self._local.name = name
-        self._local.apps = {graph: app_of(graph, store) for graph in GRAPHS}
+        self._free.put({graph: app_of(graph, store) for graph in GRAPHS})
 
     def make(self, plan: Plan) -> Future[None]:
         """Make a call in one of the threads of callers."""
@@ -275,8 +277,12 @@ class _Course:
 
     def _perform(self, plan: Plan) -> None:
         self.processes.happened[plan.call.verb] += 1
-        app = self._local.apps[self.people.graphs.get(plan.call.key, GRAPHS[0])]
-        found = perform(self.history, plan, app)
+        apps = self._free.get()
+        try:
+            app = apps[self.people.graphs.get(plan.call.key, GRAPHS[0])]
+            found = perform(self.history, plan, app)
+        finally:
+            self._free.put(apps)
         with self._lock:
             self.people.learn(plan)
             is_state = found is not None and plan.call.verb == "state"

@@ -53,9 +53,15 @@ class Watched:
         self._wrong = wrong
         self._now = now
         self._claims: list[tuple[int, str, str]] = []
+        self._set: dict[tuple[str, str], int] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    def set_limit(self, limit: Limit) -> None:
+        """A rate holds from now on."""
+        self._set[limit.graph, limit.tenant] = self._now()
+        self._store.set_limit(limit)
 
     def claim(self, *given: Any, **named: Any) -> Sequence[ThreadInfo]:
         """Claim, and compare what has a worker then with the limits."""
@@ -83,7 +89,7 @@ class Watched:
         if limit.paused or (limit.concurrency is not None and after > limit.concurrency):
             self._wrong.append(f"a limit was exceeded: {after} run under {limit}")
         if limit.rate is not None:
-            since = now - limit.microseconds
+            since = max(now - limit.microseconds, self._set[limit.graph, limit.tenant])
             lately = [claim[1:] for claim in self._claims if claim[0] > since]
             if _within(limit, lately) > 2 * limit.rate:
                 self._wrong.append(f"a rate was exceeded: {limit}")
@@ -118,7 +124,7 @@ class ModelCourse(Course):
         self.happened: Counter[str] = Counter()
         self.listeners = {}
         is_calm = random.random() < 0.3
-        self.faulty = 0.0 if is_calm else random.choice((0.0, 0.01, 0.04))
+        self.faulty = 0.0 if is_calm else random.choice((0.0, 0.01, 0.04, 0.1))
         self.deadly = 0.0 if is_calm else random.choice((0.0, 0.001, 0.004))
         self.is_calm = is_calm
         self.troubles = True
