@@ -184,7 +184,7 @@ class People:
     def learn(self, plan: Plan) -> None:
         """Whoever got no answer sends the same again, if that is meant to be safe."""
         call = plan.call
-        is_safe = call.keyed or call.verb == "answer"
+        is_safe = (call.keyed and self.weights["again"] > 0) or call.verb == "answer"
         if call.outcome == "unknown" and is_safe and not call.mode.startswith("again "):
             again = Call(call.verb, call.key, call.op, call.mode, call.keyed)
             self.unsure.append(Plan(again, plan.act))

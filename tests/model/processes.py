@@ -325,7 +325,7 @@ class _Course:
         self._while_stopped(name)
 
     def _stop_at_message(self) -> None:
-        """Stop a worker when it is about to send its n-th message."""
+        """Stop a worker when it is about to send a message of some kind."""
         name, reached, over = self._someone(), Event(), Event()
 
         def stop() -> None:
@@ -334,7 +334,7 @@ class _Course:
             over.wait(STOPPED + 2)
 
         assert self.database.proxy is not None
-        self.database.proxy.at_message(name, self.random.randint(0, 30), stop)
+        self.database.proxy.hold(name, self.random, stop)
         if reached.wait(3.0):
             self._while_stopped(name)
         over.set()
@@ -383,8 +383,8 @@ class _Course:
         assert self.database.proxy is not None
         everyone = [f"c{number}" for number in range(1, self._opened + 1)] * 2
         name = self.random.choice([*everyone, *sorted(self.workers)])
-        count = self.random.randint(0, 4 if name[0] == "c" else 30)
-        self.database.proxy.lose_answer(name, count, self.random.choice((0.0, 1.0, 2.0)))
+        seconds = self.random.choice((0.0, 1.0, 2.0))
+        self.database.proxy.lose_answer(name, self.random, seconds)
 
     def _terminate(self) -> None:
         self.database.terminate(self.random)

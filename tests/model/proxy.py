@@ -1,7 +1,8 @@
-"""A TCP proxy between processes and PostgreSQL, which loses answers and holds messages.
+"""A TCP proxy between processes and PostgreSQL, which loses answers and holds messages back.
 
-Each connection is known by the ``application_name`` with which it was opened. A fault is armed for
-a name and a number of messages: it happens at that message, whatever it is.
+Each connection is known by the ``application_name`` with which it was opened. A fault waits for a
+message of a kind, as its first words say: so the rare ones, a commit say, are met as often as the
+heartbeats.
 """
 
 from __future__ import annotations
@@ -10,31 +11,49 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from random import Random
 from threading import Lock, Thread
 from time import monotonic
 
+import msgspec
+
 __all__ = ["Proxy"]
+
+_WORDS = re.compile(rb"[A-Za-z_][A-Za-z_0-9 ]{5,}")
+
+
+class _Fault(msgspec.Struct):
+    """What happens to the next message of a kind: it is held back, or its answer is lost."""
+
+    kind: str
+    act: Callable[[], object]
+    loses: bool
+
+
+class _Link(msgspec.Struct):
+    name: str
+    loses: Callable[[], object] | None = None
 
 
 class Proxy:
-    """Listens on a port of its own. ``on_message`` faults are called with the message held back."""
+    """Listens on a port of its own, in front of the server's."""
 
     def __init__(self, port: int) -> None:
         self._server = port
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         self._lock = Lock()
-        self._armed: dict[str, tuple[int, Callable[[], object], bool]] = {}
+        self._armed: dict[str, _Fault] = {}
         self._refused: dict[str, float] = {}
+        self._kinds: dict[str, dict[str, None]] = {"c": {}, "w": {}}
         Thread(target=self._accept, daemon=True).start()
 
-    def at_message(self, name: str, count: int, act: Callable[[], object]) -> None:
-        """When a process sends its n-th message from now on, call ``act`` before it is passed on."""
-        with self._lock:
-            self._armed[name] = (count, act, False)
+    def hold(self, name: str, random: Random, act: Callable[[], object]) -> None:
+        """Call ``act`` when a process is about to send a message of some kind."""
+        self._arm(name, _Fault(self._kind(name, random), act, False))
 
-    def lose_answer(self, name: str, count: int, seconds: float) -> None:
-        """Swallow the n-th answer from now on, cut the connection, and refuse new ones for a time.
+    def lose_answer(self, name: str, random: Random, seconds: float) -> None:
+        """Swallow the answer to a message of some kind, cut the connection, and refuse new ones.
 
         The server has done what it was asked to do.
         """
@@ -42,8 +61,7 @@ class Proxy:
         def refuse() -> None:
             self._refused[name] = monotonic() + seconds
 
-        with self._lock:
-            self._armed[name] = (count, refuse, True)
+        self._arm(name, _Fault(self._kind(name, random), refuse, True))
 
     def disarm(self) -> None:
         """Nothing happens any more."""
@@ -54,54 +72,61 @@ class Proxy:
     def close(self) -> None:
         self._listening.close()
 
+    def _kind(self, name: str, random: Random) -> str:
+        return random.choice(["", *self._kinds.get(name[:1], {})])
+
+    def _arm(self, name: str, fault: _Fault) -> None:
+        with self._lock:
+            self._armed[name] = fault
+
     def _accept(self) -> None:
-        while True:
-            try:
+        with suppress(OSError):
+            while True:
                 client, _ = self._listening.accept()
-            except OSError:
-                return
-            Thread(target=self._serve, args=(client,), daemon=True).start()
+                Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with suppress(OSError):
             first = client.recv(65536)
             found = re.search(rb"application_name\0([^\0]*)\0", first)
-            name = found.group(1).decode() if found else ""
-            if self._refused.get(name, 0.0) > monotonic():
-                client.close()
-                return
-            server = socket.create_connection(("127.0.0.1", self._server))
-            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            server.sendall(first)
-            Thread(target=self._copy, args=(server, client, name, True), daemon=True).start()
-            self._copy(client, server, name, False)
-            return
+            link = _Link(found.group(1).decode() if found else "")
+            if self._refused.get(link.name, 0.0) <= monotonic():
+                server = socket.create_connection(("127.0.0.1", self._server))
+                server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                server.sendall(first)
+                Thread(target=self._copy, args=(server, client, link, True), daemon=True).start()
+                self._copy(client, server, link, False)
         client.close()
 
     def _copy(
-        self, source: socket.socket, target: socket.socket, name: str, are_answers: bool
+        self, source: socket.socket, target: socket.socket, link: _Link, are_answers: bool
     ) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                act = self._due(name, are_answers)
-                if act is not None:
-                    act()
-                    if are_answers:
-                        break
+                if not are_answers:
+                    self._asked(link, data)
+                elif link.loses is not None:
+                    link.loses()
+                    break
                 target.sendall(data)
         for each in (source, target):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
-    def _due(self, name: str, are_answers: bool) -> Callable[[], object] | None:
+    def _asked(self, link: _Link, data: bytes) -> None:
+        """A process sends a message: let happen what waits for it."""
+        words = _WORDS.search(data)
+        kind = words.group()[:40].decode() if words else ""
         with self._lock:
-            armed = self._armed.get(name)
-            if armed is None or armed[2] is not are_answers:
-                return None
-            count, act, _ = armed
-            if count > 0:
-                self._armed[name] = (count - 1, act, are_answers)
-                return None
-            del self._armed[name]
-            return act
+            if kind:
+                self._kinds.setdefault(link.name[:1], {})[kind] = None
+            fault = self._armed.get(link.name)
+            if fault is None or fault.kind not in ("", kind):
+                return
+            del self._armed[link.name]
+        if fault.loses:
+            link.loses = fault.act
+        else:
+            fault.act()
