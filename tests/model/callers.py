@@ -51,7 +51,7 @@ def submit(op: Input, mode: str, delay: float = 0.0, priority: int = 0) -> Plan:
             priority=priority,
         )
 
-    return Plan(Call("submit", op.key, op.name, mode, op.keyed), act)
+    return Plan(Call("submit", op.key, op.name, mode, op.keyed, delay), act)
 
 
 def invoke(op: Input, mode: str) -> Plan:
@@ -121,7 +121,11 @@ def perform(history: History, plan: Plan, app: App[State]) -> Any:
     """
     call = history.begin(plan.call)
     try:
-        found = plan.act(app)
+        try:
+            found = plan.act(app)
+        except MilecastleError as error:
+            _check_names(history, call, str(error))
+            raise
     except (RunInProgress, InvalidRequest, ResumeRefused) as error:
         call.error = f"{type(error).__name__}: {str(error)[:90]}"
         history.end(call, "refused")
@@ -149,12 +153,20 @@ def perform(history: History, plan: Plan, app: App[State]) -> Any:
     return found
 
 
+def _check_names(history: History, call: Call, said: str) -> None:
+    """An error names no thread but the caller's."""
+    for name in history.names - {call.key.thread}:
+        if f"'{name}'" in said and call.key.thread != "*":
+            history.wrong.append(f"an error about {call.key.thread} names {name}: {said[:90]}")
+
+
 def _note(call: Call, found: Any) -> None:
     if call.verb in ("submit", "answer", "retry", "invoke"):
         call.run_id, call.status = found.run_id, found.status
     if call.verb in ("state", "invoke"):
         asking = sum(1 for each in found.interrupts if each.asks)
-        call.status, call.found = found.status, (found.status, tuple(found.next), asking)
+        shown = (found.status, tuple(found.next), asking, tuple(found.state.get("log", ())))
+        call.status, call.found = found.status, shown
     if call.verb in ("cancel", "delete"):
         call.found = found
         if found is False:

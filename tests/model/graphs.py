@@ -6,19 +6,25 @@ operation in the state's ``log``. The ``world`` is told what really happened.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, Protocol, TypedDict
 
 from milecastle import END, START, App, Context, Retry, StateGraph, append, interrupt
 from milecastle.model.policies import CheckpointConfig
 
-__all__ = ["ACTS", "GRAPHS", "STAGE", "State", "World", "app_of", "input_of"]
+__all__ = ["ACTS", "GRAPHS", "NAP", "STAGE", "State", "World", "app_of", "input_of"]
 
 GRAPHS = ("one", "two")
-ACTS = ("plain", "once", "sleep", "ask", "fail1", "fail4", "once-fail1", "once-sleep", "once-ask")
-"""``pay`` needs PostgreSQL. ``fail1`` fails once, ``fail4`` until a person has retried it."""
+ACTS = (
+    *("plain", "once", "sleep", "ask", "fail1", "fail4"),
+    *("once-fail1", "once-sleep", "once-ask"),
+)
+"""``pay`` needs PostgreSQL. ``fail1`` fails once, ``fail4`` until a person has retried it, ``stop1``
+with ``StopIteration``, ``linger`` takes as long as ``LINGER`` says."""
 
 NAP = 0.7
+LINGER = 25.0
 ATTEMPTS = 3
 """Workers retry a failed run by themselves so often, less one."""
 
@@ -70,12 +76,21 @@ def act(state: State, ctx: Context) -> dict[str, Any]:
             ctx.transaction("pay", STAGE.world.pay, place)
             STAGE.world.note("recorded", place)
         elif part == "sleep":
+            STAGE.world.note("sleeps", place)
             ctx.sleep(NAP)
+            STAGE.world.note("woke", place)
         elif part == "ask":
             heard.append(f"{interrupt('well?', answer=str)}")
         elif part.startswith("fail") and STAGE.world.fails(place, int(part[4:])):
             raise ValueError("on purpose")
+        elif part.startswith("stop") and STAGE.world.fails(place, int(part[4:])):
+            raise StopIteration
     return {"at": at + 1, "heard": heard}
+
+
+async def linger(state: State) -> dict[str, Any]:
+    await asyncio.sleep(LINGER)
+    return {"at": state["at"] + 1}
 
 
 def _mail(place: str) -> str:
@@ -92,10 +107,12 @@ def app_of(name: str, store: Any = None, interval: int = 1) -> App[State]:
     graph: StateGraph[State] = StateGraph(State, name=name)
     graph.add_node("begin", begin)
     graph.add_node("act", act)
+    graph.add_node("linger", linger)
     graph.add_node("end", end)
     graph.add_edge(START, "begin")
-    for node in ("begin", "act"):
-        graph.add_conditional_edges(node, _what_next, {"more": "act", "ends": "end"})
+    ways = {"more": "act", "lingers": "linger", "ends": "end"}
+    for node in ("begin", "act", "linger"):
+        graph.add_conditional_edges(node, _what_next, ways)
     graph.add_edge("end", END)
     return graph.compile(
         checkpoint=CheckpointConfig(store=store, interval=interval),
@@ -104,7 +121,8 @@ def app_of(name: str, store: Any = None, interval: int = 1) -> App[State]:
 
 
 def _what_next(state: State) -> str:
-    return "more" if state["at"] < len(state["todo"]) else "ends"
+    left = state["todo"][state["at"] :]
+    return "ends" if not left else "lingers" if left[0] == "linger" else "more"
 
 
 def input_of(op: str, todo: Sequence[str]) -> dict[str, Any]:

@@ -26,7 +26,8 @@ class People:
     def __init__(self, random: Random, history: History, acts: tuple[str, ...] = ACTS) -> None:
         self.random = random
         self.history = history
-        self.acts = tuple(random.sample(acts, random.randint(1, min(5, len(acts)))))
+        some = random.sample(acts, random.randint(1, min(5, len(acts))))
+        self.acts = (*some, "stop1") if random.random() < 0.04 else tuple(some)
         tenants = [f"tenant{number}" for number in range(random.choice((1, 1, 2, 3)))]
         self.threads = [
             ThreadKey(tenant, f"{tenant[-1]}t{number}")
@@ -34,11 +35,13 @@ class People:
             for number in range(random.randint(1, 3))
         ]
         self.tenants = tenants
+        history.names = {key.thread for key in self.threads}
         self.graphs = {key: random.choice(GRAPHS) for key in self.threads}
         self.invokes = {key for key in self.threads if random.random() < 0.3}
         self.inputs: dict[ThreadKey, list[Input]] = {key: [] for key in self.threads}
         self.unsure: list[Plan] = []
         self._count = 0
+        self.pace = 1.2
         self.todos: dict[str, list[str]] = {}
         self.limits: dict[tuple[str, str], Limit] = {}
         often = lambda *values: random.choice(values)  # noqa: E731
@@ -55,6 +58,16 @@ class People:
             "invoke": often(0, 2, 4),
             "wrong": 1,
         }
+
+    def crowd(self, count: int) -> None:
+        """Many threads, whose nodes take long."""
+        self.threads = [ThreadKey("tenant0", f"0t{number}") for number in range(count)]
+        self.tenants, self.acts, self.invokes = ["tenant0"], ("linger", "plain"), set()
+        self.pace = 0.3
+        self.graphs = dict.fromkeys(self.threads, GRAPHS[0])
+        self.inputs = {key: [] for key in self.threads}
+        self.history.names = {key.thread for key in self.threads}
+        self.weights = {name: 0 for name in self.weights} | {"input": 10, "look": 1, "again": 0}
 
     def name(self) -> str:
         """A new name of an operation or an answer."""
@@ -75,6 +88,9 @@ class People:
         op = Input(self.name(), key, [], keyed=random.random() < 0.7)
         op.todo = self.todos[op.name] = callers.random_todo(random, self.acts)
         self.inputs[key].append(op)
+        if "linger" in self.acts:
+            op.todo = ["linger"]
+            return callers.submit(op, "reject")
         mode = random.choice(("queue", "queue", "queue", "reject", "cancel"))
         if mode == "cancel" and random.random() < 0.5:
             mode = "queue"

@@ -204,9 +204,10 @@ class _Course:
         self.database = processes.database
         self.kind = processes.kind
         self.folder = folder
-        self.history = Real()
-        acts = ("pay", *ACTS, "pay") if self.kind == "postgres" else ACTS
-        self.people = People(random, self.history, acts)
+        self.history = Real(clock=lambda: time.monotonic_ns() // 1000)
+        self.people = People(random, self.history)
+        if self.kind == "postgres" and random.random() < 0.6:
+            self.people.acts = (*self.people.acts, "pay", "pay")
         self.people.weights.update(retain=0, limit=0)
         self.limited = random.random() < 0.5
         self.size = random.randint(2, 3)
@@ -377,7 +378,7 @@ class _Course:
         path = self.folder / "effects"
         lines = path.read_text().splitlines() if path.exists() else []
         found = [line.split(" ", 2) for line in lines]
-        return [Effect(int(time), what, place) for time, what, place in found]
+        return [Effect(int(at), what, place, wall=int(at) // 1000) for at, what, place in found]
 
     def _lose_answer(self) -> None:
         assert self.database.proxy is not None
@@ -416,9 +417,9 @@ class _Course:
             self.disturb()
             self.supervise()
         self._wait()
-        self._settle()
-        self._ask_again()
-        self._settle()
+        if self._settle():
+            self._ask_again()
+            self._settle()
         for key in self._keys():
             self._look_at_end(key)
         self.history.effects += self._effects()
@@ -448,7 +449,7 @@ class _Course:
         while self.people.unsure:
             self.make(self.people.unsure.pop()).result(60)
 
-    def _settle(self) -> None:
+    def _settle(self) -> bool:
         until, left = time.monotonic() + PATIENCE, [""]
         if self.database.proxy is not None:
             self.database.proxy.disarm()
@@ -457,10 +458,11 @@ class _Course:
             with suppress(MilecastleError):
                 left = [text for key in self._keys() if (text := self._unfinished(key))]
                 if not left:
-                    return
+                    return True
             self._wait()
             time.sleep(0.1)
         self.history.wrong += [f"a thread is stuck: {text}" for text in left]
+        return False
 
     def _unfinished(self, key: ThreadKey) -> str:
         store: Any = self._stores[0]

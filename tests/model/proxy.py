@@ -2,7 +2,7 @@
 
 Each connection is known by the ``application_name`` with which it was opened. A fault waits for a
 message of a kind, as its first words say: so the rare ones, a commit say, are met as often as the
-heartbeats.
+heartbeats. Inside a transaction the message before it is part of its kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 __all__ = ["Proxy"]
 
-_WORDS = re.compile(rb"[A-Za-z_][A-Za-z_0-9 ]{5,}")
+_WORDS = re.compile(rb"[A-Za-z_][A-Za-z_0-9 ]{4,}")
 
 
 class _Fault(msgspec.Struct):
@@ -32,6 +32,7 @@ class _Fault(msgspec.Struct):
 
 class _Link(msgspec.Struct):
     name: str
+    within: str = ""
     loses: Callable[[], object] | None = None
 
 
@@ -73,7 +74,10 @@ class Proxy:
         self._listening.close()
 
     def _kind(self, name: str, random: Random) -> str:
-        return random.choice(["", *self._kinds.get(name[:1], {})])
+        """Any message, one of a kind, or half of the time one within a transaction."""
+        kinds = list(self._kinds.get(name[:1], {}))
+        within = [kind for kind in kinds if " > " in kind]
+        return random.choice(within if within and random.random() < 0.5 else ["", *kinds])
 
     def _arm(self, name: str, fault: _Fault) -> None:
         with self._lock:
@@ -119,6 +123,9 @@ class Proxy:
         """A process sends a message: let happen what waits for it."""
         words = _WORDS.search(data)
         kind = words.group()[:40].decode() if words else ""
+        if link.within or kind == "BEGIN":
+            ends = kind in ("COMMIT", "ROLLBACK")
+            kind, link.within = f"{link.within} > {kind}", "" if ends else kind
         with self._lock:
             if kind:
                 self._kinds.setdefault(link.name[:1], {})[kind] = None

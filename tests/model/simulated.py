@@ -9,18 +9,20 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from random import Random
 from typing import Any, cast
 
 from milecastle import App
-from milecastle.app.application import with_store
 from milecastle.errors import MilecastleError
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.limits import Limit, graph_of
+from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.sqlite import SqliteStore
+from milecastle.testing import with_store
 from tests.model import callers
 from tests.model.callers import Plan, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
@@ -48,7 +50,7 @@ class Watched:
 
     writer: Any = None
 
-    def __init__(self, store: MemoryStore, wrong: list[str], now: Callable[[], int]) -> None:
+    def __init__(self, store: Any, wrong: list[str], now: Callable[[], int]) -> None:
         self._store = store
         self._wrong = wrong
         self._now = now
@@ -106,18 +108,37 @@ class _Ledger:
         """The simulator's own checks are not needed here."""
 
 
+class Working(Process):
+    """A process with a worker."""
+
+    def __init__(self, course: Course, name: str) -> None:
+        super().__init__(course, name)
+        self.began = self.now
+
+
+def _options(random: Random, concurrency: int) -> WorkerOptions:
+    return WorkerOptions(
+        concurrency=concurrency,
+        poll=random.choice((0.5, 2.0)),
+        heartbeat=SILENT / 3,
+        silent=SILENT,
+        grace=3.0,
+        losses=50,
+    )
+
+
 class ModelCourse(Course):
     """A course whose people and promises are those of the model; faults are the simulator's."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, folder: str = "") -> None:
         self.random = random = Random(seed)
         self.timeline = Timeline(random)
-        self.history = History()
+        self.history = History(clock=lambda: self.timeline.now)
         self.interval = random.choice((1, 1, 2, 3))
         self.apps = _apps(self.interval)
         self.wrong = self.history.wrong
-        memory = MemoryStore(now=lambda: self.timeline.now)
-        watched = Watched(memory, self.wrong, lambda: self.timeline.now)
+        self.opened = self._open(folder)
+        watched = Watched(self.opened, self.wrong, lambda: self.timeline.now)
         self.claims = cast("Any", watched)
         self.store = cast("Any", watched)
         self.ledger = cast("Any", _Ledger())
@@ -136,22 +157,32 @@ class ModelCourse(Course):
         self.touched = {}
         self._ids = self._started = 0
         self._running = {}
-        self._options = WorkerOptions(
-            concurrency=random.choice((1, 3, 20)),
-            poll=random.choice((0.5, 2.0)),
-            heartbeat=SILENT / 3,
-            silent=SILENT,
-            grace=3.0,
-            losses=50,
-        )
+        self._options = _options(random, random.choice((1, 3, 20)))
         self.people = People(random, self.history)
+        if random.random() < 0.08:
+            self._crowd(random)
         self.failed: Counter[str] = Counter()
+        self._idle_since: int | None = None
         self.recorded: dict[str, tuple[Any, int]] = {}
         self.direct = {name: with_store(app, cast("Any", watched)) for name, app in self.apps.items()}
 
+    def _crowd(self, random: Random) -> None:
+        """More long runs than a worker has room for."""
+        self.size, self.is_calm = 1, True
+        self.faulty = self.deadly = 0.0
+        self._options = _options(random, random.choice((5, 8)))
+        self.people.crowd(12)
+
+    def _open(self, folder: str) -> Any:
+        """The store: in memory, or with a folder in a file of SQLite."""
+        if not folder:
+            return MemoryStore(now=lambda: self.timeline.now)
+        path = Path(folder) / f"{self.random.random()}.db"
+        return SqliteStore(path, synchronous="normal", now=lambda: self.timeline.now)
+
     def start_worker(self) -> None:
         self._started += 1
-        process = Process(self, f"worker {self._started}")
+        process = Working(self, f"worker {self._started}")
         self.workers.append(process)
         apps = [
             App(app.__runner__.rebuilt(store=process.connection, clock=process.clock))
@@ -196,7 +227,7 @@ class ModelCourse(Course):
         """Somebody makes a call, and somebody else another one later."""
         if not self.troubles:
             return
-        self.timeline.after(self.random.uniform(0.01, 1.2), self.act)
+        self.timeline.after(self.random.uniform(0.01, self.people.pace), self.act)
         self.make(self.people.choose())
 
     def make(self, plan: Plan) -> None:
@@ -217,6 +248,33 @@ class ModelCourse(Course):
             if reaction is not None:
                 self.make(reaction)
 
+    # ---- progress
+
+    def watch(self) -> None:
+        """Look twice a second whether something is due that a living worker has room for."""
+        self.timeline.after(0.5, self.watch)
+        if not (self._is_due() and any(map(self._has_room, self.workers))):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = self.timeline.now
+        elif self.timeline.now - self._idle_since > (3.0 + 3 * (self._options.poll or 0)) * SECOND:
+            self.wrong.append("progress: threads are due and allowed, and a living worker has room")
+
+    def _is_due(self) -> bool:
+        limits, depths = self.claims.limits(), self.claims.depths()
+        if any(limit.rate is not None for limit in limits):
+            return False
+        running = {(depth.lane, depth.tenant): depth.running for depth in depths}
+        rooms = Rooms([Meter(limit) for limit in limits], running)
+        return any(depth.due and rooms.is_open(depth.lane, depth.tenant) for depth in depths)
+
+    def _has_room(self, process: Any) -> bool:
+        """Whether a worker should claim: nothing has happened to it for a while."""
+        worker, lately = self._running[process], self.timeline.now - 10 * SECOND
+        fine = not process.is_dead and process.disturbed_at < lately and not worker.is_draining
+        free = worker.running < self._options.concurrency
+        return fine and free and process.began < lately and process.loop.blocked_until < lately
+
     # ---- the end
 
     def finish(self) -> None:
@@ -231,22 +289,23 @@ class ModelCourse(Course):
                 self.make(callers.limit(Limit(graph=limit.graph, tenant=limit.tenant)))
         for plan in people.unsure:
             self.make(plan)
-        self._settle()
-        for key in people.threads:
-            self._ask_again(key)
-        self._settle()
+        if self._settle():
+            for key in people.threads:
+                self._ask_again(key)
+            self._settle()
         for key in people.threads:
             self._look_at_end(key)
 
-    def _settle(self) -> None:
+    def _settle(self) -> bool:
         """Wait until nothing is left to run."""
         timeline, left = self.timeline, [""]
         for second in range(_PATIENCE):
             timeline.run(timeline.now + SECOND)
             left = [text for key in self.people.threads if (text := self._unfinished(key))]
             if not left and second > 2:
-                return
+                return True
         self.wrong += [f"a thread is stuck: {text}" for text in left]
+        return False
 
     def _unfinished(self, key: ThreadKey) -> str:
         """Care for a thread; why it is not finished."""
@@ -293,9 +352,11 @@ class ModelCourse(Course):
         )
 
 
-def run(seed: int, prepare: Callable[[ModelCourse], None] | None = None) -> ModelCourse:
+def run(
+    seed: int, prepare: Callable[[ModelCourse], None] | None = None, folder: str = ""
+) -> ModelCourse:
     """Make the history of a seed; ``wrong`` has what is wrong with it."""
-    course = ModelCourse(seed)
+    course = ModelCourse(seed, folder)
     if prepare is not None:
         prepare(course)
     random, timeline = course.random, course.timeline
@@ -305,6 +366,7 @@ def run(seed: int, prepare: Callable[[ModelCourse], None] | None = None) -> Mode
             for _ in range(course.size):
                 timeline.after(random.uniform(0.0, 2.0), course.start_worker)
             timeline.after(0.0, course.act)
+            timeline.after(0.0, course.watch)
             if not course.is_calm:
                 timeline.after(random.uniform(0.0, 6.0), course.disturb)
             timeline.run(timeline.now + random.randint(5, 15) * SECOND)
@@ -312,6 +374,7 @@ def run(seed: int, prepare: Callable[[ModelCourse], None] | None = None) -> Mode
         finally:
             for process in course.workers[:]:
                 process.die()
+            course.opened.close()
     course.wrong[:] = judge(course.history)
     return course
 

@@ -19,6 +19,7 @@ import msgspec
 
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
+from tests.model.graphs import NAP
 
 __all__ = ["Call", "Effect", "History", "Outcome", "Seen", "judge"]
 
@@ -28,7 +29,8 @@ Outcome = Literal["open", "returned", "refused", "unknown"]
 class Call(msgspec.Struct, eq=False):
     """A call of the public interface. ``op`` is the operation or the answer that it brings.
 
-    ``began`` and ``ended`` order it among all calls and effects.
+    ``began`` and ``ended`` order it among all calls and effects; ``wall`` is when it began, in
+    microseconds on the store's clock.
     """
 
     verb: str
@@ -36,6 +38,8 @@ class Call(msgspec.Struct, eq=False):
     op: str = ""
     mode: str = ""
     keyed: bool = False
+    delay: float = 0.0
+    wall: int = 0
     began: int = 0
     ended: int = 1 << 62
     outcome: Outcome = "open"
@@ -64,6 +68,7 @@ class Effect(msgspec.Struct, frozen=True):
     what: str
     place: str
     excused: bool = False
+    wall: int = 0
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -87,6 +92,8 @@ class History(msgspec.Struct):
     invoked: set[ThreadKey] = set()
     pruned: set[str] = set()
     time: int = 0
+    clock: Callable[[], int] = lambda: 0
+    names: set[str] = set()
 
     def tick(self) -> int:
         """The next moment."""
@@ -95,7 +102,7 @@ class History(msgspec.Struct):
 
     def begin(self, call: Call) -> Call:
         """Note that a call begins."""
-        call.began = self.tick()
+        call.began, call.wall = self.tick(), self.clock()
         self.calls.append(call)
         if call.verb in ("invoke", "resume"):
             self.invoked.add(call.key)
@@ -107,7 +114,7 @@ class History(msgspec.Struct):
 
     def note(self, what: str, place: str, *, excused: bool = False) -> None:
         """Note what a node did."""
-        self.effects.append(Effect(self.tick(), what, place, excused))
+        self.effects.append(Effect(self.tick(), what, place, excused, self.clock()))
 
     def of(self, key: ThreadKey, *verbs: str) -> Iterator[Call]:
         """The calls about a thread that may have had an effect; of these verbs if some are given.
@@ -266,6 +273,33 @@ def an_input_can_always_wait(history: History) -> Iterator[str]:
                 yield f"an input was not allowed to wait in {call.key.thread}: {call.error}"
 
 
+# ---- time
+
+
+EARLY = 100_000
+"""By how many microseconds something may be early: clocks are compared from time to time."""
+
+
+def nothing_is_early(history: History) -> Iterator[str]:
+    """A delayed input begins after its delay, and a sleep lasts as long as it was to last."""
+    began = {effect.place: effect.wall for effect in history.effects if effect.what == "began"}
+    known: set[ThreadKey] = set()
+    for call in history.calls:
+        is_first = call.key not in known
+        known.add(call.key)
+        if is_first and call.delay and call.op in began and call.outcome == "returned":
+            if began[call.op] < call.wall + call.delay * 1_000_000 - EARLY:
+                yield f"input {call.op} of {call.key.thread} began before its delay was over"
+    asleep: dict[str, int] = {}
+    invoked = {call.op for call in history.calls if call.key in history.invoked}
+    for effect in history.effects:
+        if effect.what == "sleeps":
+            asleep.setdefault(effect.place, effect.wall)
+        elif effect.what == "woke" and effect.place.partition("/")[0] not in invoked:
+            if effect.wall < asleep[effect.place] + NAP * 1_000_000 - EARLY:
+                yield f"the sleep at {effect.place} ended early"
+
+
 # ---- questions
 
 
@@ -321,7 +355,22 @@ def views_agree(history: History) -> Iterator[str]:
 LOOKS = ("state", "invoke")
 
 
-def _consistent(call: Call, status: str, next: Sequence[str], questions: int) -> Iterator[str]:
+def applied_inputs_stay_applied(history: History) -> Iterator[str]:
+    """What a caller has seen applied, every later caller sees, unless the thread is deleted."""
+    shown: dict[ThreadKey, tuple[int, frozenset[str]]] = {}
+    for call in sorted(history.calls, key=lambda call: call.ended):
+        if call.outcome != "returned" or call.verb not in LOOKS or call.found is None:
+            continue
+        time, before = shown.get(call.key, (0, frozenset[str]()))
+        log = frozenset(call.found[3])
+        if call.began > time and not before <= log and not any(map(deletes, history.of(call.key))):
+            yield f"{call.key.thread} no longer shows {', '.join(sorted(before - log))}"
+        shown[call.key] = (call.ended, log)
+
+
+def _consistent(
+    call: Call, status: str, next: Sequence[str], questions: int, log: Sequence[str]
+) -> Iterator[str]:
     where = f"{call.verb} of {call.key.thread}"
     if status == "interrupted" and not questions:
         yield f"{where} shows 'interrupted' without a question (next {', '.join(next)})"
@@ -334,7 +383,9 @@ RULES: Sequence[Callable[[History], Iterator[str]]] = (
     a_key_identifies_one_run,
     order_is_kept,
     an_input_can_always_wait,
+    nothing_is_early,
     an_answer_is_heard_once,
     a_recorded_call_is_not_repeated,
     views_agree,
+    applied_inputs_stay_applied,
 )
