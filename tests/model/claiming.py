@@ -7,18 +7,15 @@ something due, so each must get its share, and its first thread soon, whatever l
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from milecastle import App
-from milecastle.errors import Unavailable
-from milecastle.fleet.worker import WorkerInfo
 from milecastle.app.runtime.ownership import current_owner
+from milecastle.fleet.worker import WorkerInfo
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.limits import Limit, graph_of
@@ -48,12 +45,17 @@ class Claiming:
         if random.random() < 0.4:
             self.limits.append(Limit(graph="another", concurrency=5))
         if random.random() < 0.2 and tenants:
-            kinds = (Limit(tenant=tenants[0], concurrency=1), Limit(tenant=tenants[0], rate=3, period=3600.0))
+            kinds = (
+                Limit(tenant=tenants[0], concurrency=1),
+                Limit(tenant=tenants[0], rate=3, period=3600.0),
+            )
             self.limits.append(random.choice(kinds))
         self.apps: dict[str, App[State]] = {name: app_of(name, stores[0]) for name in graphs}
         self.lanes = [app.__runner__.lane for app in self.apps.values()]
         self.groups = [(graph, tenant) for graph in graphs for tenant in [*tenants, *full]]
-        self.open = [group for group in self.groups if not any(_covers(each, group) for each in self.limits)]
+        self.open = [
+            group for group in self.groups if not any(_covers(each, group) for each in self.limits)
+        ]
         self.got: Counter[Group] = Counter()
         self.first: dict[Group, int] = {}
         self.running: deque[tuple[str, str, ThreadKey]] = deque()
@@ -156,22 +158,3 @@ def claim_history(seed: int, kind: str, where: str = "") -> list[str]:
     finally:
         for store in stores:
             store.close()
-
-
-def main(kind: str, first: int, count: int) -> None:
-    found: Counter[str] = Counter()
-    with TemporaryDirectory(dir="/dev/shm") as folder:
-        for seed in range(first, first + count):
-            where = folder
-            if kind == "postgres":
-                from tests.postgres_cluster import new_schema, the_cluster
-
-                where = the_cluster().url_of(new_schema())
-            for text in claim_history(seed, kind, where)[:3]:
-                print(f"seed {seed}: {text}")
-                found[text[:8]] += 1
-    print(found)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -20,8 +20,8 @@ ACTS = (
     *("plain", "once", "sleep", "ask", "fail1", "fail4"),
     *("once-fail1", "once-sleep", "once-ask"),
 )
-"""``pay`` needs PostgreSQL. ``fail1`` fails once, ``fail4`` until a person has retried it, ``stop1``
-with ``StopIteration``, ``linger`` takes as long as ``LINGER`` says."""
+"""``fail1`` fails once, ``fail4`` until a person has retried it. Not in here: ``stop1`` fails with
+``StopIteration``, ``linger`` takes as long as ``LINGER`` says, ``pay`` needs PostgreSQL."""
 
 NAP = 0.7
 LINGER = 25.0
@@ -76,9 +76,7 @@ def act(state: State, ctx: Context) -> dict[str, Any]:
             ctx.transaction("pay", STAGE.world.pay, place)
             STAGE.world.note("recorded", place)
         elif part == "sleep":
-            STAGE.world.note("sleeps", place)
             ctx.sleep(NAP)
-            STAGE.world.note("woke", place)
         elif part == "ask":
             heard.append(f"{interrupt('well?', answer=str)}")
         elif part.startswith("fail") and STAGE.world.fails(place, int(part[4:])):

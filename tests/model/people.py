@@ -67,7 +67,7 @@ class People:
         self.graphs = dict.fromkeys(self.threads, GRAPHS[0])
         self.inputs = {key: [] for key in self.threads}
         self.history.names = {key.thread for key in self.threads}
-        self.weights = {name: 0 for name in self.weights} | {"input": 10, "look": 1, "again": 0}
+        self.weights = dict.fromkeys(self.weights, 0) | {"input": 10, "look": 1, "again": 0}
 
     def name(self) -> str:
         """A new name of an operation or an answer."""
@@ -81,9 +81,10 @@ class People:
             return self.unsure.pop(random.randrange(len(self.unsure)))
         key = random.choice(self.threads)
         kind = random.choices(list(self.weights), list(self.weights.values()))[0]
-        return getattr(self, f"_{kind}")(key)
+        return self.input_for(key) if kind == "input" else getattr(self, f"_{kind}")(key)
 
-    def _input(self, key: ThreadKey) -> Plan:
+    def input_for(self, key: ThreadKey) -> Plan:
+        """A new input."""
         random = self.random
         op = Input(self.name(), key, [], keyed=random.random() < 0.7)
         op.todo = self.todos[op.name] = callers.random_todo(random, self.acts)
@@ -101,7 +102,7 @@ class People:
         """The same key, perhaps long after its run has ended."""
         keyed = [op for op in self.inputs[key] if op.keyed]
         if not keyed:
-            return self._input(key)
+            return self.input_for(key)
         op = self.random.choice(keyed)
         if key in self.invokes and self.random.random() < 0.2:
             return callers.invoke(op, "")
@@ -109,7 +110,7 @@ class People:
 
     def _invoke(self, key: ThreadKey) -> Plan:
         if key not in self.invokes:
-            return self._input(key)
+            return self.input_for(key)
         op = Input(self.name(), key, [], keyed=self.random.random() < 0.5)
         op.todo = self.todos[op.name] = callers.random_todo(self.random, self.acts, 2)
         self.inputs[key].append(op)

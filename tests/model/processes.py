@@ -17,9 +17,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from queue import Queue
 from random import Random
 from tempfile import mkdtemp
-from queue import Queue
 from threading import Event, Lock
 from typing import Any
 
@@ -30,20 +30,21 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.limits import Limit
 from tests.model import callers
 from tests.model.callers import Input, Plan, perform
-from tests.model.graphs import ACTS, GRAPHS, STAGE, State, app_of
+from tests.model.graphs import GRAPHS, STAGE, State, app_of
 from tests.model.nursery import FileWorld
 from tests.model.people import People
 from tests.model.proxy import Proxy
 from tests.model.specification import Effect, History, Seen, judge
 
-__all__ = ["Processes", "kinds"]
+__all__ = ["SHARED", "Processes"]
 
-kinds = ("sqlite", "postgres", "shards")
 ROOT = Path(__file__).parents[2]
 SILENT = 1.5
 CALLERS = 2
 STOPPED = 4.0
 PATIENCE = 40.0
+SHARED = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Where files of histories are: in memory if possible."""
 PROBE = ThreadKey("probe", "-")
 
 
@@ -172,9 +173,8 @@ class Processes:
     """Makes histories of one kind, one after the other."""
 
     def __init__(self, kind: str) -> None:
-        base = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self.kind = kind
-        self.folder = Path(mkdtemp(prefix="mc-model-", dir=base))
+        self.folder = Path(mkdtemp(prefix="mc-model-", dir=SHARED))
         self.nursery = Nursery()
         self.database = Database(kind, self.folder)
         self.happened: Counter[str] = Counter()
@@ -209,7 +209,7 @@ class _Course:
         if self.kind == "postgres" and random.random() < 0.6:
             self.people.acts = (*self.people.acts, "pay", "pay")
         self.people.weights.update(retain=0, limit=0)
-        self.limited = random.random() < 0.5
+        self.limited = random.random() < 0.4
         self.size = random.randint(2, 3)
         self.workers: dict[str, int] = {}
         self.stopped: set[str] = set()
@@ -296,7 +296,7 @@ class _Course:
     def faults(self) -> list[Callable[[], None]]:
         found = [self._kill, self._drain, self._stop, self._jump]
         if self.kind == "postgres":
-            found += [self._lose_answer] * 3 + [self._stop_at_message] * 4 + [self._terminate]
+            found += [self._lose_answer] * 4 + [self._stop_at_message] * 6 + [self._terminate]
         if self.kind == "shards":
             found += [self._move] * 4 + [self._terminate]
         return found
@@ -336,6 +336,9 @@ class _Course:
 
         assert self.database.proxy is not None
         self.database.proxy.hold(name, self.random, stop)
+        for key in self.random.sample(self.people.threads, min(3, len(self.people.threads))):
+            with self._lock:
+                self._futures.append(self.make(self.people.input_for(key)))
         if reached.wait(3.0):
             self._while_stopped(name)
         over.set()
@@ -405,8 +408,12 @@ class _Course:
             self.start()
         if self.limited:
             tenant = random.choice(self.people.tenants)
-            new = random.choice((Limit(graph="another", concurrency=5), Limit(tenant=tenant, concurrency=2)))
+            new = random.choice(
+                (Limit(graph="another", concurrency=5), Limit(tenant=tenant, concurrency=2))
+            )
             self.make(callers.limit(new)).result()
+        if self.database.proxy is not None:
+            self.database.proxy.disarm()
         rounds = random.randint(2, 4)
         for _ in range(rounds):
             for _ in range(random.randint(3, 8)):
@@ -476,7 +483,9 @@ class _Course:
         is_over = info.status in ("completed", "cancelled") and not waiting
         if is_over and info.due_at is None and not info.worker:
             return ""
-        return f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
+        return (
+            f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
+        )
 
     def _ask_again(self) -> None:
         for key in self.people.threads:
@@ -533,28 +542,3 @@ def _is_there(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def main(kind: str, first: int, count: int) -> int:
-    processes, found = Processes(kind), 0
-    try:
-        for seed in range(first, first + count):
-            began = time.monotonic()
-            history = processes.run(seed)
-            for text in history.wrong:
-                print(f"{kind} seed {seed}: {text}", flush=True)
-                found += 1
-            if history.wrong and "-v" in sys.argv:
-                start = history.calls[0].began
-                for call in history.calls:
-                    call.began, call.ended = (call.began - start) // 10**6, (call.ended - start) // 10**6
-                    print(call)
-            print(f"{kind} seed {seed}: {time.monotonic() - began:.1f} s", flush=True)
-    finally:
-        processes.close()
-    print(dict(processes.happened))
-    return bool(found)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -19,6 +19,7 @@ import msgspec
 
 __all__ = ["Proxy"]
 
+_PREPARED = re.compile(rb"_pg3_[0-9]+")
 _WORDS = re.compile(rb"[A-Za-z_][A-Za-z_0-9 ]{4,}")
 
 
@@ -31,8 +32,11 @@ class _Fault(msgspec.Struct):
 
 
 class _Link(msgspec.Struct):
+    """A connection; ``prepared`` has the words of its prepared statements."""
+
     name: str
     within: str = ""
+    prepared: dict[str, str] = {}
     loses: Callable[[], object] | None = None
 
 
@@ -46,7 +50,7 @@ class Proxy:
         self._lock = Lock()
         self._armed: dict[str, _Fault] = {}
         self._refused: dict[str, float] = {}
-        self._kinds: dict[str, dict[str, None]] = {"c": {}, "w": {}}
+        self._kinds: dict[str, dict[str, None]] = {}
         Thread(target=self._accept, daemon=True).start()
 
     def hold(self, name: str, random: Random, act: Callable[[], object]) -> None:
@@ -65,8 +69,9 @@ class Proxy:
         self._arm(name, _Fault(self._kind(name, random), refuse, True))
 
     def disarm(self) -> None:
-        """Nothing happens any more."""
+        """Nothing happens any more, and no kind of message is known."""
         with self._lock:
+            self._kinds.clear()
             self._armed.clear()
             self._refused.clear()
 
@@ -121,8 +126,7 @@ class Proxy:
 
     def _asked(self, link: _Link, data: bytes) -> None:
         """A process sends a message: let happen what waits for it."""
-        words = _WORDS.search(data)
-        kind = words.group()[:40].decode() if words else ""
+        kind = _kind_of(data, link.prepared)
         if link.within or kind == "BEGIN":
             ends = kind in ("COMMIT", "ROLLBACK")
             kind, link.within = f"{link.within} > {kind}", "" if ends else kind
@@ -137,3 +141,14 @@ class Proxy:
             link.loses = fault.act
         else:
             fault.act()
+
+
+def _kind_of(data: bytes, prepared: dict[str, str]) -> str:
+    """The first words of a message; of a prepared statement, those with which it was prepared."""
+    found = [words.group()[:40].decode() for words in _WORDS.finditer(data[:400])]
+    name = _PREPARED.search(data[:400])
+    if name is None:
+        return found[0] if found else ""
+    key = name.group().decode()
+    text = next((words for words in found if "_pg3_" not in words), "")
+    return prepared.setdefault(key, text) if data[:1] == b"P" else prepared.get(key, "")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -34,7 +33,7 @@ from tests.simulation.fleet.simulate import _surroundings as surroundings
 from tests.simulation.fleet.timeline import SECOND, Timeline
 from tests.simulation.fleet.virtual_loop import Dead, current_actor
 
-__all__ = ["run"]
+__all__ = ["ModelCourse", "report", "run", "shrunk"]
 
 _PATIENCE = 120
 """For how many virtual seconds after the last fault inputs may take to be applied."""
@@ -163,8 +162,11 @@ class ModelCourse(Course):
             self._crowd(random)
         self.failed: Counter[str] = Counter()
         self._idle_since: int | None = None
+        self._left = 1 << 30
         self.recorded: dict[str, tuple[Any, int]] = {}
-        self.direct = {name: with_store(app, cast("Any", watched)) for name, app in self.apps.items()}
+        self.direct = {
+            name: with_store(app, cast("Any", watched)) for name, app in self.apps.items()
+        }
 
     def _crowd(self, random: Random) -> None:
         """More long runs than a worker has room for."""
@@ -225,10 +227,15 @@ class ModelCourse(Course):
 
     def act(self) -> None:
         """Somebody makes a call, and somebody else another one later."""
-        if not self.troubles:
+        if not self.troubles or self._left <= 0:
             return
+        self._left -= 1
         self.timeline.after(self.random.uniform(0.01, self.people.pace), self.act)
         self.make(self.people.choose())
+
+    def stop_after(self, calls: int) -> None:
+        """Make the history shorter: people make so many calls, besides those that follow."""
+        self._left = calls
 
     def make(self, plan: Plan) -> None:
         """Make a call in a process of its own, and what follows from it."""
@@ -283,7 +290,7 @@ class ModelCourse(Course):
         People only answer, and retry what failed for good.
         """
         self.calm_down()
-        people, timeline = self.people, self.timeline
+        people = self.people
         for limit in list(people.limits.values()):
             if not limit.is_empty:
                 self.make(callers.limit(Limit(graph=limit.graph, tenant=limit.tenant)))
@@ -319,7 +326,9 @@ class ModelCourse(Course):
         is_over = info.status in ("completed", "cancelled") and not waiting
         if is_over and info.due_at is None and not info.worker:
             return ""
-        return f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
+        return (
+            f"{key.thread} {info.status}, due {info.due_at}, {waiting} wait, lane {info.lane[:6]}"
+        )
 
     def _ask_again(self, key: ThreadKey) -> None:
         """Every key again, in a mode: it names the same run, and nothing runs."""
@@ -379,21 +388,16 @@ def run(
     return course
 
 
-def main(first: int, count: int) -> int:
-    found: Counter[str] = Counter()
-    for seed in range(first, first + count):
-        course = run(seed)
-        for text in course.wrong:
-            print(f"seed {seed}: {text}")
-            found[text[:20]] += 1
-    print(found)
-    return bool(found)
+def shrunk(seed: int, folder: str = "") -> ModelCourse:
+    """The shortest beginning of a history that breaks a rule by itself."""
+    course = run(seed, folder=folder)
+    for most in range(1, len(course.history.calls)):
+        shorter = run(seed, lambda course, most=most: course.stop_after(most), folder)
+        if shorter.wrong:
+            return shorter
+    return course
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "show":
-        shown = run(int(sys.argv[2]))
-        print("\n".join(map(str, shown.history.calls)))
-        print("\n".join(shown.wrong))
-    else:
-        sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+def report(course: ModelCourse, seed: int) -> str:
+    """What is wrong with a history, and its calls."""
+    return "\n".join([f"seed {seed}:", *course.wrong, *map(str, course.history.calls)])

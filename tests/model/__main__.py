@@ -1,0 +1,91 @@
+"""The long form of the model: ``python -m tests.model KIND FIRST COUNT``.
+
+Kinds: ``memory`` and ``file`` (the simulator, with a store in memory or in SQLite);
+``claims-memory``, ``claims-sqlite``, ``claims-postgres``; ``sqlite``, ``postgres`` and ``shards``
+(real processes). Prints each history that breaks a rule; ends with 1 if there was one.
+``show KIND SEED`` prints one.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from time import monotonic, process_time
+
+from tests.model import simulated
+from tests.model.claiming import claim_history
+from tests.model.processes import SHARED, Processes
+from tests.model.specification import History
+
+Judged = tuple[list[str], Callable[[], str]]
+"""What is wrong with a history, and how it is shown."""
+
+
+@contextmanager
+def histories(kind: str) -> Iterator[Callable[[int], Judged]]:
+    """A function that makes and judges the history of a seed."""
+    if kind.startswith("claims-"):
+        with TemporaryDirectory(dir=SHARED) as folder:
+            yield lambda seed: _claims(kind, seed, folder)
+    elif kind in ("memory", "file"):
+        with TemporaryDirectory(dir=SHARED) as folder:
+            yield lambda seed: _simulated(seed, folder if kind == "file" else "")
+    else:
+        processes = Processes(kind)
+        try:
+            yield lambda seed: _real(processes.run(seed))
+        finally:
+            processes.close()
+            print(dict(processes.happened))
+
+
+def _claims(kind: str, seed: int, folder: str) -> Judged:
+    where = folder
+    if kind == "claims-postgres":
+        from tests.postgres_cluster import new_schema, the_cluster
+
+        where = the_cluster().url_of(new_schema())
+    return claim_history(seed, kind.partition("-")[2], where), lambda: ""
+
+
+def _simulated(seed: int, folder: str) -> Judged:
+    course = simulated.run(seed, folder=folder)
+
+    def shown() -> str:
+        return simulated.report(simulated.shrunk(seed, folder), seed)
+
+    return course.wrong, shown
+
+
+def _real(history: History) -> Judged:
+    return history.wrong, lambda: "\n".join(map(str, history.in_milliseconds()))
+
+
+def main(kind: str, first: int, count: int, *, shows: bool = False) -> int:
+    """Make histories, and print what is wrong with them."""
+    began, cpu, found = monotonic(), process_time(), Counter[str]()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with histories(kind) as made:
+        for seed in range(first, first + count):
+            wrong, shown = made(seed)
+            found["histories"] += 1
+            found["broken"] += bool(wrong)
+            for text in wrong:
+                print(f"{kind} {seed}: {text}", flush=True)
+            if wrong and shows:
+                print(shown(), flush=True)
+            if seed % 50 == 0:
+                gc.collect()
+    print(f"{kind}: {dict(found)} in {monotonic() - began:.0f} s, {process_time() - cpu:.0f} s cpu")
+    return bool(found["broken"])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "show":
+        sys.exit(main(sys.argv[2], int(sys.argv[3]), 1, shows=True))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,181 @@
+"""Random histories of public calls and faults break no rule; planted bugs are found.
+
+``MILECASTLE_MODEL_HISTORIES`` and ``MILECASTLE_MODEL_PROCESSES`` say how many histories the long
+forms make on the simulator, and on real processes of each kind (``just proof-model``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunRecord
+from milecastle.ports.claims import WaitingInput
+from milecastle.ports.limits import Rooms
+from milecastle.ports.store import Batch
+from milecastle.stores.memory import MemoryStore
+from tests.model.__main__ import main
+from tests.model.claiming import claim_history
+from tests.model.processes import Processes
+from tests.model.simulated import report, run, shrunk
+from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
+
+pytestmark = pytest.mark.no_cover
+
+SIMULATED = 500
+PARTS = 5
+FILED = 20
+CLAIMED = 20
+REAL = 5
+PATIENCE = 200
+
+
+@pytest.mark.requirement("F3")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_history_breaks_a_rule_on_the_simulator(part: int) -> None:
+    size = SIMULATED // PARTS
+    for seed in range(part * size, (part + 1) * size):
+        if run(seed).wrong:
+            pytest.fail(report(shrunk(seed), seed))
+
+
+def test_no_history_breaks_a_rule_on_the_simulator_with_a_file(tmp_path: Path) -> None:
+    for seed in range(FILED):
+        if run(seed, folder=str(tmp_path)).wrong:
+            pytest.fail(report(shrunk(seed, str(tmp_path)), seed))
+
+
+@pytest.mark.parametrize(
+    "kind", ["memory", "sqlite", pytest.param("postgres", marks=needs_postgres)]
+)
+def test_claims_are_fair_and_within_limits(kind: str, tmp_path: Path) -> None:
+    found: dict[int, list[str]] = {}
+    for seed in range(CLAIMED):
+        where = the_cluster().url_of(new_schema()) if kind == "postgres" else str(tmp_path)
+        found[seed] = claim_history(seed, kind, where)
+    assert {seed: wrong for seed, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "sqlite",
+        pytest.param("postgres", marks=needs_postgres),
+        pytest.param("shards", marks=needs_postgres),
+    ],
+)
+def test_no_history_breaks_a_rule_on_real_processes(kind: str) -> None:
+    processes = Processes(kind)
+    try:
+        for seed in range(REAL):
+            history = processes.run(seed)
+            assert not history.wrong, [*history.wrong, *map(str, history.in_milliseconds())]
+    finally:
+        processes.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["memory", "file", "claims-memory", "claims-sqlite"])
+def test_no_history_of_the_long_form_breaks_a_rule(kind: str) -> None:
+    assert main(kind, 0, int(os.environ.get("MILECASTLE_MODEL_HISTORIES", "20000"))) == 0
+
+
+@pytest.mark.slow
+@needs_postgres
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "shards", "claims-postgres"])
+def test_no_history_of_the_long_form_breaks_a_rule_on_real_processes(kind: str) -> None:
+    assert main(kind, 0, int(os.environ.get("MILECASTLE_MODEL_PROCESSES", "200"))) == 0
+
+
+def test_a_seed_gives_the_same_history_each_time() -> None:
+    for seed in range(5):
+        first, second = run(seed), run(seed)
+        assert list(map(str, first.history.calls)) == list(map(str, second.history.calls))
+        assert first.history.effects == second.history.effects
+
+
+# -- bugs planted on purpose -----------------------------------------------------------------
+
+
+def found(text: str) -> None:
+    """Look for a history that breaks a rule in this way; fails if there is none among some."""
+    for seed in range(PATIENCE):
+        wrong = [each for each in run(seed).wrong if text in each]
+        if wrong:
+            print(f"found by seed {seed}: {wrong[0]}")
+            return
+    raise AssertionError(f"{PATIENCE} histories did not show that {text}")
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, name: str, cheat: Callable[..., Any]) -> None:
+    """Replace a method of the store by one that is given the honest one first."""
+    honest = getattr(MemoryStore, name)
+
+    def method(self: MemoryStore, *given: Any, **named: Any) -> Any:
+        return cheat(lambda *more, **others: honest(self, *more, **others), *given, **named)
+
+    monkeypatch.setattr(MemoryStore, name, method)
+
+
+def test_a_store_that_loses_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def enqueue(honest: Any, record: RunRecord, mark: str, payload: bytes) -> str:
+        return record.run_id if record.run_id[-1] == "5" else honest(record, mark, payload)
+
+    changed(monkeypatch, "enqueue", enqueue)
+    found("was acknowledged, and its run is gone")
+
+
+def test_a_store_that_doubles_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec.structs
+
+    def enqueue(honest: Any, record: RunRecord, mark: str, payload: bytes) -> str:
+        run_id: str = honest(record, mark, payload)
+        if run_id == record.run_id and record.run_id[-1] in "159d":
+            twin = msgspec.structs.replace(record, run_id=f"{record.run_id}-again")
+            honest(twin, f"{mark}-again", payload)
+        return run_id
+
+    changed(monkeypatch, "enqueue", enqueue)
+    found("was applied 2 times")
+
+
+def test_a_store_that_starts_the_last_input_first_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def inputs(honest: Any, key: ThreadKey, *, limit: int | None = None) -> list[WaitingInput]:
+        return list(honest(key))[::-1][:limit]
+
+    changed(monkeypatch, "inputs", inputs)
+    found("sent later")
+
+
+def test_a_store_that_forgets_recorded_calls_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec.structs
+
+    def commit(honest: Any, batch: Batch) -> None:
+        kept = tuple(result for result in batch.results if "?" not in result.task)
+        honest(msgspec.structs.replace(batch, results=kept))
+
+    changed(monkeypatch, "commit", commit)
+    found("was repeated after it was recorded")
+
+
+def test_claims_that_do_not_look_at_limits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_open(self: Rooms, lane: str, tenant: str) -> bool:
+        return True
+
+    monkeypatch.setattr(Rooms, "is_open", is_open)
+    found("a limit was exceeded")
+
+
+def test_a_fleet_without_a_reconciler_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reclaim(honest: Any, timeout: float) -> int:
+        return 0
+
+    changed(monkeypatch, "reclaim", reclaim)
+    found("a thread is stuck")
