@@ -1,4 +1,4 @@
-"""The long form of the model: ``python -m tests.model KIND FIRST COUNT``.
+"""The long form of the model: ``python -m tests.model KIND FIRST COUNT [SECONDS]``.
 
 Kinds: ``memory`` and ``file`` (the simulator, with a store in memory or in SQLite);
 ``claims-memory``, ``claims-sqlite``, ``claims-postgres``; ``sqlite``, ``postgres`` and ``shards``
@@ -66,12 +66,14 @@ def _real(history: History) -> Judged:
     return history.wrong, lambda: "\n".join(map(str, history.in_milliseconds()))
 
 
-def main(kind: str, first: int, count: int, *, shows: bool = False) -> int:
-    """Make histories, and print what is wrong with them."""
+def main(kind: str, first: int, count: int, seconds: float = 1e9, *, shows: bool = False) -> int:
+    """Make histories for at most so many seconds, and print what is wrong with them."""
     began, cpu, found = monotonic(), process_time(), Counter[str]()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with histories(kind) as made:
         for seed in range(first, first + count):
+            if monotonic() - began > seconds:
+                break
             wrong, shown = made(seed)
             found["histories"] += 1
             found["broken"] += bool(wrong)
@@ -81,11 +83,13 @@ def main(kind: str, first: int, count: int, *, shows: bool = False) -> int:
                 print(shown(), flush=True)
             if seed % 50 == 0:
                 gc.collect()
-    print(f"{kind}: {dict(found)} in {monotonic() - began:.0f} s, {process_time() - cpu:.0f} s cpu")
+    print(
+        f"{kind}: from {first}, {dict(found)} in {monotonic() - began:.0f} s, {process_time() - cpu:.0f} s cpu"
+    )
     return bool(found["broken"])
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "show":
         sys.exit(main(sys.argv[2], int(sys.argv[3]), 1, shows=True))
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(main(sys.argv[1], *map(int, sys.argv[2:])))

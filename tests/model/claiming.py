@@ -15,9 +15,8 @@ from typing import Any
 
 from milecastle import App
 from milecastle.app.runtime.ownership import current_owner
-from milecastle.fleet.worker import WorkerInfo
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.claims import ClaimStore
+from milecastle.ports.claims import ClaimStore, WorkerInfo
 from milecastle.ports.limits import Limit, graph_of
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore

@@ -101,11 +101,12 @@ def end(state: State) -> dict[str, Any]:
     return {"log": [state["op"]]}
 
 
-def app_of(name: str, store: Any = None, interval: int = 1) -> App[State]:
+def app_of(name: str, store: Any = None, interval: int = 1, *, lingers: bool = False) -> App[State]:
+    """A graph; only if it ``lingers`` it has a node that is async."""
     graph: StateGraph[State] = StateGraph(State, name=name)
     graph.add_node("begin", begin)
     graph.add_node("act", act)
-    graph.add_node("linger", linger)
+    graph.add_node("linger", linger if lingers else act)
     graph.add_node("end", end)
     graph.add_edge(START, "begin")
     ways = {"more": "act", "lingers": "linger", "ends": "end"}

@@ -44,7 +44,10 @@ class People:
         self.pace = 1.2
         self.todos: dict[str, list[str]] = {}
         self.limits: dict[tuple[str, str], Limit] = {}
-        often = lambda *values: random.choice(values)  # noqa: E731
+
+        def often(*values: int) -> int:
+            return random.choice(values)
+
         self.weights = {
             "input": 10,
             "again": often(0, 0, 3, 6),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -40,8 +40,8 @@ _PATIENCE = 120
 
 
 @lru_cache(maxsize=8)
-def _apps(interval: int) -> dict[str, App[State]]:
-    return {name: app_of(name, MemoryStore(), interval) for name in GRAPHS}
+def _apps(interval: int, *, lingers: bool = False) -> dict[str, App[State]]:
+    return {name: app_of(name, MemoryStore(), interval, lingers=lingers) for name in GRAPHS}
 
 
 class Watched:
@@ -68,7 +68,7 @@ class Watched:
         """Claim, and compare what has a worker then with the limits."""
         limits = self._store.limits()
         before = self._running() if limits else ()
-        found = self._store.claim(*given, **named)
+        found: Sequence[ThreadInfo] = self._store.claim(*given, **named)
         if limits:
             after = self._running()
             now = self._now()
@@ -174,6 +174,7 @@ class ModelCourse(Course):
         self.faulty = self.deadly = 0.0
         self._options = _options(random, random.choice((5, 8)))
         self.people.crowd(12)
+        self.apps = _apps(self.interval, lingers=True)
 
     def _open(self, folder: str) -> Any:
         """The store: in memory, or with a folder in a file of SQLite."""
@@ -392,7 +393,7 @@ def shrunk(seed: int, folder: str = "") -> ModelCourse:
     """The shortest beginning of a history that breaks a rule by itself."""
     course = run(seed, folder=folder)
     for most in range(1, len(course.history.calls)):
-        shorter = run(seed, lambda course, most=most: course.stop_after(most), folder)
+        shorter = run(seed, partial(ModelCourse.stop_after, calls=most), folder)
         if shorter.wrong:
             return shorter
     return course

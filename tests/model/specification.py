@@ -186,13 +186,13 @@ def acknowledged_inputs_are_applied_once(history: History) -> Iterator[str]:
                 yield f"input {op} of {key.thread} was applied {count} times"
     cancelled: Counter[ThreadKey] = Counter()
     for (key, op), calls in by_operation(history).items():
-        seen = history.final.get(key)
+        thread = history.final.get(key)
         acknowledged = [call for call in calls if call.outcome == "returned"]
-        if seen is not None and op in seen.log:
+        if thread is not None and op in thread.log:
             if not any(call.may_count for call in calls):
                 yield f"input {op} of {key.thread} was refused, and was applied"
         elif acknowledged:
-            ended = _endings(seen, acknowledged)
+            ended = _endings(thread, acknowledged)
             if not ended:
                 yield from _deleted(history, key, op, acknowledged)
                 continue
