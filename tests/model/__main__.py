@@ -83,9 +83,8 @@ def main(kind: str, first: int, count: int, seconds: float = 1e9, *, shows: bool
                 print(shown(), flush=True)
             if seed % 50 == 0:
                 gc.collect()
-    print(
-        f"{kind}: from {first}, {dict(found)} in {monotonic() - began:.0f} s, {process_time() - cpu:.0f} s cpu"
-    )
+    took = f"{monotonic() - began:.0f} s, {process_time() - cpu:.0f} s cpu"
+    print(f"{kind}: from {first}, {dict(found)} in {took}")
     return bool(found["broken"])
 
 

@@ -238,7 +238,10 @@ def a_key_identifies_one_run(history: History) -> Iterator[str]:
         if len(named) > 1:
             yield f"the key of input {op} of {key.thread} names {len(named)} runs"
         for call in keyed:
-            is_applied = seen is not None and op in seen.log
+            is_applied = any(
+                effect.what == "ended" and effect.place == op and effect.time < call.began
+                for effect in history.effects
+            )
             if call.mode.startswith("again ") and is_applied and call.status != "completed":
                 yield (
                     f"the key of input {op} of {key.thread}, which was applied, names a run "
