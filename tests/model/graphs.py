@@ -87,6 +87,7 @@ def act(state: State, ctx: Context) -> dict[str, Any]:
 
 
 async def linger(state: State) -> dict[str, Any]:
+    STAGE.world.note("lingers", f"{state['op']}/{state['at']}")
     await asyncio.sleep(LINGER)
     return {"at": state["at"] + 1}
 

@@ -70,7 +70,7 @@ class People:
         self.graphs = dict.fromkeys(self.threads, GRAPHS[0])
         self.inputs = {key: [] for key in self.threads}
         self.history.names = {key.thread for key in self.threads}
-        self.weights = dict.fromkeys(self.weights, 0) | {"input": 10, "look": 1, "again": 0}
+        self.weights = dict.fromkeys(self.weights, 0) | {"input": 10, "look": 1, "wrong": 4}
 
     def name(self) -> str:
         """A new name of an operation or an answer."""

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, cast
+from unittest.mock import patch
 
 from milecastle import App
+from milecastle.app.runtime.ownership import Sighting
 from milecastle.errors import MilecastleError
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey
@@ -35,6 +38,7 @@ from tests.simulation.fleet.virtual_loop import Dead, current_actor
 
 __all__ = ["ModelCourse", "report", "run", "shrunk"]
 
+_ELSEWHERE = Sighting("unknown", "a process of another machine")
 _PATIENCE = 120
 """For how many virtual seconds after the last fault inputs may take to be applied."""
 
@@ -115,12 +119,12 @@ class Working(Process):
         self.began = self.now
 
 
-def _options(random: Random, concurrency: int) -> WorkerOptions:
+def _options(random: Random, concurrency: int, silent: float = SILENT) -> WorkerOptions:
     return WorkerOptions(
         concurrency=concurrency,
         poll=random.choice((0.5, 2.0)),
-        heartbeat=SILENT / 3,
-        silent=SILENT,
+        heartbeat=silent / 3,
+        silent=silent,
         grace=3.0,
         losses=50,
     )
@@ -136,12 +140,10 @@ class ModelCourse(Course):
         self.interval = random.choice((1, 1, 2, 3))
         self.apps = _apps(self.interval)
         self.wrong = self.history.wrong
-        self.opened = self._open(folder)
-        watched = Watched(self.opened, self.wrong, lambda: self.timeline.now)
-        self.claims = cast("Any", watched)
-        self.store = cast("Any", watched)
-        self.ledger = cast("Any", _Ledger())
         self.happened: Counter[str] = Counter()
+        self.back = 0
+        self.folder = folder
+        self.ledger = cast("Any", _Ledger())
         self.listeners = {}
         is_calm = random.random() < 0.3
         self.faulty = 0.0 if is_calm else random.choice((0.0, 0.01, 0.04, 0.1))
@@ -164,24 +166,57 @@ class ModelCourse(Course):
         self._idle_since: int | None = None
         self._left = 1 << 30
         self.recorded: dict[str, tuple[Any, int]] = {}
-        self.direct = {
-            name: with_store(app, cast("Any", watched)) for name, app in self.apps.items()
-        }
+        with self.clocks():
+            self.opened = self._open(folder)
+        watched: Any = Watched(self.opened, self.wrong, lambda: self.timeline.now)
+        self.claims = self.store = watched
+        self.direct = {name: with_store(app, watched) for name, app in self.apps.items()}
+
+    @contextmanager
+    def clocks(self) -> Generator[None]:
+        """Virtual time for the store; no process of a crowd knows the others' processes."""
+        with ExitStack() as patches:
+            for name in ("time_ns", "monotonic_ns"):
+                where = f"milecastle.ports.claims.{name}"
+                patches.enter_context(patch(where, getattr(self, name), create=True))
+            if "linger" in self.people.acts:
+                found = "milecastle.app.runtime.ownership.find_owner"
+                patches.enter_context(patch(found, lambda record: _ELSEWHERE))
+            yield
 
     def _crowd(self, random: Random) -> None:
-        """More long runs than a worker has room for."""
+        """More long runs than a worker has room for; it may be silent for long."""
         self.size, self.is_calm = 1, True
         self.faulty = self.deadly = 0.0
-        self._options = _options(random, random.choice((5, 8)))
+        self._options = _options(random, random.choice((5, 8)), random.choice((SILENT, 60.0)))
         self.people.crowd(12)
         self.apps = _apps(self.interval, lingers=True)
 
     def _open(self, folder: str) -> Any:
-        """The store: in memory, or with a folder in a file of SQLite."""
+        """The store: in memory, or with a folder in a file of SQLite.
+
+        In some histories its clock is that of a machine, which is set back by an hour.
+        """
+        own: Any = {}
+        if self.random.random() < 0.9:
+            own = {"now": lambda: self.timeline.now}
+        else:
+            self.timeline.after(self.random.uniform(1.0, 8.0), self._set_back)
         if not folder:
-            return MemoryStore(now=lambda: self.timeline.now)
+            return MemoryStore(**own)
         path = Path(folder) / f"{self.random.random()}.db"
-        return SqliteStore(path, synchronous="normal", now=lambda: self.timeline.now)
+        return SqliteStore(path, synchronous="normal", **own)
+
+    def _set_back(self) -> None:
+        self.happened["clock set back"] += 1
+        self.back = 3600 * SECOND
+
+    def time_ns(self) -> int:
+        """The clock of the machine with the store."""
+        return (self.timeline.now - self.back) * 1000
+
+    def monotonic_ns(self) -> int:
+        return self.timeline.now * 1000
 
     def start_worker(self) -> None:
         self._started += 1
@@ -371,7 +406,7 @@ def run(
         prepare(course)
     random, timeline = course.random, course.timeline
     STAGE.world = course
-    with surroundings(course):
+    with surroundings(course), course.clocks():
         try:
             for _ in range(course.size):
                 timeline.after(random.uniform(0.0, 2.0), course.start_worker)

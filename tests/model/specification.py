@@ -273,11 +273,15 @@ def order_is_kept(history: History) -> Iterator[str]:
 
 def an_input_can_always_wait(history: History) -> Iterator[str]:
     """``if_busy="queue"`` is not refused on a thread that workers run."""
+    acknowledged: set[tuple[ThreadKey, str]] = set()
     for call in history.calls:
-        waits = call.verb == "submit" and call.mode.endswith("queue")
         excused = call.key.tenant in history.pruned or call.key in history.invoked
-        if waits and call.outcome == "refused" and not excused:
+        waits = call.verb == "submit" and call.mode.endswith("queue")
+        is_new = (call.key, call.op) not in acknowledged
+        if waits and call.outcome == "refused" and is_new and not excused:
             yield f"an input was not allowed to wait in {call.key.thread}: {call.error}"
+        if call.outcome == "returned":
+            acknowledged.add((call.key, call.op))
 
 
 # ---- time
@@ -335,6 +339,14 @@ def a_recorded_call_is_not_repeated(history: History) -> Iterator[str]:
             yield f"the transaction at {place} was recorded and not committed"
 
 
+def a_living_worker_keeps_its_run(history: History) -> Iterator[str]:
+    """A long node is started once, if nothing has happened to its worker."""
+    started = Counter(effect.place for effect in history.effects if effect.what == "lingers")
+    for place, count in started.items():
+        if count > 1:
+            yield f"the node at {place} was started {count} times, and nothing had happened"
+
+
 # ---- views
 
 
@@ -385,6 +397,7 @@ RULES: Sequence[Callable[[History], Iterator[str]]] = (
     nothing_is_early,
     an_answer_is_heard_once,
     a_recorded_call_is_not_repeated,
+    a_living_worker_keeps_its_run,
     views_agree,
     applied_inputs_stay_applied,
 )
