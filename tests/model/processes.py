@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -45,6 +46,7 @@ STOPPED = 4.0
 PATIENCE = 40.0
 SHARED = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where files of histories are: in memory if possible."""
+_ABOUT = re.compile(r"thread '([^']+)': (.*)")
 PROBE = ThreadKey("probe", "-")
 
 
@@ -98,9 +100,13 @@ class Database:
                 pass
             self._run(f"CREATE TABLE {self._schema}.model_payments (place text)")
         elif kind == "shards":
-            from tests.sharded_cluster import new_map
+            self._new_map()
 
-            self._map = new_map(folder, 2)
+    def _new_map(self) -> None:
+        from tests.sharded_cluster import new_map
+
+        self._map = new_map(self.folder, 2)
+        self._is_worn = False
 
     def renew(self) -> None:
         """Begin with an empty store."""
@@ -115,7 +121,10 @@ class Database:
         elif self.kind == "shards":
             from tests.sharded_cluster import empty_map
 
-            empty_map(self._map)
+            if self._is_worn:
+                self._new_map()
+            else:
+                empty_map(self._map)
 
     def url(self, name: str) -> str:
         """The URL for a process of this name."""
@@ -158,6 +167,35 @@ class Database:
 
         for _ in move_shards(str(self._map), [random.choice(keys).shard], random.choice("ab")):
             pass
+
+    def copy(self, key: ThreadKey) -> Callable[[], None]:
+        """Back up the database that has a thread, then move its shard; a function restores it."""
+        from milecastle.app.opening import move_shards
+        from milecastle.stores.sharded import read_map
+
+        urls = read_map(self._map).urls
+        name = self._place(key)
+        database = urls[name].rpartition("/")[2]
+        self._run(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = "
+            f"'{database}'"
+        )
+        self._run(f"CREATE DATABASE {database}_copy TEMPLATE {database}")
+        for _ in move_shards(str(self._map), [key.shard], "b" if name == "a" else "a"):
+            pass
+
+        def restore() -> None:
+            self._is_worn = True
+            self._run(f"DROP DATABASE {database} WITH (FORCE)")
+            self._run(f"ALTER DATABASE {database}_copy RENAME TO {database}")
+
+        return restore
+
+    def _place(self, key: ThreadKey) -> str:
+        from tests.process.sharded_moves import states
+
+        found = states(self._map, key.shard)
+        return next(name for name, state in found.items() if state == "here")
 
     def _run(self, query: str) -> list[tuple[object, ...]]:
         from tests.postgres_cluster import the_cluster
@@ -400,6 +438,51 @@ class _Course:
         with suppress(MilecastleError):
             self.database.move(self.random, self.people.threads)
 
+    def _restore(self, key: ThreadKey) -> None:
+        """A shard moves, its thread goes on, and the database it left is restored from before.
+
+        Whoever reads the thread then sees what was acknowledged, or an error.
+        """
+        self.processes.happened["restore"] += 1
+        self._end_workers()
+        restore = self.database.copy(key)
+        for _ in range(CALLERS):
+            self._open_apps()
+        self.supervise()
+        plan = callers.submit(Input(self.people.name(), key, [], keyed=True), "queue")
+        self.make(plan).result(60)
+        self._settle()
+        self.make(callers.simple("state", key)).result(60)
+        self._look_at_end(key)
+        self._end_workers()
+        restore()
+        with suppress(MilecastleError):
+            self._open_apps()
+            app = app_of(self.people.graphs[key], self._stores[-1])
+            perform(self.history, callers.simple("state", key), app)
+
+    def _end_workers(self) -> None:
+        for pid in self.workers.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while any(map(_is_there, self.workers.values())):
+            time.sleep(0.01)
+        self.workers.clear()
+        for store in self._stores:
+            store.close()
+        self._stores.clear()
+        while not self._free.empty():
+            self._free.get()
+
+    def _read_logs(self) -> None:
+        """What a worker logs about a thread names no other thread."""
+        for path in self.folder.glob("*.log"):
+            for name, said in _ABOUT.findall(path.read_text(errors="replace")):
+                for other in self.history.names - {name}:
+                    if f"'{other}'" in said:
+                        text = f"an error about {name} names {other}: {said[:90]}"
+                        self.history.wrong.append(text)
+
     # ---- the course
 
     def run(self) -> History:
@@ -429,6 +512,9 @@ class _Course:
             self._settle()
         for key in self._keys():
             self._look_at_end(key)
+        if self.kind == "shards" and random.random() < 0.2:
+            self._restore(random.choice(self.people.threads))
+        self._read_logs()
         self.history.effects += self._effects()
         self.history.paid.update(self.database.paid())
         self._check_payments()
