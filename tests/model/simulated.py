@@ -39,6 +39,8 @@ from tests.simulation.fleet.virtual_loop import Dead, current_actor
 __all__ = ["ModelCourse", "report", "run", "shrunk"]
 
 _ELSEWHERE = Sighting("unknown", "a process of another machine")
+_AT_ONCE = 2
+"""How many calls are under way at once, besides those that follow from others."""
 _PATIENCE = 120
 """For how many virtual seconds after the last fault inputs may take to be applied."""
 
@@ -165,6 +167,7 @@ class ModelCourse(Course):
         self.failed: Counter[str] = Counter()
         self._idle_since: int | None = None
         self._left = 1 << 30
+        self._under_way = 0
         self.recorded: dict[str, tuple[Any, int]] = {}
         with self.clocks():
             self.opened = self._open(folder)
@@ -238,11 +241,13 @@ class ModelCourse(Course):
 
     def note(self, what: str, place: str) -> None:
         process, excused = current_actor(), False
-        if what == "recorded":
-            self.recorded[place] = (process, self.timeline.now)
-        elif what == "mail" and place in self.recorded and self.interval > 1:
+        if what in ("mail", "lingers") and place in self.recorded:
             earlier, since = self.recorded[place]
-            excused = earlier is None or earlier.is_excused(since) or self._was_touched(place)
+            excused = earlier is None or earlier.is_excused(since)
+            if what == "mail":  # what is recorded every few steps may be lost with its worker
+                excused = self.interval > 1 and (excused or self._was_touched(place))
+        if what in ("recorded", "lingers"):
+            self.recorded[place] = (process, self.timeline.now)
         self.history.note(what, place, excused=excused)
 
     def _was_touched(self, place: str) -> bool:
@@ -267,7 +272,12 @@ class ModelCourse(Course):
             return
         self._left -= 1
         self.timeline.after(self.random.uniform(0.01, self.people.pace), self.act)
-        self.make(self.people.choose())
+        if self._under_way < _AT_ONCE:  # a call holds up those in which it happens
+            self._under_way += 1
+            try:
+                self.make(self.people.choose())
+            finally:
+                self._under_way -= 1
 
     def stop_after(self, calls: int) -> None:
         """Make the history shorter: people make so many calls, besides those that follow."""
@@ -414,7 +424,9 @@ def run(
             timeline.after(0.0, course.watch)
             if not course.is_calm:
                 timeline.after(random.uniform(0.0, 6.0), course.disturb)
-            timeline.run(timeline.now + random.randint(5, 15) * SECOND)
+            until = timeline.now + random.randint(5, 15) * SECOND
+            timeline.at(until, partial(course.stop_after, 0))
+            timeline.run(until)
             course.finish()
         finally:
             for process in course.workers[:]:
