@@ -65,7 +65,7 @@ fmt:
     ruff format .
 
 # the long forms: loss, slow tests, then every benchmark at full size
-proof: proof-loss proof-fleet proof-server proof-shards
+proof: proof-loss proof-fleet proof-server proof-shards proof-model
     {{ python }} -m pytest -m slow
     {{ python }} -m benchmarks steps --json
     {{ python }} -m benchmarks import --json
@@ -114,6 +114,10 @@ proof-server:
 # shards move 1,000 times under load; movers, workers and databases are killed
 proof-shards:
     MILECASTLE_MOVES=1000 {{ long }} tests/process/test_sharded_chaos.py
+
+# random histories of public calls and faults, judged by the model of the public interface
+proof-model:
+    MILECASTLE_MODEL_HISTORIES=20000 MILECASTLE_MODEL_PROCESSES=200 {{ long }} tests/model -m slow
 
 # writers and sweeps of large values are killed 1,000 times
 proof-objects:

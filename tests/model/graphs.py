@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Protocol, TypedDict
 
 from milecastle import END, START, App, Context, Retry, StateGraph, append, interrupt
@@ -102,8 +103,15 @@ def end(state: State) -> dict[str, Any]:
     return {"log": [state["op"]]}
 
 
-def app_of(name: str, store: Any = None, interval: int = 1, *, lingers: bool = False) -> App[State]:
-    """A graph; only if it ``lingers`` it has a node that is async."""
+def app_of(
+    name: str,
+    store: Any = None,
+    interval: int = 1,
+    *,
+    lingers: bool = False,
+    period: timedelta | None = None,
+) -> App[State]:
+    """A graph; only if it ``lingers`` it has a node that is async. ``period`` is of a schedule."""
     graph: StateGraph[State] = StateGraph(State, name=name)
     graph.add_node("begin", begin)
     graph.add_node("act", act)
@@ -114,10 +122,16 @@ def app_of(name: str, store: Any = None, interval: int = 1, *, lingers: bool = F
     for node in ("begin", "act", "linger"):
         graph.add_conditional_edges(node, _what_next, ways)
     graph.add_edge("end", END)
+    if period is not None:
+        graph.schedule(period, name="tick", input=_tick, overlap="queue", catch_up="all")
     return graph.compile(
         checkpoint=CheckpointConfig(store=store, interval=interval),
         retry_runs=Retry(attempts=ATTEMPTS, delay=0.5, factor=1.0, jitter=0.0),
     )
+
+
+def _tick(moment: datetime) -> dict[str, Any]:
+    return input_of(f"tick {round(moment.timestamp())}", [])
 
 
 def _what_next(state: State) -> str:

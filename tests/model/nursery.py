@@ -36,7 +36,7 @@ class FileWorld:
         self._file = os.open(f"{folder}/effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(self, what: str, place: str) -> None:
-        os.write(self._file, f"{time.monotonic_ns()} {what} {place}\n".encode())
+        os.write(self._file, f"{time.monotonic_ns()} {os.getpid()} {what} {place}\n".encode())
 
     def fails(self, place: str, times: int) -> bool:
         for number in range(times):

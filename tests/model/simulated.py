@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -29,7 +31,8 @@ from tests.model import callers
 from tests.model.callers import Plan, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
 from tests.model.people import People
-from tests.model.specification import History, Seen, judge
+from tests.model.specification import History, judge
+from tests.model.views import look, served
 from tests.simulation.fleet.course import SILENT, Course
 from tests.simulation.fleet.processes import Process
 from tests.simulation.fleet.simulate import _surroundings as surroundings
@@ -39,6 +42,7 @@ from tests.simulation.fleet.virtual_loop import Dead, current_actor
 __all__ = ["ModelCourse", "report", "run", "shrunk"]
 
 _ELSEWHERE = Sighting("unknown", "a process of another machine")
+PERIOD = 3
 _AT_ONCE = 2
 """How many calls are under way at once, besides those that follow from others."""
 _PATIENCE = 120
@@ -46,8 +50,12 @@ _PATIENCE = 120
 
 
 @lru_cache(maxsize=8)
-def _apps(interval: int, *, lingers: bool = False) -> dict[str, App[State]]:
-    return {name: app_of(name, MemoryStore(), interval, lingers=lingers) for name in GRAPHS}
+def _apps(interval: int, *, lingers: bool = False, ticks: bool = False) -> dict[str, App[State]]:
+    found = {name: app_of(name, MemoryStore(), interval, lingers=lingers) for name in GRAPHS}
+    if ticks:
+        period = timedelta(seconds=PERIOD)
+        found["one"] = app_of("one", MemoryStore(), interval, period=period)
+    return found
 
 
 class Watched:
@@ -137,6 +145,7 @@ class ModelCourse(Course):
 
     def __init__(self, seed: int, folder: str = "") -> None:
         self.random = random = Random(seed)
+        self.is_served = seed % 20 == 0
         self.timeline = Timeline(random)
         self.history = History(clock=lambda: self.timeline.now)
         self.interval = random.choice((1, 1, 2, 3))
@@ -162,7 +171,10 @@ class ModelCourse(Course):
         self._running = {}
         self._options = _options(random, random.choice((1, 3, 20)))
         self.people = People(random, self.history)
-        if random.random() < 0.08:
+        self.ticks = random.random() < 0.08
+        if self.ticks:
+            self.apps = _apps(self.interval, ticks=True)
+        elif random.random() < 0.08:
             self._crowd(random)
         self.failed: Counter[str] = Counter()
         self._idle_since: int | None = None
@@ -182,6 +194,7 @@ class ModelCourse(Course):
             for name in ("time_ns", "monotonic_ns"):
                 where = f"milecastle.ports.claims.{name}"
                 patches.enter_context(patch(where, getattr(self, name), create=True))
+            patches.enter_context(patch("milecastle.fleet.schedules.sleep", lambda seconds: None))
             if "linger" in self.people.acts:
                 found = "milecastle.app.runtime.ownership.find_owner"
                 patches.enter_context(patch(found, lambda record: _ELSEWHERE))
@@ -246,9 +259,16 @@ class ModelCourse(Course):
             excused = earlier is None or earlier.is_excused(since)
             if what == "mail":  # what is recorded every few steps may be lost with its worker
                 excused = self.interval > 1 and (excused or self._was_touched(place))
+                excused = excused or self._is_stale(process, place)
         if what in ("recorded", "lingers"):
             self.recorded[place] = (process, self.timeline.now)
         self.history.note(what, place, excused=excused)
+
+    def _is_stale(self, process: Any, place: str) -> bool:
+        """Whether a worker continues with a thread that is no longer its own, unknowingly."""
+        op, worker = place.partition("/")[0], self._running.get(process)
+        lines = [self.claims.thread(call.key) for call in self.history.calls if call.op == op]
+        return worker is None or not any(line and line.worker == worker.id for line in lines)
 
     def _was_touched(self, place: str) -> bool:
         """Whether a call may have taken the run from its worker."""
@@ -348,6 +368,28 @@ class ModelCourse(Course):
             self._settle()
         for key in people.threads:
             self._look_at_end(key)
+        if self.ticks:
+            self._check_ticks()
+        if self.is_served and self.history.final:
+            apps = [with_store(app, self.opened) for app in self.direct.values()]
+            served(apps, self.history.final)
+
+    def _check_ticks(self) -> None:
+        """Every tick of the schedule was fired, in a thread of its own, and applied once."""
+        self.timeline.run(self.timeline.now + 10 * PERIOD * SECOND)
+        app = self.direct["one"]
+        logs = [
+            app.state(info.key).state.get("log", [])
+            for info in app.threads(tenant=app.tenant)
+            if info.graph == "one" and info.status == "completed"
+        ]
+        fired = Counter(op for log in logs for op in log)
+        times = sorted(int(op.split()[1]) for op in fired)
+        if any(count > 1 for count in fired.values()) or any(len(log) != 1 for log in logs):
+            self.wrong.append("a tick of the schedule was fired twice")
+        holes = [b - a for a, b in pairwise(times) if b - a != PERIOD]
+        if holes or not times or times[-1] < self.timeline.now // SECOND - 10 * PERIOD:
+            self.wrong.append(f"the schedule left out ticks: {len(times)} fired, holes {holes}")
 
     def _settle(self) -> bool:
         """Wait until nothing is left to run."""
@@ -382,29 +424,13 @@ class ModelCourse(Course):
             self.make(callers.submit(op, self.random.choice(("again queue", "again reject"))))
 
     def _look_at_end(self, key: ThreadKey) -> None:
-        info = self.claims.thread(key)
-        if info is None:
+        if self.claims.thread(key) is None:
             return
         app = self.direct[self.people.graphs[key]]
         try:
-            found = app.state(key)
+            self.history.final[key] = look(app, self.claims, key)
         except MilecastleError as error:
             self.wrong.append(f"{key.thread} cannot be read: {type(error).__name__}: {error}")
-            return
-        listed = {one.key: one.status for one in app.threads(tenant=key.tenant)}
-        runs = list(self.claims.runs(key))
-        named = {run.run_id: run.status for run in runs}
-        self.history.final[key] = Seen(
-            log=found.state.get("log", []),
-            heard=found.state.get("heard", []),
-            runs=runs,
-            waiting=[one.run_id for one in self.claims.inputs(key)],
-            statuses={
-                "state": found.status,
-                "threads": listed.get(key, "missing"),
-                "runs": named.get(info.run_id, "missing"),
-            },
-        )
 
 
 def run(
