@@ -145,7 +145,7 @@ class ModelCourse(Course):
 
     def __init__(self, seed: int, folder: str = "") -> None:
         self.random = random = Random(seed)
-        self.is_served = seed % 20 == 0
+        self.is_served = seed % 50 == 0
         self.timeline = Timeline(random)
         self.history = History(clock=lambda: self.timeline.now)
         self.interval = random.choice((1, 1, 2, 3))

@@ -357,11 +357,18 @@ class Run:
         """Record in the log that this run owns the thread, before anything else is written.
 
         Rows that tasks leave are under the head and do not move it: without an entry two runs
-        could write them in parallel. What was left until then is read again.
+        could write them in parallel. What was left until then is read again; if that fails, the
+        node has not failed: nothing is recorded, and the run is resumed from here.
         """
         yield from self._save(source)
         if source in HOLDING and self._plan.recall is not None and not self._plan.queues:
-            self._parts.records.recall((yield Recall(self._plan.recall)))
+            try:
+                rows = yield Recall(self._plan.recall)
+            except StoreError:
+                if self._saver is not None:
+                    self._saver.may_record = False
+                raise
+            self._parts.records.recall(rows)
 
     # ---- stopping
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from milecastle import Context, Store
+from milecastle.app.runtime import starting
 from milecastle.app.runtime.clock import SystemClock
+from milecastle.errors import Unavailable
 from milecastle.fleet.worker import WorkerOptions
 from milecastle.ports.claims import ClaimStore
 from milecastle.testing import with_store
@@ -338,3 +340,32 @@ def test_a_claim_of_unknown_outcome_is_given_back(store: Store) -> None:
 
 async def _is_listed(store: ClaimStore, worker: str) -> bool:
     return worker in [found.id for found in store.workers()]
+
+
+@pytest.mark.requirement("F5")
+def test_a_read_that_fails_when_a_run_wakes_does_not_end_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the run as failed, without a retry: a schedule never fired again."""
+    honest, reads = getattr(starting, "_rows"), list[str]()  # noqa: B009 - it is private
+
+    def rows(*given: Any) -> Any:
+        reads.append("rows")
+        if len(reads) == 1:
+            raise Unavailable("on purpose")
+        return honest(*given)
+
+    def naps(state: Trip, ctx: Context) -> dict[str, Any]:
+        ctx.sleep(0.1)
+        return {"log": ["woken"]}
+
+    monkeypatch.setattr(starting, "_rows", rows)
+    app = line(store, ("naps", naps))
+
+    async def serve() -> None:
+        handle = await app.asubmit(start(), "t")
+        async with serving(app):
+            assert (await handle.aresult()).status == "completed"
+
+    asyncio.run(serve())
+    assert len(reads) > 1
