@@ -58,7 +58,7 @@ class Claiming:
         self.got: Counter[Group] = Counter()
         self.first: dict[Group, int] = {}
         self.running: deque[tuple[str, str, ThreadKey]] = deque()
-        self.total: Counter[Group] = Counter()
+        self.priorities: dict[tuple[str, ThreadKey], int] = {}
 
     def run(self) -> list[str]:
         """Submit, claim a hundred times, and judge."""
@@ -66,13 +66,15 @@ class Claiming:
         for limit in self.limits:
             self.stores[0].set_limit(limit)
         for graph, app in self.apps.items():
-            inputs: Any = {
-                ThreadKey(tenant, f"{graph}{number}"): input_of("x", [])
-                for group, tenant in self.groups
-                if group == graph
-                for number in range(depth)
-            }
-            app.submit_many(inputs)
+            for number in range(depth):
+                priority = self.random.choice((0, 0, 7))
+                inputs: Any = {
+                    ThreadKey(tenant, f"{graph}{number}"): input_of("x", [])
+                    for group, tenant in self.groups
+                    if group == graph
+                }
+                app.submit_many(inputs, priority=priority)
+                self.priorities |= {(graph, key): priority for key in inputs}
         workers = [f"worker{number}" for number in range(len(self.stores))]
         for worker, store in zip(workers, self.stores, strict=True):
             store.beat(
@@ -90,18 +92,35 @@ class Claiming:
         for line in found:
             group = (graph_of(line.lane), line.key.tenant)
             self.got[group] += 1
-            self.total[group] += 1
             self.first.setdefault(group, turn)
             self.running.append((worker, graph_of(line.lane), line.key))
+        self._check_priorities([(graph_of(line.lane), line.key) for line in found])
         for limit in self.limits:
             covered = [each for each in self.running if _covers(limit, (each[1], each[2].tenant))]
             if limit.concurrency is not None and len(covered) > limit.concurrency:
                 self.wrong.append(f"a limit was exceeded: {len(covered)} run under {limit}")
             if limit.rate is not None:
-                count = sum(each for group, each in self.total.items() if _covers(limit, group))
+                count = sum(each for group, each in self.got.items() if _covers(limit, group))
                 if count > limit.rate:
                     self.wrong.append(f"a rate was exceeded: {count} of {limit}")
         self._end_some()
+
+    def _check_priorities(self, claimed: Sequence[tuple[str, ThreadKey]]) -> None:
+        """Of one tenant's graph, those with the highest priority come first.
+
+        A store may stop counting them: then a claim that got some of them got others as well.
+        """
+        taken = {(graph, key) for _, graph, key in self.running}
+        left: dict[Group, int] = {}
+        best: dict[Group, int] = {}
+        for (graph, key), priority in self.priorities.items():
+            highest = best if (graph, key) in claimed else left
+            if highest is best or (graph, key) not in taken:
+                group = (graph, key.tenant)
+                highest[group] = max(priority, highest.get(group, -100))
+        for group, priority in best.items():
+            if priority < left.get(group, -100):
+                self.wrong.append(f"{group} was claimed without those of the highest priority")
 
     def _end_some(self) -> None:
         """What is open ends at once and is due again; what is limited, now and then."""
