@@ -202,9 +202,16 @@ class People:
         return [op for op in keyed if self.random.random() < 0.5]
 
     def learn(self, plan: Plan) -> None:
-        """Whoever got no answer sends the same again, if that is meant to be safe."""
+        """Whoever got no answer sends the same again, if that is meant to be safe.
+
+        Some deliver what was acknowledged a second time, as queues of messages do.
+        """
         call = plan.call
         is_safe = (call.keyed and self.weights["again"] > 0) or call.verb == "answer"
-        if call.outcome == "unknown" and is_safe and not call.mode.startswith("again "):
+        twice = self.weights["again"] > 0 and self.random.random() < 0.3
+        is_unsure = call.outcome == "unknown" or (
+            call.verb == "answer" and call.outcome == "returned" and twice
+        )
+        if is_unsure and is_safe and not call.mode.startswith("again "):
             again = Call(call.verb, call.key, call.op, call.mode, call.keyed)
             self.unsure.append(Plan(again, plan.act))

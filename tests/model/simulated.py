@@ -171,6 +171,7 @@ class ModelCourse(Course):
         self._running = {}
         self._options = _options(random, random.choice((1, 3, 20)))
         self.people = People(random, self.history)
+        self.length = (5, 15)
         self.ticks = random.random() < 0.08
         if self.ticks:
             self.apps = _apps(self.interval, ticks=True)
@@ -206,6 +207,7 @@ class ModelCourse(Course):
         self.faulty = self.deadly = 0.0
         self._options = _options(random, random.choice((5, 8)), random.choice((SILENT, 60.0)))
         self.people.crowd(12)
+        self.length = (20, 45)
         self.apps = _apps(self.interval, lingers=True)
 
     def _open(self, folder: str) -> Any:
@@ -450,7 +452,7 @@ def run(
             timeline.after(0.0, course.watch)
             if not course.is_calm:
                 timeline.after(random.uniform(0.0, 6.0), course.disturb)
-            until = timeline.now + random.randint(5, 15) * SECOND
+            until = timeline.now + random.randint(*course.length) * SECOND
             timeline.at(until, partial(course.stop_after, 0))
             timeline.run(until)
             course.finish()

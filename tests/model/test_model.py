@@ -30,8 +30,8 @@ pytestmark = pytest.mark.no_cover
 SIMULATED = 500
 PARTS = 5
 FILED = 20
-CLAIMED = 20
-REAL = 5
+CLAIMED = 10
+REAL = 3
 PATIENCE = 200
 
 
