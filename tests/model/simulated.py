@@ -328,7 +328,8 @@ class ModelCourse(Course):
     def watch(self) -> None:
         """Look twice a second whether something is due that a living worker has room for."""
         self.timeline.after(0.5, self.watch)
-        if not (self._is_due() and any(map(self._has_room, self.workers))):
+        held_up = self._under_way > 0  # a call may have begun inside of a worker's
+        if held_up or not (self._is_due() and any(map(self._has_room, self.workers))):
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = self.timeline.now

@@ -238,9 +238,13 @@ def a_key_identifies_one_run(history: History) -> Iterator[str]:
         if len(named) > 1:
             yield f"the key of input {op} of {key.thread} names {len(named)} runs"
         for call in keyed:
-            is_applied = any(
-                effect.what == "ended" and effect.place == op and effect.time < call.began
-                for effect in history.effects
+            is_applied = (
+                seen is not None
+                and op in seen.log
+                and any(
+                    effect.what == "ended" and effect.place == op and effect.time < call.began
+                    for effect in history.effects
+                )
             )
             if call.mode.startswith("again ") and is_applied and call.status != "completed":
                 yield (
@@ -295,8 +299,9 @@ def nothing_is_early(history: History) -> Iterator[str]:
     """A delayed input begins after its delay, by the store's clock, whatever the caller's shows."""
     began = {effect.place: effect.wall for effect in history.effects if effect.what == "began"}
     known: set[ThreadKey] = set()
+    sent = Counter(call.op for call in history.calls if is_input(call))
     for call in history.calls:
-        counts = call.delay and call.key not in known and call.outcome == "returned"
+        counts = call.delay and call.key not in known and sent[call.op] == 1
         known.add(call.key)
         due = call.wall + call.delay * 1_000_000 - EARLY
         if counts and began.get(call.op, due) < due:
