@@ -643,7 +643,8 @@ class EnqueuesAgain(BrokenClaims, caught_by=("test_a_run_is_enqueued_once",)):
 
     def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
         """Look only at what waits."""
-        return super().enqueue(record, mark, payload, **{**more, "known": True})
+        more["known"] = True
+        return super().enqueue(record, mark, payload, **more)
 
 
 class ForgetsKeys(BrokenClaims, caught_by=("test_an_input_that_a_run_has_is_not_enqueued",)):
@@ -651,7 +652,8 @@ class ForgetsKeys(BrokenClaims, caught_by=("test_an_input_that_a_run_has_is_not_
 
     def enqueue(self, record: RunRecord, mark: str, payload: bytes, **more: Any) -> str:
         """Look only at what waits."""
-        return super().enqueue(record, mark, payload, **{**more, "unless": None})
+        more["unless"] = None
+        return super().enqueue(record, mark, payload, **more)
 
 
 class EnqueuesInTwoSteps(

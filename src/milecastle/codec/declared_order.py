@@ -45,7 +45,7 @@ def _collect(annotation: Any, orders: _Orders, seen: set[int]) -> None:
 def _set(values: Iterable[Any]) -> _Values:
     """The values without their order; 1 and True are different, and so are 1 and 1.0."""
     try:
-        return frozenset((cast("type[Any]", type(value)), value) for value in values)
+        return frozenset((value.__class__, value) for value in values)
     except TypeError:  # not hashable
         return frozenset()
 

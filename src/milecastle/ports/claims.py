@@ -240,7 +240,7 @@ class SteadyTime:
     def __init__(self, seen: int = 0, source: Callable[[], int] = system_time) -> None:
         self._source = source
         self._last, self._ticks = seen, monotonic_ns()
-        self._is_ahead = False
+        self._is_ahead: bool = False
         self._lock = Lock()
 
     def __call__(self) -> int:
@@ -248,7 +248,7 @@ class SteadyTime:
         with self._lock:
             ticks, system = monotonic_ns(), self._source()
             passed = (ticks - self._ticks) // 1000
-            least = self._last + (passed * 9 // 10 if self._is_ahead else passed)
+            least: int = self._last + (passed * 9 // 10 if self._is_ahead else passed)
             self._is_ahead = least > system
             self._last, self._ticks = max(least, system), ticks
             return self._last

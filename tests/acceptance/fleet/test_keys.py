@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -120,7 +121,11 @@ def test_a_key_of_a_run_that_the_thread_has_left_is_refused(
         app.invoke(told("1"), "t", key="k1")
     assert app.submit(told("1"), "t", key="k1").status == "superseded"
     app.invoke(told("3"), "t", key="k3")
-    monkeypatch.setattr(store, "history", lambda *_, **__: iter(()))
+
+    def pruned(*_: object, **__: object) -> Iterator[Any]:
+        return iter(())
+
+    monkeypatch.setattr(store, "history", pruned)
     with pytest.raises(InvalidRequest, match="pruned"):
         app.invoke(told("2"), "t", key="k2")
     assert app.submit(told("2"), "t", key="k2").status == "completed"

@@ -244,6 +244,7 @@ class Behind:
     def __init__(self) -> None:
         self._clock = SystemClock()
         self.new_id = self._clock.new_id
+        self.monotonic = self._clock.monotonic
 
     def now(self) -> int:
         return self._clock.now() - 60_000_000

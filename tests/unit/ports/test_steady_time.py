@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec.structs
@@ -51,9 +52,8 @@ def test_what_was_due_on_sqlite_stays_due_if_the_clock_is_set_back(
     queued(store, "a")
     clock = Clock()
     clock.offset = -HOUR
-    monkeypatch.setattr(
-        "milecastle.stores.sqlite.store.SteadyTime", lambda seen: SteadyTime(seen, clock)
-    )
+    late = partial(SteadyTime, source=clock)
+    monkeypatch.setattr("milecastle.stores.sqlite.store.SteadyTime", late)
     again = SqliteStore(tmp_path / "a.db")
     time.sleep(0.01)
     assert names(again.claim("one", [LANE], limit=9)) == ["a"]

@@ -259,7 +259,7 @@ def test_request_of_another_graph_changes_nothing(api: Api) -> None:
     input, answer = trip()["input"], {"interruptId": question, "status": "resolved"}
     command = {"assistant_id": "other", "command": {"resume": True}}
     back = {"assistant_id": "other", "checkpoint_id": before["checkpoint"]["id"]}
-    agent = {"threadId": "t", "runId": "r", "messages": []}
+    agent: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": []}
     cancel = {"input": input, "graph": "other", "options": {"if_busy": "cancel"}}
     for path, body in (
         ("/v1/threads/t/runs", cancel),
@@ -277,6 +277,7 @@ def test_request_of_another_graph_changes_nothing(api: Api) -> None:
 
 def test_message_with_an_id_that_is_not_text_is_refused(api: Api) -> None:
     """Failed: it was answered with 500."""
-    body = {"threadId": "t", "runId": "r", "messages": [{"id": [], "role": "user"}]}
+    message: dict[str, Any] = {"id": [], "role": "user"}
+    body = {"threadId": "t", "runId": "r", "messages": [message]}
     response = api.ask("POST", "/agui", json=body)
     assert (response.status_code, response.json()["code"]) == (400, "MC302")

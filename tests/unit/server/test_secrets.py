@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import httpx
 import pytest
@@ -314,10 +314,10 @@ def test_choices_of_an_input_pass_the_hook(api: Api, path: str) -> None:
     assert app.state("t").status == "queued"
 
 
-class Planted(TypedDict, total=False):
+class Planted(TypedDict):
     n: int
-    card: dict[str, Any]
-    kind: Literal["sekrit", "other"]
+    card: NotRequired[dict[str, Any]]
+    kind: NotRequired[Literal["sekrit", "other"]]
 
 
 def planted(store: Any) -> App[Any]:

@@ -136,7 +136,7 @@ class Threads:
 
     def restore(self, chain: Chain, renames: Renames | None = None) -> Position:
         """The position of the thread at the end of a chain, with its state decoded."""
-        renamed = renames.channels if renames else {}
+        renamed: Mapping[str, str] = renames.channels if renames else {}
         found = restore(chain, self.codec, self.graph.schema, renamed=renamed)
         return self.not_hosted(under_new_names(found, renames) if renames else found)
 

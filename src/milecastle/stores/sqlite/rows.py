@@ -339,7 +339,9 @@ def _causes_and_tasks(failure: Failure) -> Any:
 def failure_of(values: Row) -> Failure:
     """The failure of a checked row."""
     causes = _read_json(values[7])
-    more = causes if isinstance(causes, dict) else {"causes": causes}
+    more: dict[str, Any] = {"causes": causes}
+    if isinstance(causes, dict):
+        more = cast("dict[str, Any]", causes)
     found = {
         "run_id": read_text(values[1]),
         "failure_class": values[2],
@@ -347,7 +349,7 @@ def failure_of(values: Row) -> Failure:
         "error_type": read_text(values[4]),
         "message": read_text(values[5]),
         "traceback": _read_json(values[6]),
-        **cast("dict[str, Any]", more),
+        **more,
         "attempt": values[8],
         "time": values[9],
         "node": None if values[10] is None else read_text(values[10]),
