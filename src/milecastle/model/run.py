@@ -49,6 +49,7 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     attempt: int
 
 
+@prepared
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Each run that did not complete has exactly one of these.
 

@@ -18,6 +18,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import current_thread, main_thread
@@ -111,13 +112,12 @@ async def serve(application: Application, listening: ListeningSocket) -> None:
 
 def _limits() -> ConnectionLimits:
     """How many connections there may be, by the open files that this process may have."""
-    try:
+    files = _NO_LIMIT
+    if sys.platform != "win32":
         import resource
-    except ImportError:  # Windows has no such limit
-        files = _NO_LIMIT
-    else:
+
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        files = _NO_LIMIT if soft == resource.RLIM_INFINITY else soft
+        files = files if soft == resource.RLIM_INFINITY else soft
     backlog = min(_BACKLOG, files // 8)
     room = files - backlog - min(_OTHER_FILES, files // 4)
     return ConnectionLimits(used=min(_CONNECTIONS, room * 3 // 4), all=room, backlog=backlog)

@@ -272,7 +272,7 @@ def test_only_the_threads_that_are_named_are_copied() -> None:
         Writer(a_key(name), number).begin(source)
     assert copy_threads(source, target, "tenant", threads=["a", "c"]).threads == 2
     assert [info.key.thread for info in target.threads("tenant")] == ["a", "c"]
-    with pytest.raises(InvalidRequest, match="no thread 'tenant/d'"):
+    with pytest.raises(InvalidRequest, match="no thread 'd' in tenant 'tenant'"):
         copy_threads(source, target, "tenant", threads=["d"])
 
 

@@ -37,5 +37,5 @@ def test_submit_and_cancel_give_up_after_many_conflicts() -> None:
         asyncio.run(app.asubmit(start(), "other"))
     with pytest.raises(Conflict):
         app.cancel("t")
-    with pytest.raises(InvalidRequest, match="no checkpoints"):
+    with pytest.raises(InvalidRequest, match="no thread 'other'"):
         app.fit("other")

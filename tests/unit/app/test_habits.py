@@ -398,7 +398,7 @@ def test_a_store_refuses_a_thread_without_a_tenant(use: Callable[[Any], Any]) ->
 
 def test_none_as_input_is_resume() -> None:
     app = counting(store="memory://")
-    with pytest.raises(Exception, match="nothing is saved"):
+    with pytest.raises(Exception, match="no thread 'a'"):
         app.invoke(None, thread="a")
 
 

@@ -74,6 +74,7 @@ CALLS: dict[str, tuple[int, list[str]]] = {
     "copy": (0, ["sqlite:///runs.db", "file://kept", "--thread", EVIL]),
     "migrate": (0, []),
     "shards": (2, ["init", "--store", f"{EVIL}.toml"]),
+    "why": (0, [EVIL]),
     "doctor": (0, []),
     "explain": (0, ["MC301"]),
     "completion": (0, ["bash"]),

@@ -145,6 +145,7 @@ LOOKING = {
     "workers": [],
     "queue": [],
     "show": ["demo"],
+    "why": ["demo"],
     "history": ["demo"],
     "diff": ["demo@1"],
     "graph": ["--thread", "demo"],

@@ -475,8 +475,20 @@ def test_mc126_a_graph_over_files_that_fans_out(tmp_path: Path) -> None:
     assert [problem.code for problem in caught.value.problems] == ["MC126"]
 
 
+def test_mc127_a_declared_input_that_the_state_does_not_have() -> None:
+    class Asked(TypedDict):
+        topik: str
+
+    graph = StateGraph(State, input=Asked)
+    graph.add_node("a", nothing)
+    graph.add_edges(START, "a", END)
+    with pytest.raises(DefinitionError) as caught:
+        graph.compile()
+    assert [problem.code for problem in caught.value.problems] == ["MC127"]
+
+
 def test_every_code_of_the_table_is_tested_here() -> None:
     table = [line.split()[0] for line in (validation.__doc__ or "").splitlines() if "MC1" in line]
     tests = " ".join(name for name in globals() if name.startswith("test_mc"))
-    assert table == [f"MC{number}" for number in range(110, 127)]
+    assert table == [f"MC{number}" for number in range(110, 128)]
     assert [code for code in table if f"test_{code.lower()}_" not in tests] == []

@@ -385,8 +385,8 @@ def _refuse_restored(
             f"database '{older.name}' of the map was restored from a backup that is too old: it "
             f"says that it has shard {said.shard} (version {said.version}), which database "
             f"'{newest.name}' got since (version {placement.version}). Restore it as it was after "
-            "the move, or give the shard up there: see 'Restore a database' in "
-            "docs/how-to/many-databases.md"
+            "the move, or give the shard up there, as 'Restore a database' in the documentation "
+            "of shards says"
         )
 
 
