@@ -283,9 +283,15 @@ def an_input_can_always_wait(history: History) -> Iterator[str]:
         waits = call.verb == "submit" and call.mode.endswith("queue")
         is_new = (call.key, call.op) not in acknowledged
         if waits and call.outcome == "refused" and is_new and not excused:
+            if any(deletes(each) and _overlap(call, each) for each in history.of(call.key)):
+                continue
             yield f"an input was not allowed to wait in {call.key.thread}: {call.error}"
         if call.outcome == "returned":
             acknowledged.add((call.key, call.op))
+
+
+def _overlap(one: Call, other: Call) -> bool:
+    return one.began < other.ended and other.began < one.ended
 
 
 # ---- time
