@@ -12,7 +12,7 @@ import gc
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from time import monotonic, process_time
@@ -27,7 +27,7 @@ Judged = tuple[list[str], Callable[[], str]]
 
 
 @contextmanager
-def histories(kind: str) -> Iterator[Callable[[int], Judged]]:
+def histories(kind: str) -> Generator[Callable[[int], Judged], None, None]:
     """A function that makes and judges the history of a seed."""
     if kind.startswith("claims-"):
         with TemporaryDirectory(dir=SHARED) as folder:
@@ -66,10 +66,14 @@ def _real(history: History) -> Judged:
     return history.wrong, lambda: "\n".join(map(str, history.in_milliseconds()))
 
 
+def _end(*_: object) -> None:
+    sys.exit(1)
+
+
 def main(kind: str, first: int, count: int, seconds: float = 1e9, *, shows: bool = False) -> int:
     """Make histories for at most so many seconds, and print what is wrong with them."""
     began, cpu, found = monotonic(), process_time(), Counter[str]()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, _end)
     with histories(kind) as made:
         for seed in range(first, first + count):
             if monotonic() - began > seconds:

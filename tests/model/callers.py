@@ -6,13 +6,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from inspect import signature
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from milecastle import App, InvalidRequest, MilecastleError, ResumeRefused, RunInProgress
+from milecastle.app.runtime.handing import IfBusy
 from milecastle.app.upkeep.retention import Retention, apply_retention
 from milecastle.errors import Conflict, ExecutionError, RunError, StoreError
 from milecastle.fleet.bulk import Bulk
 from milecastle.model.keys import ThreadKey
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.limits import Limit
 from tests.model.graphs import State, input_of
 from tests.model.specification import Call, History
@@ -46,7 +48,7 @@ def submit(op: Input, mode: str, delay: float = 0.0, priority: int = 0) -> Plan:
             input_of(op.name, op.todo),
             op.key,
             key=op.name if op.keyed else None,
-            if_busy=mode.rpartition(" ")[2],  # type: ignore[arg-type]
+            if_busy=cast("IfBusy", mode.rpartition(" ")[2]),
             delay=delay,
             priority=priority,
         )
@@ -105,7 +107,7 @@ def bulk(action: Any, tenant: str, status: Any) -> Plan:
 
 def limit(new: Limit) -> Plan:
     def act(app: App[State]) -> Any:
-        app.store.set_limit(new)  # type: ignore[attr-defined]
+        cast("ClaimStore", app.store).set_limit(new)
 
     return Plan(Call("limit", ThreadKey(new.tenant or "every", "-"), mode=_brief(new)), act)
 

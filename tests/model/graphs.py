@@ -30,7 +30,7 @@ ATTEMPTS = 3
 """Workers retry a failed run by themselves so often, less one."""
 
 
-class State(TypedDict, total=False):
+class State(TypedDict):
     op: str
     todo: list[str]
     at: int

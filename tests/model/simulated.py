@@ -35,7 +35,7 @@ from tests.model.specification import History, judge
 from tests.model.views import look, served
 from tests.simulation.fleet.course import SILENT, Course
 from tests.simulation.fleet.processes import Process
-from tests.simulation.fleet.simulate import _surroundings as surroundings
+from tests.simulation.fleet.simulate import surroundings
 from tests.simulation.fleet.timeline import SECOND, Timeline
 from tests.simulation.fleet.virtual_loop import Dead, current_actor
 
@@ -189,7 +189,7 @@ class ModelCourse(Course):
         self.direct = {name: with_store(app, watched) for name, app in self.apps.items()}
 
     @contextmanager
-    def clocks(self) -> Generator[None]:
+    def clocks(self) -> Generator[None, None, None]:
         """Virtual time for the store; no process of a crowd knows the others' processes."""
         with ExitStack() as patches:
             for name in ("time_ns", "monotonic_ns"):

@@ -31,7 +31,7 @@ from tests.simulation.random_graphs import World, build
 from tests.simulation.random_shapes import Member, Shape, Tally, random_shape
 from tests.simulation.simulate import Violation
 
-__all__ = ["simulate_fleet"]
+__all__ = ["simulate_fleet", "surroundings"]
 
 _SHAPES = 500
 _MEASURING = (
@@ -51,7 +51,7 @@ def simulate_fleet(seed: int, prepare: Callable[[Course], None] | None = None) -
     course = Course(shape, app, world, random)
     if prepare is not None:
         prepare(course)
-    with _surroundings(course):
+    with surroundings(course):
         people = FleetPeople(course)
         try:
             _go(course, people)
@@ -95,7 +95,7 @@ class _Errors(logging.Handler):
 
 
 @contextmanager
-def _surroundings(course: Course) -> Generator[None, None, None]:
+def surroundings(course: Course) -> Generator[None, None, None]:
     """Virtual time and virtual threads, for as long as this lasts."""
     log, handler = logging.getLogger("milecastle.fleet"), _Errors(course.wrong)
     level, spread = log.level, log.propagate
