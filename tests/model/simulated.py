@@ -363,8 +363,6 @@ class ModelCourse(Course):
         for limit in list(people.limits.values()):
             if not limit.is_empty:
                 self.make(callers.limit(Limit(graph=limit.graph, tenant=limit.tenant)))
-        for plan in people.unsure:
-            self.make(plan)
         if self._settle():
             for key in people.threads:
                 self._ask_again(key)
@@ -399,8 +397,10 @@ class ModelCourse(Course):
         timeline, left = self.timeline, [""]
         for second in range(_PATIENCE):
             timeline.run(timeline.now + SECOND)
+            if self.people.unsure and self.random.random() < 0.5:
+                self.make(self.people.unsure.pop(0))
             left = [text for key in self.people.threads if (text := self._unfinished(key))]
-            if not left and second > 2:
+            if not left and second > 2 and not self.people.unsure:
                 return True
         self.wrong += [f"a thread is stuck: {text}" for text in left]
         return False
