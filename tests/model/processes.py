@@ -246,7 +246,8 @@ class _Course:
         self.history = Real(clock=lambda: time.monotonic_ns() // 1000)
         self.people = People(random, self.history)
         if self.kind == "postgres" and random.random() < 0.6:
-            self.people.acts = (*self.people.acts, "pay", "pay")
+            some = self.people.acts if random.random() < 0.5 else ("plain",)
+            self.people.acts = (*some, "pay", "pay")
         self.people.weights.update(retain=0, limit=0)
         self.limited = random.random() < 0.4
         self.size = random.randint(2, 3)

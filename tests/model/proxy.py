@@ -79,10 +79,10 @@ class Proxy:
         self._listening.close()
 
     def _kind(self, name: str, random: Random) -> str:
-        """Any message, one of a kind, or half of the time one within a transaction."""
+        """Any message, one of a kind, or most of the time one within a transaction."""
         kinds = list(self._kinds.get(name[:1], {}))
         within = [kind for kind in kinds if " > " in kind]
-        return random.choice(within if within and random.random() < 0.5 else ["", *kinds])
+        return random.choice(within if within and random.random() < 0.75 else ["", *kinds])
 
     def _arm(self, name: str, fault: _Fault) -> None:
         with self._lock:
