@@ -21,7 +21,8 @@ from tests.model.specification import Call, History
 
 __all__ = ["Input", "Plan", "perform"]
 
-_KEYED_ANSWERS = "key" in signature(App.answer).parameters
+_ANSWER: Any = cast("Any", App).answer
+_KEYED_ANSWERS = "key" in signature(_ANSWER).parameters
 
 
 class Input:

@@ -65,7 +65,8 @@ class People:
     def crowd(self, count: int) -> None:
         """Many threads, whose nodes take long."""
         self.threads = [ThreadKey("tenant0", f"0t{number}") for number in range(count)]
-        self.tenants, self.acts, self.invokes = ["tenant0"], ("linger", "plain"), set()
+        self.tenants, self.acts = ["tenant0"], ("linger", "plain")
+        self.invokes.clear()
         self.pace = 0.3
         self.graphs = dict.fromkeys(self.threads, GRAPHS[0])
         self.inputs = {key: [] for key in self.threads}

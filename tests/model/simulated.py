@@ -195,10 +195,10 @@ class ModelCourse(Course):
             for name in ("time_ns", "monotonic_ns"):
                 where = f"milecastle.ports.claims.{name}"
                 patches.enter_context(patch(where, getattr(self, name), create=True))
-            patches.enter_context(patch("milecastle.fleet.schedules.sleep", lambda seconds: None))
+            patches.enter_context(patch("milecastle.fleet.schedules.sleep"))
             if "linger" in self.people.acts:
                 found = "milecastle.app.runtime.ownership.find_owner"
-                patches.enter_context(patch(found, lambda record: _ELSEWHERE))
+                patches.enter_context(patch(found, return_value=_ELSEWHERE))
             yield
 
     def _crowd(self, random: Random) -> None:

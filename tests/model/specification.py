@@ -87,7 +87,7 @@ class History(msgspec.Struct):
     effects: list[Effect] = []
     final: dict[ThreadKey, Seen] = {}
     wrong: list[str] = []
-    paid: Counter[str] = msgspec.field(default_factory=Counter)
+    paid: Counter[str] = msgspec.field(default_factory=Counter[str])
     invoked: set[ThreadKey] = set()
     pruned: set[str] = set()
     time: int = 0

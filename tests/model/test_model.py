@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def changed(monkeypatch: pytest.MonkeyPatch, name: str, cheat: Callable[..., Any
     honest = getattr(MemoryStore, name)
 
     def method(self: MemoryStore, *given: Any, **named: Any) -> Any:
-        return cheat(lambda *more, **others: honest(self, *more, **others), *given, **named)
+        return cheat(partial(honest, self), *given, **named)
 
     monkeypatch.setattr(MemoryStore, name, method)
 
