@@ -83,6 +83,22 @@ def test_an_answer_whose_run_failed_is_known_to_its_retry(store: Store) -> None:
 
 
 @pytest.mark.requirement("F1", api="App.answer")
+def test_a_fork_does_not_know_the_answers_of_its_origin(store: Store) -> None:
+    """Was broken: an answer was acknowledged and dropped, if the origin had one with its key."""
+    app = asking(store)
+    app.submit(start(), "origin")
+    work(app)
+    asked = app.state("origin").seq
+    app.answer("origin", "yes", key="a1")
+    work(app)
+    app.fork("origin", asked, as_thread="t")
+    assert not app.answer("t", "no", key="a1").reused
+    assert app.answer("t", "no", key="a1").reused
+    work(app)
+    assert log_of(app) == ["deposit? no"]
+
+
+@pytest.mark.requirement("F1", api="App.answer")
 def test_what_was_answered_and_what_is_not_asked_are_different_errors(store: Store) -> None:
     """Was broken: both were ``RunInProgress``."""
     app = line(store, ("a", note("a")), ("ask", asks("well?")), ("b", asks("sure?")))

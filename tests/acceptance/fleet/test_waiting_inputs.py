@@ -26,6 +26,7 @@ from milecastle import (
     Store,
     ThreadKey,
     interrupt,
+    renamed_from,
 )
 from milecastle.app.runtime.calls import Call, PlannedRun
 from milecastle.app.runtime.starting import Terms
@@ -66,6 +67,31 @@ def test_inputs_of_a_busy_thread_start_in_their_order(store: Store) -> None:
     assert [run.run_id for run in reversed(runs)] == [first.run_id, *(one.run_id for one in rest)]
     assert {run.status for run in runs} == {"completed"}
     assert not waiting_inputs(store, KEY)
+
+
+@pytest.mark.requirement("F1", api="renamed_from")
+def test_an_input_that_waits_under_an_old_name_starts_under_the_new_one(store: Store) -> None:
+    """Was broken: it was acknowledged, and then refused by the graph that declares the rename."""
+
+    class Old(TypedDict, total=False):
+        title: str
+
+    class New(TypedDict, total=False):
+        name: Annotated[str, renamed_from("title")]
+
+    def built(state: type) -> App[Any]:
+        graph: StateGraph[Any] = StateGraph(state, name="g")
+        graph.add_node("ask", lambda state: interrupt("well?"))
+        graph.add_edges(START, "ask", END)
+        return graph.compile(store=store)
+
+    old, new = built(Old), built(New)
+    old.submit({"title": "first"}, "t")
+    work(old)
+    old.submit({"title": "second"}, "t", if_busy="queue")
+    new.answer("t", None)
+    work(new)
+    assert new.state("t").state == {"name": "second"}
 
 
 @pytest.mark.requirement("F1", api="App.submit")

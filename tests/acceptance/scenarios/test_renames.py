@@ -240,6 +240,40 @@ def test_sleeping_and_forked_and_pruned_threads_continue(call: Caller, store: St
     assert new.state("forked").state == expected
 
 
+def test_renamed_node_of_a_subgraph_gets_its_answer(call: Caller, store: Store) -> None:
+    """Was broken: the answer was acknowledged, and not found by the question under its new name."""
+
+    class Inner(TypedDict, total=False):
+        items: list[int]
+
+    def built(name: str, **policy: Any) -> App[Any]:
+        def ask(state: Any) -> dict[str, Any]:
+            return {"items": [interrupt("how many?", answer=int)]}
+
+        sub: StateGraph[Any] = StateGraph(Inner, name="sub")
+        sub.add_node(name, ask, **policy)
+        sub.add_edges(START, name, END)
+        graph: StateGraph[Any] = StateGraph(Old, name="g")
+        graph.add_node("inside", sub.compile())
+        graph.add_edges(START, "inside", END)
+        return graph.compile(store=store)
+
+    asked = ids(call.invoke(built("ask"), {"items": [1]}))["how many?"]
+    new = built("inquire", renamed_from="ask")
+    assert call.resume(new, answers={asked: 7})["items"] == [7]
+
+
+@pytest.mark.parametrize("target", ["t", "forked"])
+def test_fork_by_the_new_graph_keeps_what_the_thread_has(
+    call: Caller, store: Store, target: str
+) -> None:
+    """Was broken: the start value of a key's new name was stored beside its value."""
+    old, new = versions(asking, store)
+    call.invoke(old, GIVEN)
+    new.fork("t", old.state("t").seq, as_thread=target)
+    assert call.resume(new, target, answer="yes").state == EXPECTED
+
+
 def test_fields_of_a_dataclass_are_renamed(call: Caller, store: Store) -> None:
     @dataclass
     class Before:

@@ -322,6 +322,10 @@ def _start_waiting(
         return None
     codec = threads.codec.for_thread(key)
     update = codec.decode_state(codec.unseal(waiting[0].payload, _input_place(record.run_id)))
+    channels = threads.graph.manifest.channels
+    renamed = {old: one.name for one in channels for old in one.renamed_from or ()}
+    for old in update.keys() & renamed.keys() - threads.graph.schema.channels.keys():
+        update[renamed[old]] = update.pop(old)
     fingerprint, owner = threads.graph.fingerprint, current_owner()
     record = msgspec.structs.replace(record, status="running", fingerprint=fingerprint, owner=owner)
     if previous.status == "cancelled":
@@ -577,7 +581,8 @@ def start_child(
         resting = rest_at(position, "completed")
         return _plan_ended(threads, position, previous.run_id, resting)
     asked = {found.id for found in open_interrupts(position.hidden, position.place) if found.asks}
-    given = Given(answers={id: answer for id, answer in answers.items() if id in asked})
+    known = Given(answers=answers).renamed(over.renames).answers or {}
+    given = Given(answers={id: answer for id, answer in known.items() if id in asked})
     try:
         return _resumed(threads, key, over, previous, given)
     except ResumeRefused:

@@ -36,7 +36,7 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata, Entry, Source
 from milecastle.model.keys import ThreadKey, refuse_own
 from milecastle.model.printable import quoted
-from milecastle.model.run import RunRecord, ThreadInfo
+from milecastle.model.run import ANSWERED, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
 from milecastle.ports.files import FileStore
@@ -221,7 +221,7 @@ class Threads:
     def fork(self, key: ThreadKey, at: At, as_thread: ThreadKey | None) -> CheckpointMetadata:
         """Append a checkpoint that continues from an older one, here or as another thread."""
         head = self._newest(key, at)
-        bound, position, entry = self._opened(key, at)
+        bound, position, entry = self._opened(key, at, as_stored=True)
         self.refuse_foreign(self.record(key, entry))
         target = as_thread or key
         if target != key:
@@ -275,8 +275,12 @@ class Threads:
         """Start another thread at a checkpoint of this one, with its tags; it is to be resumed."""
         previous, now = self.record(key, entry), self.clock.now()
         waiting = bool(entry.next or entry.route)
+        metadata = {  # without keys of answers: this thread was given none
+            name: text for name, text in previous.metadata.items() if not name.startswith(ANSWERED)
+        }
         record = msgspec.structs.replace(
             previous,
+            metadata=metadata,
             run_id=self.clock.new_id(),
             key=target,
             fingerprint=entry.fingerprint,
@@ -303,11 +307,12 @@ class Threads:
         return self._commit(journal, standing, "fork", note)
 
     def _opened(
-        self, key: ThreadKey, at: At, *, renames: bool = False
+        self, key: ThreadKey, at: At, *, renames: bool = False, as_stored: bool = False
     ) -> tuple[Threads, Position, Entry]:
         """``existing``, and the reader and writer of this thread.
 
         With ``renames`` the position has the names that this graph declares, and its fingerprint.
+        With ``as_stored`` it has no start values of channels that are new in this graph.
         """
         chain = self.store.read(key, self._seq(key, at))
         if chain is None:
@@ -323,6 +328,8 @@ class Threads:
                     position.entry or entry, fingerprint=self.graph.fingerprint
                 )
                 return bound, msgspec.structs.replace(position, entry=named), entry
+        if as_stored:
+            return bound, self.not_hosted(restore(chain, bound.codec)), entry
         return bound, bound.restore(chain), entry
 
     def _newest(self, key: ThreadKey, at: At) -> Entry | None:
