@@ -173,6 +173,14 @@ def message_of(error: BaseException) -> str:
         return ""
 
 
+def place_of(error: BaseException) -> str:
+    """The file and line that raised an exception: a log has this, and not its message."""
+    import traceback
+
+    last = next(reversed(traceback.extract_tb(error.__traceback__)), None)
+    return f"{last.filename}:{last.lineno}" if last else "an unknown place"
+
+
 def _rebuild(
     cls: type[MilecastleError], args: tuple[Any, ...], data: dict[str, Any]
 ) -> MilecastleError:

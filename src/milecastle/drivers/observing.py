@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import TypeGuard
 
 from milecastle.engine.asking import Paused
+from milecastle.errors import place_of
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Segment
@@ -142,10 +143,10 @@ class Observers:
         self._observers.remove(observer)
         self._tracing = [one for one in self._tracing if one is not observer]
         logging.getLogger("milecastle").warning(
-            "observer %s raised %s and is not called again in this run",
+            "observer %s raised %s at %s and is not called again in this run",
             type(observer).__qualname__,
             type(error).__qualname__,
-            exc_info=error,
+            place_of(error),  # its message may contain values: an observer receives them
         )
 
 

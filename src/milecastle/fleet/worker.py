@@ -49,6 +49,7 @@ from milecastle.errors import (
     RunError,
     StoreError,
     Unavailable,
+    place_of,
 )
 from milecastle.fleet.bulk import Bulk
 from milecastle.fleet.heartbeat import Heartbeat
@@ -484,7 +485,8 @@ class Worker:
             del self._segments[segment.key]
         segment.planned = None  # its assignment knows the segment: a circle
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("worker %s: a segment ended with an error", self.id, exc_info=error)
+            raised = type(error).__name__, place_of(error)
+            _log.error("worker %s: a segment ended with %s at %s", self.id, *raised)
         self.tally.add("segments_ended", label="lost" if segment.is_lost else segment.outcome)
         notify_rest(self.store, segment.key)
         self._wake.set()
@@ -520,7 +522,15 @@ class Worker:
             if not await self._reject_input(segment, error):
                 self._refuse(key, error)
             return
-        except (RunError, StoreError) as error:
+        except RunError as error:  # the text of what a node raised may contain values
+            _log.warning(
+                "thread '%s': %s [%s]; see `milecastle runs %s`",
+                printable(key.thread),
+                printable(error.message),
+                error.code,
+                printable(key.thread),
+            )
+        except StoreError as error:
             _log.warning("thread '%s': %s", printable(key.thread), printable(str(error)))
         except asyncio.CancelledError:
             segment.outcome = "stopped"

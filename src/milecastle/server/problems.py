@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -20,7 +19,7 @@ import msgspec
 from starlette.responses import Response
 
 from milecastle import errors
-from milecastle.errors import MilecastleError, ResumeRefused, RunInProgress
+from milecastle.errors import MilecastleError, ResumeRefused, RunInProgress, place_of
 from milecastle.server.redaction import Redact, without_values
 from milecastle.views.values import as_json
 
@@ -157,9 +156,7 @@ def problem_document(error: Exception) -> tuple[ProblemDocument, Mapping[str, st
         reasons = error.reasons if isinstance(error, ResumeRefused) else ()
         found = _document(status_of(error), error.code, _public(error))
         return msgspec.structs.replace(found, reasons=reasons), {}
-    last = next(reversed(traceback.extract_tb(error.__traceback__)), None)
-    place = f"{last.filename}:{last.lineno}" if last else "an unknown place"
-    _log.error("a request raised %s at %s", type(error).__name__, place)
+    _log.error("a request raised %s at %s", type(error).__name__, place_of(error))
     return _document(500, None, "unexpected error: the log of the server has its place"), {}
 
 

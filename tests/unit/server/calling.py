@@ -144,21 +144,33 @@ class Api:
         token: str = token_of("default"),
         accept: str = "*/*",
         cookie: str = "",
+        body: Any = None,
         is_enough: Callable[[str], bool] = lambda text: "event: rest" in text,
     ) -> str:
-        """The text of a stream until it is enough, or of what is answered in its place."""
+        """The text of a stream until it is enough, or of what is answered in its place.
+
+        With a body, it is that of a POST.
+        """
         who = {"cookie": cookie} if cookie else {"authorization": f"Bearer {token}"}
         sent = {"host": ADDRESS.removeprefix("http://"), "accept": accept, **who}
+        sent |= {} if body is None else {"content-type": "application/json"}
         headers = [(name.encode(), value.encode()) for name, value in sent.items()]
-        return self._runner.run(self._follow(path, headers, is_enough))
+        return self._runner.run(self._follow(path, headers, body, is_enough))
 
     async def _follow(
-        self, path: str, headers: list[tuple[bytes, bytes]], is_enough: Callable[[str], bool]
+        self,
+        path: str,
+        headers: list[tuple[bytes, bytes]],
+        body: Any,
+        is_enough: Callable[[str], bool],
     ) -> str:
         found, left = bytearray(), asyncio.Event()
-        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode()}
+        method, unsent = ("GET", []) if body is None else ("POST", [msgspec.json.encode(body)])
+        scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
 
         async def receive() -> MutableMapping[str, Any]:
+            if unsent:
+                return {"type": "http.request", "body": unsent.pop()}
             await left.wait()
             return {"type": "http.disconnect"}
 

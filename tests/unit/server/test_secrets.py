@@ -5,7 +5,9 @@ A new route is asked as well: it cannot be forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
@@ -13,23 +15,39 @@ from typing import Any, Literal, NotRequired, TypedDict
 import httpx
 import pytest
 
-from milecastle import END, START, App, Context, InvalidRequest, Keyring, StateGraph, interrupt
+from milecastle import (
+    END,
+    START,
+    App,
+    Context,
+    Event,
+    InvalidRequest,
+    Keyring,
+    MilecastleError,
+    StateGraph,
+    interrupt,
+)
+from milecastle.fleet.probes import Probes
 from milecastle.fleet.worker import Worker
 from milecastle.server import Identity, asgi
 from milecastle.server.chat.table import CHAT
 from milecastle.server.exchange import Endpoint
 from milecastle.server.pages.table import PAGES
 from milecastle.server.pages.view import WebPage
-from milecastle.server.redaction import redacted
+from milecastle.server.redaction import Redact, redacted
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
 from milecastle.views.documents import ChangeLine, QuestionLine
+from tests.acceptance.telemetry import Telemetry
 from tests.unit.server.browsing import HTML, Browser
 from tests.unit.server.calling import ADDRESS, OTHER, QUICK, Api, Trip, token_of
 
 SECRET = "sekrit"
 HOSTILE = f"<script>{SECRET}</script>\x1b[2J\x1b]0;{SECRET}\x07\u202e\x9b31m"
 TABLE: list[Endpoint | WebPage] = [*ENDPOINTS, *PAGES]
+THREADS = {"asks": 1, "fails": 2, "ends": 3}
+PLANTED = "hush-hush"
+"""A value that is in no type, unlike the secret."""
 READING = [one for one in TABLE if one.method == "GET" and one.scope is not None]
 
 
@@ -320,21 +338,21 @@ class Planted(TypedDict):
     kind: NotRequired[Literal["sekrit", "other"]]
 
 
-def planted(store: Any) -> App[Any]:
-    """A graph with the secret in every kind of text that is stored, types included."""
+def planted(store: Any, text: str = SECRET, **settings: Any) -> App[Any]:
+    """A graph with a text in every kind of value that is stored, and the secret in its types."""
     graph: StateGraph[Planted] = StateGraph(Planted, name="trip")
 
     @graph.node
     def tell(state: Planted, ctx: Context) -> dict[str, Any]:
-        ctx.emit({SECRET: SECRET})
+        ctx.emit({text: text})
         if state["n"] == 1:
-            interrupt({SECRET: SECRET}, show={SECRET: SECRET}, answer=one_of(SECRET, "other"))
+            interrupt({text: text}, show={text: text}, answer=one_of(SECRET, "other"))
         if state["n"] == 2:
-            raise RuntimeError(SECRET) from ValueError(SECRET)
-        return {"card": {SECRET: {SECRET: SECRET}}, "kind": SECRET}
+            raise RuntimeError(text) from ValueError(text)
+        return {"card": {text: {text: text}}, "kind": SECRET}
 
     graph.add_edges(START, "tell", END)
-    return graph.compile(store=store)
+    return graph.compile(store=store, **settings)
 
 
 def hide_most(place: str, value: Any) -> Any:
@@ -342,17 +360,116 @@ def hide_most(place: str, value: Any) -> Any:
     return value if isinstance(value, int) or place == "path" else "[hidden]"
 
 
-def everything(api: Api, caplog: pytest.LogCaptureFixture) -> dict[str, str]:
-    """Every page, answer, stream and problem that the server sends, and what it logs."""
+class Sink:
+    """An observer that raises what it was told, and by that is written to the log."""
+
+    def on_event(self, event: Event) -> None:
+        if event.type == "node_complete":
+            raise RuntimeError(event.update)
+
+
+def everything(
+    folder: Path, caplog: pytest.LogCaptureFixture, redact: Redact | None
+) -> dict[str, str]:
+    """Every page, answer, stream, problem, log line, metric and span, by where it was found."""
     caplog.clear()
-    found = crawl(api)
-    run = api.ask("GET", "/v1/threads/asks/runs").json()["runs"][0]["run_id"]
-    for endpoint in CHAT:
-        for thread in ("asks", "fails", "ends"):
+    caplog.set_level(logging.DEBUG)
+    api, telemetry = Api(folder), Telemetry()
+    app = planted(api.app.store, observers=["logging", telemetry.observer, Sink()])
+    api.serve(app, redact=redact)
+    for name, n in THREADS.items():
+        app.submit({"n": n, "card": {SECRET: SECRET}}, name)
+    worker = Worker([app], QUICK)
+    api.run_on_loop(worker.run_until_idle())
+    found = {
+        **crawl(api),
+        **live_pages(api),
+        **chats(api),
+        **live_chats(api, app),
+        **refusals(api),
+        **forms(api),
+        "notebook App": html(app),
+        "notebook History": html(app.history("ends")),
+        "metrics of the worker": api.run_on_loop(scraped(worker)),
+        **writes(api),
+    }
+    found["spans"] = "".join(span.to_json() for span in telemetry.spans)
+    found["metrics"] = str(telemetry.counts())
+    found["log"] = caplog.text
+    api.close()
+    return found
+
+
+async def scraped(worker: Worker) -> str:
+    """The metrics of a worker."""
+    probes = Probes(worker, ("127.0.0.1", 0))
+    with probes.serving():
+        return probes.metrics()
+
+
+def html(found: Any) -> str:
+    """What a notebook shows."""
+    shown: str = found._repr_html_()
+    return shown
+
+
+def live_pages(api: Api) -> dict[str, str]:
+    """The first part of every page that is live; of the others the page."""
+    found: dict[str, str] = {}
+    for page in PAGES:
+        for thread in THREADS if page.method == "GET" and page.scope is not None else ():
+            path = page.path.format(thread=thread, graph="trip", run="r", job="j")
+            if f"live {path}" not in found:
+                found[f"live {path}"] = api.follow(
+                    path, accept="text/event-stream", is_enough=lambda text: "event: part" in text
+                )
+    return found
+
+
+def chats(api: Api) -> dict[str, str]:
+    """What chat front ends read; streams of runs from their beginning."""
+    found: dict[str, str] = {}
+    for thread in THREADS:
+        run = api.ask("GET", f"/v1/threads/{thread}/runs").json()["runs"][0]["run_id"]
+        for endpoint in CHAT:
             if endpoint.method == "GET":
                 path = endpoint.path.format(thread=thread, graph="trip", run=run, checkpoint="1")
-                if not path.endswith(("/stream", "/join")):
-                    found[f"{thread} {path}"] = api.ask("GET", path).text
+                headers = {"Last-Event-ID": "-1"} if path.endswith("/stream") else {}
+                place = endpoint.path.format(thread=thread, graph="", run="", checkpoint="")
+                found[place] = api.ask("GET", path, headers=headers).text
+    return found
+
+
+def live_chats(api: Api, app: App[Any]) -> dict[str, str]:
+    """The streams of runs while a worker runs them, with what they emit."""
+    found: dict[str, str] = {}
+    for name, n in THREADS.items():
+        state = {"n": n, "card": {SECRET: SECRET}}
+        modes = ["values", "updates", "messages", "messages-tuple", "custom"]
+        asked = {"assistant_id": "trip", "input": state, "stream_mode": modes}
+        path = f"/langgraph/threads/sdk-{name}/runs/stream"
+        found[path] = while_working(api, app, path, asked)
+        asked = {"threadId": f"agui-{name}", "runId": "r", "messages": [], "state": state}
+        found[f"/agui/trip {name}"] = while_working(api, app, "/agui/trip", asked)
+    return found
+
+
+def while_working(api: Api, app: App[Any], path: str, body: Any) -> str:
+    """The whole stream of a run; a worker begins when its first event was sent."""
+    working: list[asyncio.Task[None]] = []
+
+    def begin(text: str) -> bool:
+        if "run_id" in text or "runId" in text:
+            working or working.append(asyncio.create_task(Worker([app], QUICK).run_until_idle()))
+        return False
+
+    found = api.follow(path, body=body, is_enough=begin)
+    api.run_on_loop(asyncio.wait_for(working[0], 60))
+    return found
+
+
+def refusals(api: Api) -> dict[str, str]:
+    """What is said of wrong answers, inputs and updates."""
     question = api.ask("GET", "/v1/threads/asks").json()["questions"][0]["id"]
     tries: list[tuple[str, Any]] = [
         ("/v1/threads/asks/answers", {"answers": {question: "wrong"}}),
@@ -364,43 +481,88 @@ def everything(api: Api, caplog: pytest.LogCaptureFixture) -> dict[str, str]:
         ("/langgraph/threads/asks/runs/wait", {"assistant_id": "trip", "command": {"resume": 7}}),
         ("/agui/trip", {"threadId": "asks", "runId": "r", "messages": [], "state": {"n": 5}}),
     ]
-    for path, body in tries:
-        found[f"POST {path}"] = api.ask("POST", path, json=body).text
+    return {f"POST {path}": api.ask("POST", path, json=body).text for path, body in tries}
+
+
+def forms(api: Api) -> dict[str, str]:
+    """What is answered to each form of the pages: a wrong value, or none."""
     browser = Browser(api).log_in(token_of("default"))
     page = browser.page("/threads/asks")
     fields = [(one.get("name"), one.get("value")) for one in page.all("input", type="hidden")]
-    sent = {name: value for name, value in fields if name in ("question", "kind", "field")}
-    sent |= {"csrf": browser.csrf, "value": '"wrong"'}
-    for path in ("/threads/asks/answers", "/inbox"):
-        found[f"form {path}"] = browser.ask("POST", path, data=sent).text
-    form = {
-        "csrf": browser.csrf,
-        "thread": "new",
-        "field": "",
-        "value": '{"n": 1, "kind": "wrong"}',
-    }
-    found["form /graphs"] = browser.ask("POST", "/graphs/trip/runs", data=form).text
-    found["log"] = "\n".join(one.getMessage() for one in caplog.records)
+    answer = {name: value for name, value in fields if name in ("question", "kind", "field")}
+    answer |= {"csrf": browser.csrf, "value": '"wrong"'}
+    start = {"csrf": browser.csrf, "thread": "new", "field": "", "value": '{"n": 1, "kind": "no"}'}
+    found: dict[str, str] = {}
+    for form in PAGES:
+        if form.method == "POST" and form.scope is not None:
+            path = form.path.format(thread="asks", graph="trip")
+            sent = start if path.startswith("/graphs") else answer
+            found[f"form {path}"] = browser.ask("POST", path, data=sent).text
+    return found
+
+
+def writes(api: Api) -> dict[str, str]:
+    """What is answered to everything that changes a thread; at last it is deleted."""
+    found: dict[str, str] = {}
+    changing = [one for one in (*ENDPOINTS, *CHAT) if one.method != "GET"]
+    for endpoint in sorted(changing, key=lambda one: one.method == "DELETE"):
+        for thread in THREADS:
+            path = endpoint.path.format(thread=thread, graph="trip", run="r")
+            body = {"json": {}} if endpoint.method == "POST" else {}
+            found[f"{endpoint.method} {path} (empty)"] = api.ask(endpoint.method, path, **body).text
     return found
 
 
 def test_planted_secret_is_found_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In pages, answers, streams, metrics, problems and the server's log lines.
+    """In pages, answers, streams, problems, metrics, spans, log lines and notebook forms.
 
     Found before: keys in the paths on the page of a thread, choices in 422, and types on the page
-    of a graph; and, by this test, types in what refuses an update. With each of the three leaks put
-    back, it is found again. The control has no hook. Names of threads and tags are no values. A
-    worker logs what a node raised: it has no hook.
+    of a graph; by this test, types in what refuses an update, and what nodes and observers raised
+    in the log. With each of the three leaks put back, it is found again. The control has no hook:
+    logs, metrics, spans, and what notebooks show of an app and a history, have no values even so.
+    Names of threads and tags are no values.
     """
-    api = Api(tmp_path)
-    app = planted(api.app.store)
-    api.serve(app)
-    for name, n in (("asks", 1), ("fails", 2), ("ends", 3)):
-        app.submit({"n": n, "card": {SECRET: SECRET}}, name)
-    vars(api)["_runner"].run(Worker([app], QUICK).run_until_idle())
-    shown = with_secret(everything(api, caplog))
-    for path in ("/threads/ends", "/graphs/trip", "POST /v1/threads/asks/answers"):
-        assert path in shown
-    api.serve(app, redact=hide_most)
-    assert with_secret(everything(api, caplog)) == set()
-    api.close()
+    plain = everything(tmp_path, caplog, None)
+    assert 'event: custom\ndata: {"sekrit"' in plain["/langgraph/threads/sdk-ends/runs/stream"]
+    assert '"CUSTOM"' in plain["/agui/trip ends"]
+    shown = with_secret(plain)
+    (tmp_path / "hidden").mkdir()
+    assert shown >= {
+        "/threads/ends",
+        "live /threads/ends",
+        "/graphs/trip",
+        "POST /v1/threads/asks/answers",
+        "/langgraph/threads/ends/runs//stream",
+        *(f"/langgraph/threads/sdk-{name}/runs/stream" for name in THREADS),
+        *(f"/agui/trip {name}" for name in THREADS),
+    }
+    of_the_process = {"notebook App", "notebook History", "metrics of the worker"}
+    assert not shown & {*of_the_process, "/metrics", "spans", "metrics", "log"}
+    assert with_secret(everything(tmp_path / "hidden", caplog, hide_most)) == set()
+
+
+def test_planted_value_is_in_no_error(tmp_path: Path) -> None:
+    """Only what a node raised says what it says. Notebooks show states, which their user has."""
+    app = planted(f"sqlite:///{tmp_path / 'runs.db'}", PLANTED)
+    given = {"card": {PLANTED: PLANTED}}
+    app.invoke({"n": 1, **given}, "asks")
+    app.invoke({"n": 3, **given}, "ends")
+    tries: list[Callable[[], Any]] = [
+        lambda: app.invoke({"n": 2, **given}, "fails"),
+        lambda: app.invoke({"n": 3, **given}, "asks"),
+        lambda: app.invoke({"n": PLANTED}, "new"),
+        lambda: app.invoke({"n": 3, "card": PLANTED}, "new"),
+        lambda: app.answer("asks", PLANTED),
+        lambda: app.answer("ends", PLANTED),
+        lambda: app.update_state("ends", {"card": object()}),
+        lambda: app.resume("ends"),
+        lambda: app.fork("ends", at=99),
+    ]
+    for number, one in enumerate(tries):
+        with pytest.raises(MilecastleError) as caught:
+            one()
+        assert PLANTED not in f"{caught.value.message}{caught.value!r}", number
+    for state in (app.state("asks"), app.state("ends")):
+        assert PLANTED in html(state)
+        assert PLANTED not in repr(state)
+    app.close()
