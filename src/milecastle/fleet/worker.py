@@ -522,16 +522,10 @@ class Worker:
             if not await self._reject_input(segment, error):
                 self._refuse(key, error)
             return
-        except RunError as error:  # the text of what a node raised may contain values
-            _log.warning(
-                "thread '%s': %s [%s]; see `milecastle runs %s`",
-                printable(key.thread),
-                printable(error.message),
-                error.code,
-                printable(key.thread),
-            )
-        except StoreError as error:
-            _log.warning("thread '%s': %s", printable(key.thread), printable(str(error)))
+        except (RunError, StoreError) as error:  # what a node said may contain values
+            more = f"; see `milecastle runs {key.thread}`" if isinstance(error, RunError) else ""
+            what = printable(f"{error.message} [{error.code}]{more}")
+            _log.warning("thread '%s': %s", printable(key.thread), what)
         except asyncio.CancelledError:
             segment.outcome = "stopped"
             if not (segment.is_lost or self._is_leaving):

@@ -29,7 +29,7 @@ from milecastle import (
 )
 from milecastle.fleet.probes import Probes
 from milecastle.fleet.worker import Worker
-from milecastle.server import Identity, asgi
+from milecastle.server import Identity, asgi, events
 from milecastle.server.chat.table import CHAT
 from milecastle.server.exchange import Endpoint
 from milecastle.server.pages.table import PAGES
@@ -446,7 +446,7 @@ def live_chats(api: Api, app: App[Any]) -> dict[str, str]:
     for name, n in THREADS.items():
         state = {"n": n, "card": {SECRET: SECRET}}
         modes = ["values", "updates", "messages", "messages-tuple", "custom"]
-        asked = {"assistant_id": "trip", "input": state, "stream_mode": modes}
+        asked: dict[str, Any] = {"assistant_id": "trip", "input": state, "stream_mode": modes}
         path = f"/langgraph/threads/sdk-{name}/runs/stream"
         found[path] = while_working(api, app, path, asked)
         asked = {"threadId": f"agui-{name}", "runId": "r", "messages": [], "state": state}
@@ -459,8 +459,8 @@ def while_working(api: Api, app: App[Any], path: str, body: Any) -> str:
     working: list[asyncio.Task[None]] = []
 
     def begin(text: str) -> bool:
-        if "run_id" in text or "runId" in text:
-            working or working.append(asyncio.create_task(Worker([app], QUICK).run_until_idle()))
+        if not working and ("run_id" in text or "runId" in text):
+            working.append(asyncio.create_task(Worker([app], QUICK).run_until_idle()))
         return False
 
     found = api.follow(path, body=body, is_enough=begin)
@@ -508,12 +508,14 @@ def writes(api: Api) -> dict[str, str]:
     for endpoint in sorted(changing, key=lambda one: one.method == "DELETE"):
         for thread in THREADS:
             path = endpoint.path.format(thread=thread, graph="trip", run="r")
-            body = {"json": {}} if endpoint.method == "POST" else {}
+            body: dict[str, Any] = {"json": {}} if endpoint.method == "POST" else {}
             found[f"{endpoint.method} {path} (empty)"] = api.ask(endpoint.method, path, **body).text
     return found
 
 
-def test_planted_secret_is_found_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_planted_secret_is_found_nowhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In pages, answers, streams, problems, metrics, spans, log lines and notebook forms.
 
     Found before: keys in the paths on the page of a thread, choices in 422, and types on the page
@@ -522,7 +524,9 @@ def test_planted_secret_is_found_nowhere(tmp_path: Path, caplog: pytest.LogCaptu
     logs, metrics, spans, and what notebooks show of an app and a history, have no values even so.
     Names of threads and tags are no values.
     """
+    monkeypatch.setattr(events, "POLL", 0.01)
     plain = everything(tmp_path, caplog, None)
+    assert "with RuntimeError (thread 'fails') [MC201]; see `milecastle runs fails`" in plain["log"]
     assert 'event: custom\ndata: {"sekrit"' in plain["/langgraph/threads/sdk-ends/runs/stream"]
     assert '"CUSTOM"' in plain["/agui/trip ends"]
     shown = with_secret(plain)
