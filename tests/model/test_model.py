@@ -124,8 +124,9 @@ def changed(monkeypatch: pytest.MonkeyPatch, name: str, cheat: Callable[..., Any
 
 
 def test_a_store_that_loses_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def enqueue(honest: Any, record: RunRecord, mark: str, payload: bytes) -> str:
-        return record.run_id if record.run_id[-1] == "5" else honest(record, mark, payload)
+    def enqueue(honest: Any, record: RunRecord, *given: Any, **named: Any) -> str:
+        loses = record.run_id[-1] in "5d"
+        return record.run_id if loses else honest(record, *given, **named)
 
     changed(monkeypatch, "enqueue", enqueue)
     found("was acknowledged, and its run is gone")
@@ -134,8 +135,8 @@ def test_a_store_that_loses_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_store_that_doubles_an_input_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     import msgspec.structs
 
-    def enqueue(honest: Any, record: RunRecord, mark: str, payload: bytes) -> str:
-        run_id: str = honest(record, mark, payload)
+    def enqueue(honest: Any, record: RunRecord, mark: str, payload: bytes, **named: Any) -> str:
+        run_id: str = honest(record, mark, payload, **named)
         if run_id == record.run_id and record.run_id[-1] in "159d":
             twin = msgspec.structs.replace(record, run_id=f"{record.run_id}-again")
             honest(twin, f"{mark}-again", payload)

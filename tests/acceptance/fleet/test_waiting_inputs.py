@@ -593,3 +593,25 @@ def test_inputs_behind_a_run_of_a_caller_that_sleeps_start_when_it_has_ended(sto
 
     asyncio.run(complete())
     assert app.state("t").state["log"] == ["3", "slept", "2", "slept"]
+
+
+def test_an_input_waits_behind_a_run_that_began_after_its_caller_had_looked(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused: the thread was new when its caller looked, and its run failed by then."""
+
+    def fails(state: Trip) -> dict[str, Any]:
+        raise ValueError("on purpose")
+
+    app = line(store, ("fails", fails))
+    app.submit(start(), "t")
+    work(app)
+    honest, looks = store.thread, list[Any]()
+
+    def thread(key: ThreadKey) -> Any:
+        looks.append(key)
+        return None if len(looks) == 1 else honest(key)
+
+    monkeypatch.setattr(store, "thread", thread)
+    assert app.submit({"n": 5, "log": []}, "t", if_busy="queue").status == "queued"
+    assert len(looks) > 1

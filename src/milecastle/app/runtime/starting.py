@@ -192,6 +192,8 @@ def start_with_input(
         if terms.discard:
             record = _new_record(threads, key, previous=None, digest=digest)
             return _start_instead(threads, chain, previous, update, record, terms, unless)
+        if terms.waits:  # it was free when its caller looked, who looks again and enqueues
+            raise Conflict(tenant=key.tenant, thread=key.thread, expected=1, head=entry.seq)
         raise InvalidRequest(
             f"thread '{key.thread}' has an unfinished run with another input ({previous.status}, "
             f"next: {', '.join(entry.next or entry.route)}): resume('{key.thread}') continues it, "
