@@ -9,7 +9,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from milecastle.server import event_stream, events
-from milecastle.server.access import ALL_SCOPES, Access, Identity
+from milecastle.server.access import ALL_SCOPES, Identity
 from milecastle.server.pages import live, thread
 from milecastle.server.pages.table import PAGES
 from tests.unit.server.browsing import Browser, Document
@@ -107,7 +107,7 @@ def test_session_that_is_logged_out_is_sent_nothing_more(
 
     def end(text: str) -> bool:
         if not seen and "event: " in text:
-            access: Access = vars(api.application)["_access"]
+            access = api.application.access
             access.end_session(Headers({"host": ADDRESS.removeprefix("http://"), "cookie": cookie}))
             api.app.update_state("a", {"n": 7})
             seen.append(len(text))
