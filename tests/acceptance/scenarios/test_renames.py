@@ -263,6 +263,17 @@ def test_renamed_node_of_a_subgraph_gets_its_answer(call: Caller, store: Store) 
     assert call.resume(new, answers={asked: 7})["items"] == [7]
 
 
+def test_thread_is_read_under_the_new_names(call: Caller, store: Store) -> None:
+    """Was broken: it had its old keys, and beside them the start values of the new ones."""
+    old, new = versions(asking, store)
+    call.invoke(old, GIVEN)
+    asked = new.state("t")
+    assert asked.state == {"name": "walls", "remarks": ["first"]}
+    assert (asked.next, asked.interrupts[0].node) == (("labour",), "labour")
+    call.resume(old, answer="yes")
+    assert new.state("t").state == new.state("t", old.state("t").seq).state == EXPECTED
+
+
 @pytest.mark.parametrize("target", ["t", "forked"])
 def test_fork_by_the_new_graph_keeps_what_the_thread_has(
     call: Caller, store: Store, target: str

@@ -151,7 +151,8 @@ class Threads:
 
     def existing(self, key: ThreadKey, at: At = None) -> tuple[Position, Entry]:
         """The current position of the thread, or its position at a checkpoint, which must exist."""
-        return self._opened(key, at)[1:]
+        bound, chain = self._opened(key, at)
+        return bound.restore(chain), chain.entries[-1]
 
     def names_thread(self, key: ThreadKey, name: str) -> bool:
         """Whether a name is that of another thread, and not the id of a checkpoint of this one."""
@@ -161,13 +162,16 @@ class Threads:
     def standing(self, key: ThreadKey, at: At = None) -> tuple[Position, Entry, RunRecord]:
         """``existing`` with the record of the run; at the head, both are of one moment."""
         if at is not None:
-            position, entry = self.existing(key, at)
-            return position, entry, self.record(key, entry)
-        found = self.store.open(key)
-        if found is None:
-            raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
-        position = self.for_thread(key, found.chain).restore(found.chain)
-        return position, found.chain.entries[-1], recorded(key, found)
+            bound, chain = self._opened(key, at)
+            record = self.record(key, chain.entries[-1])
+        else:
+            found = self.store.open(key)
+            if found is None:
+                raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
+            bound, chain = self.for_thread(key, found.chain), found.chain
+            record = recorded(key, found)
+        position, _ = bound._named(key, chain)
+        return position, position.entry or chain.entries[-1], record
 
     def record(self, key: ThreadKey, entry: Entry) -> RunRecord:
         """The record of the run that wrote an entry."""
@@ -198,8 +202,13 @@ class Threads:
     def update(self, key: ThreadKey, update: Mapping[str, Any], at: At) -> CheckpointMetadata:
         """Append a checkpoint: the one at ``at`` with an update on top."""
         head = self._newest(key, at)
-        bound, position, entry = self._opened(key, at, renames=True)
+        bound, chain = self._opened(key, at)
+        entry = chain.entries[-1]
         self.refuse_foreign(self.record(key, entry))
+        position, renames = bound._named(key, chain)
+        if renames and position.entry:
+            named = msgspec.structs.replace(position.entry, fingerprint=self.graph.fingerprint)
+            position = msgspec.structs.replace(position, entry=named)
         operations: Operations = []
         values = dict(position.values)
         try:
@@ -213,16 +222,18 @@ class Threads:
             refuse_unmade(self.graph.schema, values, UPDATE)
         except (InvalidUpdate, ReducerFailed) as error:
             raise as_request("update", error) from error.__cause__
-        renamed = position.entry is not None and position.entry.fingerprint != entry.fingerprint
         return bound._append(
-            key, head or entry, position, values, operations, "update", renamed=renamed
+            key, head or entry, position, values, operations, "update", renamed=bool(renames)
         )
 
     def fork(self, key: ThreadKey, at: At, as_thread: ThreadKey | None) -> CheckpointMetadata:
         """Append a checkpoint that continues from an older one, here or as another thread."""
         head = self._newest(key, at)
-        bound, position, entry = self._opened(key, at, as_stored=True)
+        bound, chain = self._opened(key, at)
+        entry = chain.entries[-1]
         self.refuse_foreign(self.record(key, entry))
+        # as stored: without start values of channels that are new in this graph
+        position = self.not_hosted(restore(chain, bound.codec))
         target = as_thread or key
         if target != key:
             refuse_own(target.thread)
@@ -306,31 +317,23 @@ class Threads:
         standing = Position(values=position.values, entry=entry, hidden=branched(position.hidden))
         return self._commit(journal, standing, "fork", note)
 
-    def _opened(
-        self, key: ThreadKey, at: At, *, renames: bool = False, as_stored: bool = False
-    ) -> tuple[Threads, Position, Entry]:
-        """``existing``, and the reader and writer of this thread.
-
-        With ``renames`` the position has the names that this graph declares, and its fingerprint.
-        With ``as_stored`` it has no start values of channels that are new in this graph.
-        """
+    def _opened(self, key: ThreadKey, at: At) -> tuple[Threads, Chain]:
+        """The reader and writer of a thread, and its chain up to a checkpoint."""
         chain = self.store.read(key, self._seq(key, at))
         if chain is None:
             if self.store.head(key) is None:
                 raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
             raise InvalidRequest(f"thread '{key.thread}' has no checkpoint {at}")
-        bound, entry = self.for_thread(key, chain), chain.entries[-1]
-        if renames and entry.fingerprint != self.graph.fingerprint:
-            fit = judge_fit(entry, self.store.manifest(key, entry.fingerprint), self.graph)
-            if fit.renames:
-                position = bound.restore(chain, fit.renames)
-                named = msgspec.structs.replace(
-                    position.entry or entry, fingerprint=self.graph.fingerprint
-                )
-                return bound, msgspec.structs.replace(position, entry=named), entry
-        if as_stored:
-            return bound, self.not_hosted(restore(chain, bound.codec)), entry
-        return bound, bound.restore(chain), entry
+        return self.for_thread(key, chain), chain
+
+    def _named(self, key: ThreadKey, chain: Chain) -> tuple[Position, Renames]:
+        """The position under the names that this graph declares, and what was renamed."""
+        entry = chain.entries[-1]
+        if entry.fingerprint == self.graph.fingerprint:
+            return self.restore(chain), Renames()
+        manifest = self.store.manifest(key, entry.fingerprint)
+        renames = judge_fit(entry, manifest, self.graph).renames
+        return self.restore(chain, renames), renames
 
     def _newest(self, key: ThreadKey, at: At) -> Entry | None:
         """The head of a thread that is branched from ``at``; without it, the head is read later."""
