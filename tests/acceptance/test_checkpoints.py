@@ -682,7 +682,7 @@ def test_threads_of_two_tenants_never_meet(run: Runner, wrap: Wrap) -> None:
     assert run.state(theirs, "t").state["n"] == 101
     assert run.state(ours, ThreadKey("theirs", "t")).state["n"] == 101
     assert [info.key for info in store.threads("ours")] == [ThreadKey("ours", "t")]
-    with pytest.raises(InvalidRequest, match="no checkpoints"):
+    with pytest.raises(InvalidRequest, match="there is no thread"):
         run.state(ours, ThreadKey("nobody", "t"))
 
 
