@@ -117,8 +117,7 @@ class CourseRecord:
             acknowledged.setdefault(entry.seq, entry.id)
             if entry.source not in HOLDING:
                 kept.clear()
-            if entry.source == "step":
-                self._steps[key] = entry.step
+            self._steps[key] = entry.step  # an interrupt, too, saves the steps that were skipped
         kept.update(result.task for result in batch.results)
 
     def crashed(self) -> None:
