@@ -20,7 +20,6 @@ from milecastle import (
     ExecutionError,
     InvalidRequest,
     Keyring,
-    ResumeRefused,
     StateGraph,
     Store,
     ThreadKey,
@@ -178,7 +177,7 @@ def test_unfinished_run_is_closed_from_outside(stores: Stores, kind: str) -> Non
 
 def test_cancelling_what_is_not_there_says_so() -> None:
     """Broken on purpose: ``False`` returned for a name with a typing error."""
-    with pytest.raises(InvalidRequest, match="no checkpoints"):
+    with pytest.raises(InvalidRequest, match="there is no thread"):
         chat(MemoryStore()).cancel("nobody")
 
 
@@ -349,7 +348,7 @@ def test_thread_that_is_driven_is_deleted_only_by_word() -> None:
     assert app.delete("t", take_over=True)
     with pytest.raises(Conflict):
         list(events)
-    with pytest.raises(ResumeRefused, match="nothing is saved"):
+    with pytest.raises(InvalidRequest, match="there is no thread"):
         app.resume("t")
 
 

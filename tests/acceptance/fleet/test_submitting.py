@@ -265,7 +265,7 @@ def test_waiting_ends_after_its_timeout(store: Store) -> None:
     handle = app.submit(start(), "t")
     with pytest.raises(TimeoutError, match="'t' has not stopped"):
         handle.result(timeout=0.05)
-    with pytest.raises(InvalidRequest, match="no checkpoints"):
+    with pytest.raises(InvalidRequest, match="there is no thread"):
         app.wait("unknown", timeout=1)
 
 
