@@ -327,7 +327,7 @@ def test_tags_need_a_thread_and_a_store_that_has_them() -> None:
     with pytest.raises(InvalidRequest, match="need a store"):
         counting(None).invoke({"n": 0}, tags=["t"])
     app = counting(MemoryStore())
-    with pytest.raises(InvalidRequest, match="nothing to tag"):
+    with pytest.raises(InvalidRequest, match="no thread 'nobody'"):
         app.tag("nobody", add=["t"])
     with pytest.raises(InvalidRequest, match="added and removed"):
         app.tag("nobody", add=["t"], remove=["t"])

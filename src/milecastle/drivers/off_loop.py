@@ -7,7 +7,7 @@ claims, commits and requests must not wait for them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -27,7 +27,9 @@ class StoreThreads:
     """Some threads, which are made when they are needed."""
 
     def __init__(self, most: int = _MOST) -> None:
-        self._pool = ThreadPoolExecutor(most, thread_name_prefix="milecastle-calls")
+        self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(
+            most, thread_name_prefix="milecastle-calls"
+        )
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call something that may block, in the context of the caller."""
@@ -35,17 +37,32 @@ class StoreThreads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def close(self) -> None:
-        """Let the threads end when they have nothing to do."""
-        self._pool.shutdown(wait=False)
+        """Let the threads end when they have nothing to do; later calls use asyncio's threads."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
 
 
-_threads: WeakKeyDictionary[asyncio.AbstractEventLoop, StoreThreads] = WeakKeyDictionary()
+_Ending = AsyncGenerator[None, None]
+
+_threads: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[StoreThreads, _Ending]] = (
+    WeakKeyDictionary()
+)
 
 
 async def off_loop(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call something that waits for a store, in the threads that calls of this loop share."""
     loop = asyncio.get_running_loop()
-    threads = _threads.get(loop)
-    if threads is None:
-        threads = _threads[loop] = StoreThreads()
-    return await threads.call(function, *args, **kwargs)
+    if loop not in _threads:
+        threads = StoreThreads()
+        _threads[loop] = threads, (ending := _closed_with_its_loop(threads))
+        await anext(ending)
+    return await _threads[loop][0].call(function, *args, **kwargs)
+
+
+async def _closed_with_its_loop(threads: StoreThreads) -> _Ending:
+    """Close the threads when the loop, as it ends, closes its async generators."""
+    try:
+        yield
+    finally:
+        threads.close()

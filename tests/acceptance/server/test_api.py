@@ -59,17 +59,18 @@ def test_question_is_answered(server: Server) -> None:
     assert server.client.get("/v1/questions").json()["threads"] == []
 
 
-def test_run_that_fails_is_a_problem_and_can_be_retried(server: Server) -> None:
-    """Fails if a failed run is answered as if it were a result."""
+def test_run_that_fails_is_shown_with_its_failure_and_can_be_retried(server: Server) -> None:
+    """Fails if the failure of a run that was waited for is left out."""
     failed = server.client.post("/v1/threads/c/runs?wait=60", json=journey(1, then="fail"))
-    assert (failed.status_code, failed.json()["code"]) == (500, "MC210")
+    assert (failed.status_code, failed.json()["status"]) == (200, "failed")
+    assert failed.json()["failure"]["node"]
     again = server.client.post("/v1/threads/c/resume?wait=60", json={})
-    assert (again.status_code, again.json()["code"]) == (500, "MC210")
+    assert (again.status_code, again.json()["status"]) == (200, "failed")
     server.client.post("/v1/threads/d/runs?wait=60", json=journey(1, then="ask"))
     (question,) = server.client.get("/v1/threads/d").json()["questions"]
     no = {"answers": {question["id"]: False}}
     refused = server.client.post("/v1/threads/d/answers?wait=60", json=no)
-    assert (refused.status_code, refused.json()["code"]) == (500, "MC210")
+    assert (refused.status_code, refused.json()["status"]) == (200, "failed")
     assert server.client.post("/v1/threads/d/fork", json={"at": 1}).status_code == 200
     resumed = server.client.post("/v1/threads/d/resume?wait=60", json={})
     assert (resumed.status_code, resumed.json()["status"]) == (200, "interrupted")
@@ -172,7 +173,11 @@ def test_tokens_have_their_tenants(tmp_path: Path) -> None:
         done = client.post("/v1/threads/t/runs?wait=60", json=journey(1))
         assert done.json()["tenant"] == "acme"
         client.headers["Authorization"] = f"Bearer {other}"
-        assert client.get("/v1/threads").json() == {"tenant": "other", "threads": []}
+        assert client.get("/v1/threads").json() == {
+            "tenant": "other",
+            "threads": [],
+            "next": None,
+        }
         assert client.get("/v1/threads/t").status_code == 404
         assert client.post("/v1/threads/t/runs", json=journey(1)).status_code == 403
 
