@@ -177,9 +177,7 @@ def start_with_input(
             end = _end_of_run(threads, chain, previous) or chain
             return _plan_completed(threads, end, previous)
         if not (terms.discard or terms.take_over):
-            for one in waiting_inputs(threads.store, key, 1):  # it is next
-                if (queued := threads.store.run(key, one.run_id)) is not None:
-                    refuse_busy(threads.store, queued, entry.seq)
+            _refuse_before_waiting_input(threads, key, entry)
         over = bring_over(threads, key, chain)
         record = _new_record(threads, key, previous=None, digest=digest)
         return _start(threads, over, record, terms, update=update, unless=unless)
@@ -205,6 +203,13 @@ def start_with_input(
         resting = rest_at(over.position, info.status, info.wake_at)
         return _plan_ended(threads, over.position, previous.run_id, resting)
     return _resumed(threads, key, over, previous, terms=terms)
+
+
+def _refuse_before_waiting_input(threads: Threads, key: ThreadKey, head: Entry) -> None:
+    """Refuse an input that would start before one that waits."""
+    for one in waiting_inputs(threads.store, key, 1):
+        if (queued := threads.store.run(key, one.run_id)) is not None:
+            refuse_busy(threads.store, queued, head.seq)
 
 
 def _refuse_another_run(threads: Threads, entry: Entry, previous: RunRecord, terms: Terms) -> None:
