@@ -23,7 +23,7 @@ from milecastle import (
 from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import DELTA, ROLLUP, Entry
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Batch, Chain, Store
+from milecastle.ports.store import Batch, Chain, Opened, Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import WrappedStore
 from tests.every_store import EVERY_KIND, Stores
@@ -149,8 +149,13 @@ class Lossy(WrappedStore):
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         chain = super().read(key, seq)
-        if chain is None or not self.left_out:
-            return chain
+        return chain and self._without(chain)
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        found = super().open(key)
+        return found and Opened(self._without(found.chain), found.record)
+
+    def _without(self, chain: Chain) -> Chain:
         kept = tuple(entry for entry in chain.entries if entry.seq != self.left_out)
         return Chain(kept, chain.results)
 

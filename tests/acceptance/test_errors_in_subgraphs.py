@@ -33,7 +33,7 @@ from milecastle import (
 from milecastle.cli.main import cli
 from milecastle.model.printable import printable
 from milecastle.observers.logs import LoggingObserver
-from milecastle.ports.store import Chain
+from milecastle.ports.store import Chain, Opened
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing import FailingStore, WrappedStore
@@ -176,9 +176,16 @@ class UnreadableSubgraphs(WrappedStore):
     whole = False
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
+        self._check(key)
+        return super().read(key, seq)
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        self._check(key)
+        return super().open(key)
+
+    def _check(self, key: ThreadKey) -> None:
         if "\x1f" in key.thread and not self.whole:
             raise Unavailable("the store is down")
-        return super().read(key, seq)
 
 
 @pytest.mark.requirement("C2", api="Unavailable")

@@ -56,8 +56,8 @@ def test_one_answer_looks_at_the_open_questions_a_few_times(
     waiting = app.invoke({"items": list(range(size))}, "t")
     found: list[Counted] = []
 
-    def counting(*args: Any) -> Position:
-        position = restore(*args)
+    def counting(*args: Any, **given: Any) -> Position:
+        position = restore(*args, **given)
         counted = Counted(position.hidden[ASKED])
         found.append(counted)
         position.hidden = {**position.hidden, ASKED: counted}
