@@ -206,11 +206,13 @@ def test_what_a_database_claims_too_late_is_given_back(
         queued(store, thread_in(path, name), number, due_at=number)
     slow, take, asked = threading.Event(), PlacedStore.take, list[str]()
 
-    def late(self: PlacedStore, worker: str, groups: Sequence[Group]) -> list[ThreadInfo]:
+    def late(
+        self: PlacedStore, worker: str, groups: Sequence[Group], until: int | None = None
+    ) -> list[ThreadInfo]:
         asked.append(self.name)
         if self.name == "b":
             slow.wait(30)
-        return take(self, worker, groups)
+        return take(self, worker, groups, until)
 
     monkeypatch.setattr(PlacedStore, "take", late)
     defaults = databases.Databases.ask_each.__kwdefaults__

@@ -31,7 +31,7 @@ from milecastle.stores.sharded import (
     read_map,
 )
 from milecastle.stores.sharded.moving import Superseded
-from milecastle.testing.contract_claims import LANE, queued
+from milecastle.testing.contract_claims import LANE, a_line, queued
 from milecastle.testing.entries import Writer, a_run, an_entry
 from tests.postgres_cluster import needs_postgres, the_cluster, wait_until
 from tests.process.postgres_pooler import needs_pooler, the_pooler
@@ -127,6 +127,8 @@ def test_a_deleted_thread_leaves_nothing_where_its_shard_went(
     goes on elsewhere is taken for another deletion, whose head is gone."""
     (key,) = same_shard(1, "a", path)
     (writer,) = full(store, [key])
+    (waiting,) = store.inputs(key)  # a thread for which an input waits is not deleted at a head
+    writer.append(store, thread=a_line(writer), dequeues=waiting.run_id)
     bury = PlacedStore.bury
 
     def moving(self: PlacedStore, *given: Any) -> bool:
