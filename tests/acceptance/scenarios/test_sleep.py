@@ -245,6 +245,29 @@ def test_going_back_to_before_the_sleep_needs_no_wait(
     assert (result.status, result.wake_at) == ("sleeping", time_of(clock, 100))
 
 
+def test_a_run_set_back_to_a_sleep_that_is_over_continues(
+    call: Caller, store: Store, paint: Paint, clock: ManualClock
+) -> None:
+    """It was refused until the end of a later sleep, which the branch does not have."""
+
+    def twice(state: Any, ctx: Context) -> dict[str, Any]:
+        ctx.sleep(60)
+        ctx.sleep(3600)
+        return {"log": ["awake"]}
+
+    app = side_by_side(store, clock, a=paint(twice))
+    call.invoke(app, {"n": 0}, "t")
+    first = app.state("t").seq
+    clock.advance(61)
+    call.resume(app, "t")
+    app.fork("t", first)
+    assert app.state("t").wake_at is None
+    result = call.resume(app, "t")
+    assert result.wake_at == time_of(clock, 3600)
+    with pytest.raises(ResumeRefused, match="sleeping until"):
+        call.resume(app, "t")
+
+
 def test_a_fork_of_a_sleeping_run_sleeps_until_the_same_time(
     call: Caller, store: Store, clock: ManualClock
 ) -> None:

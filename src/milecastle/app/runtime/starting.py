@@ -42,7 +42,6 @@ from milecastle.app.runtime.threads import Threads, recorded
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.drivers.observing import Observers
 from milecastle.engine.assignment import LOST, Assignment
-from milecastle.engine.hidden import SLEEPS
 from milecastle.engine.journal import Journal
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import Position, fresh_position
@@ -558,8 +557,8 @@ def _refuse_sleeping(
 ) -> None:
     if (
         record.status == "sleeping"
-        and position.hidden.get(SLEEPS)  # not so if somebody went back to before the sleep
         and record.wake_at is not None
+        and record.wake_at in waits_at(position.hidden).times  # or somebody went back before it
         and record.wake_at > threads.clock.now()
     ):
         until = to_datetime(record.wake_at).isoformat(timespec="seconds")
