@@ -19,7 +19,9 @@ from threading import Thread, Timer
 from typing import Any, cast
 
 from milecastle import Handle, MilecastleError, ThreadKey
+from milecastle.app.runtime.calls import Call
 from milecastle.app.runtime.clock import SystemClock
+from milecastle.app.runtime.starting import Terms
 from milecastle.cli.main import cli
 from milecastle.engine.assignment import Assignment
 from milecastle.fleet import heartbeat, worker
@@ -96,10 +98,14 @@ def own_clock() -> None:
                     if tick > now:
                         break
                     key = ThreadKey(found.key.tenant, found.schedule.thread(tick))
+                    call = Call(
+                        input=found.schedule.input_at(tick),
+                        thread=key,
+                        terms=Terms(key=mine, waits=True),
+                        is_own=True,
+                    )
                     with suppress(MilecastleError):
-                        found.app.submit(
-                            found.schedule.input_at(tick), key, key=mine, if_busy="queue"
-                        )
+                        found.app.__runner__.submit(call)
             since = now
 
     Schedules.register = register  # type: ignore[method-assign]
