@@ -56,20 +56,29 @@ def test_idempotency_key_is_the_key(api: Api) -> None:
     assert both.status_code == 400
 
 
-def test_repeated_request_finds_the_newest_run_unless_that_failed(api: Api) -> None:
-    """As the page about the server says. Fails if the digests of runs are not compared."""
+def test_repeated_request_finds_its_run_unless_that_failed(api: Api) -> None:
+    """As the page about the server says: by its key any run, by its input the newest one.
 
-    def post(thread: str, n: int, key: str, **options: Any) -> tuple[str, bool]:
-        sent, body = {"Idempotency-Key": key}, {**trip(n), "options": options}
+    Fails if the digests of runs are not compared.
+    """
+
+    def post(thread: str, n: int, key: str = "", **options: Any) -> tuple[str, bool]:
+        sent, body = {"Idempotency-Key": key} if key else {}, {**trip(n), "options": options}
         found = api.ask("POST", f"/v1/threads/{thread}/runs", json=body, headers=sent).json()
         api.work()
         return found["run_id"], found["reused"]
 
     first = post("t", 1, "a")
     assert post("t", 1, "a") == (first[0], True)
-    post("t", 2, "b")
+    newest = post("t", 2, "b")
     assert post("t", 1, "a", if_busy="queue") == (first[0], True)
-    assert post("t", 1, "a")[1] is False
+    assert post("t", 1, "a") == (first[0], True)
+    assert post("t", 2, "b") == (newest[0], True)
+    unnamed = post("t", 3)
+    assert post("t", 3) == (unnamed[0], True)
+    post("t", 4)
+    again = post("t", 3)
+    assert (again[1], again[0] != unnamed[0]) == (False, True)
     failed = post("u", 13, "a")
     again = post("u", 13, "a")
     assert (again[1], again[0] != failed[0]) == (False, True)
