@@ -18,6 +18,7 @@ import msgspec
 
 from milecastle import App, MilecastleError, Schedules, ThreadKey, open_store
 from milecastle.app.runtime.handing import require_shared
+from milecastle.model.run import ThreadInfo
 from tests.process.fleet_chaos import Fleet
 from tests.process.schedule_graphs import LEDGER, PERIOD, build
 
@@ -75,10 +76,10 @@ def fired_fast(
             time.sleep(chance.uniform(0.0, 0.1))
         Schedules(app).pause("fast")
         quiet = time.monotonic() + patience
-        while time.monotonic() < quiet and _unfinished(app):
+        while _unfinished(lines := _lines(app)) and time.monotonic() < quiet:
             time.sleep(0.1)
         outcome.seconds = round(time.monotonic() - began, 1)
-        _judge(app, since, outcome)
+        _judge(app, since, lines, outcome)
         _read_ledger(ledger, outcome)
     finally:
         fleet.end()
@@ -131,18 +132,18 @@ def _eventually(function: Callable[[], int], patience: float) -> int:
             time.sleep(0.05)
 
 
-def _names(app: App[Any]) -> list[str]:
-    return [info.key.thread for info in app.threads() if info.key.thread != THREAD]
+def _lines(app: App[Any]) -> list[ThreadInfo]:
+    return [info for info in app.threads() if info.key.thread != THREAD]
 
 
-def _unfinished(app: App[Any]) -> list[str]:
-    lines = [info for info in app.threads() if info.key.thread != THREAD]
+def _unfinished(lines: list[ThreadInfo]) -> list[str]:
     return [info.key.thread for info in lines if info.status != "completed"]
 
 
-def _judge(app: App[Any], since: int, outcome: Firings) -> None:
+def _judge(app: App[Any], since: int, lines: list[ThreadInfo], outcome: Firings) -> None:
+    """``lines`` are the firings as of one moment: a worker may still submit what was decided."""
     (run,) = Schedules(app).runs.values()
-    memory, names = _memory(app), _names(app)
+    memory, names = _memory(app), [info.key.thread for info in lines]
     last = max(int(memory["since"]), int(memory["tick"]))
     due: list[str] = []
     for tick in run.schedule.ticks(since):
@@ -153,7 +154,7 @@ def _judge(app: App[Any], since: int, outcome: Firings) -> None:
         due.pop()  # it was paused between the decision and the firing
     outcome.fired = len(names)
     outcome.missing = sorted(set(due) ^ set(names))
-    outcome.unfinished = _unfinished(app)
+    outcome.unfinished = _unfinished(lines)
     for name in names:
         entries = app.store.history(ThreadKey("default", name))
         if sum(entry.source == "input" for entry in entries) != 1:
