@@ -44,5 +44,5 @@ def test_choices_are_shown_without_quotes_and_sent_as_json() -> None:
     (field,) = form_fields(schema)
     assert field.labels == ("no", "yes, 'all'")
     assert parsed(schema, {"": field.choices[1]}, schema) == "yes, 'all'"
-    (mixed,) = form_fields(schema_of(Literal["1", 1]))
+    (mixed,) = form_fields({"enum": ["1", 1]})  # older msgspec refuses such a Literal
     assert set(mixed.labels) == {'"1"', "1"}
