@@ -74,6 +74,7 @@ class Ledger:
                 seq = heads[thread] = heads[thread] + 1
                 if early:
                     self._note(heads)
+                    time.sleep(0.002)  # the usual moment to be killed, however loaded the machine
                 store.commit(batch_of(key, seq))
                 self._note(heads)
                 if seq % 40 == 0:

@@ -76,7 +76,9 @@ class Program:
 
 def printed(process: subprocess.Popen[str]) -> str:
     out, err = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, err
+    # Temporal's library sometimes aborts Python while that ends, after everything was printed.
+    aborted = process.returncode == -signal.SIGABRT and out and "finalizing" in err
+    assert process.returncode == 0 or aborted, err
     return out
 
 

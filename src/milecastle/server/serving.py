@@ -46,6 +46,9 @@ _OTHER_FILES: Final = 128
 """At most: connections with a request, those that are accepted in one turn of the loop, and the
 files that are kept for the store and everything else."""
 
+_TURNS: Final = 3
+"""Turns of the loop from accepting a connection to closing the one that it replaces."""
+
 _NO_LIMIT: Final = 1 << 16
 _OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _KEPT_ALIVE: Final = 15
@@ -118,8 +121,8 @@ def _limits() -> ConnectionLimits:
 
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         files = files if soft == resource.RLIM_INFINITY else soft
-    backlog = min(_BACKLOG, files // 8)
-    room = files - backlog - min(_OTHER_FILES, files // 4)
+    backlog = min(_BACKLOG, files // 16)
+    room = files - _TURNS * backlog - min(_OTHER_FILES, files // 4)
     return ConnectionLimits(used=min(_CONNECTIONS, room * 3 // 4), all=room, backlog=backlog)
 
 

@@ -51,15 +51,15 @@ def seconds_of_work(*arguments: str) -> float:
 
 
 def test_help_comes_at_once() -> None:
-    """In 150 ms; or, on a slower machine, in little more than what the imports take by then.
+    """In 150 ms; or, on a slower machine, in twice what the imports take by then.
 
-    Processor time, best of some. Fails if the command imports its verbs to print its help.
+    Processor time, best of some. The test below counts the imports, which is more exact.
     """
     took, imports = [1.0], [1.0]
     while len(took) < 8 and min(took) >= SLOWEST_HELP:
         took.append(seconds_of_work("-m", "milecastle", "--help"))
         imports.append(seconds_of_work("-c", "import milecastle, click"))
-    assert min(took) < max(SLOWEST_HELP, 1.3 * min(imports))
+    assert min(took) < max(SLOWEST_HELP, 2 * min(imports))
 
 
 def test_a_slow_command_would_be_seen() -> None:
