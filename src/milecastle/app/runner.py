@@ -52,7 +52,7 @@ from milecastle.engine.assignment import NOW, Assignment
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import fresh_position
 from milecastle.engine.status import thread_info, waits_at
-from milecastle.errors import Conflict, InvalidRequest
+from milecastle.errors import Conflict, InvalidRequest, RunInProgress
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
@@ -213,9 +213,12 @@ class Runner(Generic[S]):
         Without a ``priority`` the thread keeps the one that it has.
         """
         call = self._handed(call, delay, priority)
-        for _ in range(1, _LOOKS if call.terms.instead_of is None else 1):
-            with suppress(Conflict):  # others may have handed it over meanwhile
+        for _ in range(1, _LOOKS):
+            try:
                 return self._submit(call)
+            except Conflict as error:  # others may have handed it over meanwhile
+                if _is_final(error, call):
+                    raise
         return self._submit(call)
 
     def _submit(self, call: Call) -> Handle[S]:
@@ -234,9 +237,12 @@ class Runner(Generic[S]):
             call = await self.off_loop(self._handed, call, delay, priority)
         else:
             call = self._handed(call, delay, priority)
-        for _ in range(1, _LOOKS if call.terms.instead_of is None else 1):
-            with suppress(Conflict):  # others may have handed it over meanwhile
+        for _ in range(1, _LOOKS):
+            try:
                 return await self._asubmit(call)
+            except Conflict as error:  # others may have handed it over meanwhile
+                if _is_final(error, call):
+                    raise
         return await self._asubmit(call)
 
     async def _asubmit(self, call: Call) -> Handle[S]:
@@ -573,6 +579,11 @@ class Runner(Generic[S]):
         from milecastle.drivers.off_loop import off_loop
 
         return await off_loop(function, *args)
+
+
+def _is_final(error: Conflict, call: Call) -> bool:
+    """Whether looking at the thread again cannot help: it is busy, or one run was to be replaced."""
+    return isinstance(error, RunInProgress) or call.terms.instead_of is not None
 
 
 async def _each(events: Sequence[Event[Any]]) -> AsyncGenerator[Event[Any], None]:

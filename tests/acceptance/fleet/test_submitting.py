@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from milecastle import (
     ThreadKey,
     interrupt,
 )
-from milecastle.ports.store import Batch, GroupStore
+from milecastle.ports.store import Batch, GroupStore, Opened
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import Trip, line, note, start, work
@@ -88,6 +88,47 @@ def test_a_key_is_compared_in_place_of_the_input(store: Store) -> None:
     assert app.submit({"n": 5, "log": []}, "t", key="order 1").run_id == first.run_id
     with pytest.raises(RunInProgress, match="queue"):
         app.submit(start(), "t", key="order 2")
+
+
+class Opening(MemoryStore):
+    """Counts how often a thread is opened; ``before`` is called once, before the next time."""
+
+    opened = 0
+    before: Callable[[], object] | None = None
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        self.opened += 1
+        if (before := self.before) is not None:
+            self.before = None
+            before()
+        return super().open(key)
+
+
+@pytest.mark.parametrize("key", [None, "another"])
+def test_a_busy_thread_is_looked_at_once(key: str | None) -> None:
+    """Was broken: it was looked at 20 times, about 140 queries, before it was refused."""
+    store = Opening()
+    app = line(store, ("a", note("a")))
+    app.submit(start(), "t")
+    store.opened = 0
+    with pytest.raises(RunInProgress):
+        app.submit({"n": 1, "log": []}, "t", key=key)
+    with pytest.raises(RunInProgress):
+        asyncio.run(app.asubmit({"n": 1, "log": []}, "t", key=key))
+    assert store.opened == 2
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_input_waits_if_its_thread_becomes_busy_meanwhile(again: bool) -> None:
+    """Fails if ``RunInProgress`` is raised for a thread that was free when its caller looked."""
+    store = Opening()
+    app = line(store, ("a", note("a")))
+    app.invoke(start(), "t")
+    store.before = lambda: app.submit(start(), "t", again=True)
+    handle = app.submit({"n": 0 if again else 1, "log": []}, "t", if_busy="queue", again=again)
+    assert not handle.reused
+    work(app)
+    assert app.state("t").state["log"] == ["a", "a", "a"]
 
 
 @pytest.mark.requirement("F1", api="App.submit")

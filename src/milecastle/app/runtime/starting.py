@@ -176,10 +176,12 @@ def start_with_input(
             end = _end_of_run(threads, chain, previous) or chain
             return _plan_completed(threads, end, previous)
         if not (terms.discard or terms.take_over):
-            _refuse_before_waiting_input(threads, key, entry)
+            _refuse_before_waiting_input(threads, key, entry, terms)
         over = bring_over(threads, key, chain)
         record = _new_record(threads, key, previous=None, digest=digest)
         return _start(threads, over, record, terms, update=update, unless=unless)
+    if terms.waits and (terms.again or previous.input_digest != digest):
+        raise _taken_meanwhile(key, entry)
     if terms.queues and previous.input_digest == digest and is_served(threads.store, previous):
         position = bring_over(threads, key, chain).position
         return _plan_ended(threads, position, previous.run_id, rest_at(position, previous.status))
@@ -189,8 +191,6 @@ def start_with_input(
         if terms.discard:
             record = _new_record(threads, key, previous=None, digest=digest)
             return _start_instead(threads, chain, previous, update, record, terms, unless)
-        if terms.waits:  # it was free when its caller looked, who looks again and enqueues
-            raise Conflict(tenant=key.tenant, thread=key.thread, expected=1, head=entry.seq)
         raise InvalidRequest(
             f"thread '{key.thread}' has an unfinished run with another input ({previous.status}, "
             f"next: {', '.join(entry.next or entry.route)}): resume('{key.thread}') continues it, "
@@ -204,9 +204,18 @@ def start_with_input(
     return _resumed(threads, key, over, previous, terms=terms)
 
 
-def _refuse_before_waiting_input(threads: Threads, key: ThreadKey, head: Entry) -> None:
+def _taken_meanwhile(key: ThreadKey, head: Entry) -> Conflict:
+    """The thread was free when the caller looked, who looks again and enqueues."""
+    return Conflict(tenant=key.tenant, thread=key.thread, expected=1, head=head.seq)
+
+
+def _refuse_before_waiting_input(
+    threads: Threads, key: ThreadKey, head: Entry, terms: Terms
+) -> None:
     """Refuse an input that would start before one that waits."""
     for one in waiting_inputs(threads.store, key, 1):
+        if terms.waits:
+            raise _taken_meanwhile(key, head)
         if (queued := threads.store.run(key, one.run_id)) is not None:
             refuse_busy(threads.store, queued, head.seq)
 
