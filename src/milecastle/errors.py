@@ -508,12 +508,17 @@ class Conflict(StoreError):
 
     ``expected`` is the seq that this writer tried to append; ``head`` is the thread's newest seq.
     ``expected`` is 0 if the checkpoint that this writer continues is not in the thread.
+    ``happened`` is said instead of what these two mean.
     """
 
     code = "MC401"
 
-    def __init__(self, *, tenant: str, thread: str, expected: int, head: int) -> None:
-        if not expected:
+    def __init__(
+        self, *, tenant: str, thread: str, expected: int, head: int, happened: str = ""
+    ) -> None:
+        if happened:
+            pass
+        elif not expected:
             happened = (
                 "does not have the checkpoint that this writer continues; that was deleted, or it "
                 "is not of this thread"

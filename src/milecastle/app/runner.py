@@ -582,7 +582,7 @@ class Runner(Generic[S]):
 
 
 def _is_final(error: Conflict, call: Call) -> bool:
-    """Whether looking at the thread again cannot help: it is busy, or one run was to be replaced."""
+    """Whether looking again cannot help: the thread is busy, or one run was to be replaced."""
     return isinstance(error, RunInProgress) or call.terms.instead_of is not None
 
 

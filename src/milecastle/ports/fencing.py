@@ -14,6 +14,27 @@ def conflict(key: ThreadKey, expected: int, head: int) -> Conflict:
     return Conflict(tenant=key.tenant, thread=key.thread, expected=expected, head=head)
 
 
+def inputs_wait(key: ThreadKey, head: int) -> Conflict:
+    """The error for a deletion at a head behind which inputs wait."""
+    return _refusal(
+        key,
+        head,
+        "was not deleted: inputs wait behind its runs; let workers run them, or delete it with "
+        "take_over=True, which discards them",
+    )
+
+
+def input_known(key: ThreadKey, head: int) -> Conflict:
+    """The error for a batch that starts a run with an input that a run of the thread has."""
+    return _refusal(key, head, "has a run with this key by now; call again to get it")
+
+
+def _refusal(key: ThreadKey, head: int, happened: str) -> Conflict:
+    return Conflict(
+        tenant=key.tenant, thread=key.thread, expected=head + 1, head=head, happened=happened
+    )
+
+
 def check_cut(key: ThreadKey, limit: int, cut: int, rewritten: Sequence[Entry]) -> None:
     """Refuse to prune above ``limit``, the ``roll_seq`` of the head."""
     if max([cut, *(entry.seq for entry in rewritten)]) > limit:

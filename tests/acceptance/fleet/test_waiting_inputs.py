@@ -7,7 +7,9 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, cast
+from uuid import uuid4
 
+import msgspec.structs
 import pytest
 
 from milecastle import (
@@ -30,11 +32,13 @@ from milecastle import (
 )
 from milecastle.app.runtime.calls import Call, PlannedRun
 from milecastle.app.runtime.starting import Terms
+from milecastle.app.upkeep import removing
 from milecastle.app.upkeep.copying import copy_threads
 from milecastle.app.upkeep.removing import delete_thread, remove_thread
 from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.engine.assignment import Assignment
 from milecastle.ports.claims import ClaimStore, waiting_inputs
+from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import Trip, line, note, serving, start, work
@@ -547,6 +551,31 @@ def test_a_thread_is_not_deleted_while_inputs_wait(store: Store) -> None:
     app.submit(told("4"), "t", if_busy="queue")
     assert app.delete("t", take_over=True)
     assert not waiting_inputs(store, KEY)
+
+
+def test_a_refused_deletion_says_that_inputs_wait(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: it said that the thread "was deleted and created again"."""
+    app = line(store, ("a", note("a")))
+    app.submit(told("1"), "t")
+    app.submit(told("2"), "t", if_busy="queue")
+    app.resume("t", take_over=True)
+    monkeypatch.setattr(removing, "waiting_inputs", lambda *_: ())  # it comes after the look
+    with pytest.raises(Conflict, match=r"inputs wait .* take_over=True, which discards them"):
+        app.delete("t")
+    assert len(waiting_inputs(store, KEY)) == 1
+
+
+def test_a_key_that_another_caller_uses_meanwhile_is_said(store: Store) -> None:
+    """Was broken: the caller was told that the thread "was deleted and created again"."""
+    app = line(store, ("a", note("a")))
+    app.invoke(told("1"), "t", key="k")
+    (known,), head = store.runs(KEY), store.head(KEY)
+    another = msgspec.structs.replace(known, run_id=str(uuid4()))
+    batch = Batch(key=KEY, head=head.seq if head else 0, runs=(another,), unless=known.input_digest)
+    with pytest.raises(Conflict, match="has a run with this key"):
+        store.commit(batch)
 
 
 @pytest.mark.requirement("F1", api="Retention")

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw
 
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.fencing import conflict
+from milecastle.ports.fencing import conflict, input_known
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl.index import Index
 from milecastle.stores.jsonl.log import LogFile, new_log_id
@@ -43,7 +43,7 @@ def check_fence(batch: Batch, index: Index) -> None:
     if batch.head_id is not None and not index.is_head(batch.head_id):
         raise conflict(batch.key, head + 1, head)
     if batch.unless is not None and batch.unless in index.digests:
-        raise conflict(batch.key, head + 1, head)
+        raise input_known(batch.key, head)
     expected = head
     for entry in batch.entries:
         expected += 1

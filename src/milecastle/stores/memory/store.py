@@ -28,7 +28,13 @@ from milecastle.ports.claims import (
     refuse_no_lane,
     refuse_no_line,
 )
-from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot
+from milecastle.ports.fencing import (
+    check_cut,
+    conflict,
+    from_newest_snapshot,
+    input_known,
+    inputs_wait,
+)
 from milecastle.ports.limits import Limit
 from milecastle.ports.pages import Page, page_of
 from milecastle.ports.store import Batch, Chain, Opened
@@ -152,7 +158,7 @@ class MemoryStore:
             if batch.head != head or (newest and batch.head_id not in (None, newest.id)):
                 raise conflict(batch.key, batch.head + 1, head)
             if batch.unless is not None and log and batch.unless in log.digests:
-                raise conflict(batch.key, batch.head + 1, head)
+                raise input_known(batch.key, head)
             for entry in batch.entries:
                 head += 1
                 if entry.seq != head:
@@ -388,7 +394,7 @@ class MemoryStore:
             if head_id is not None and not (log.entries and log.entries[-1].id == head_id):
                 raise conflict(key, log.head + 1, log.head)
             if log.inputs and (head is not None or head_id is not None):
-                raise conflict(key, log.head + 1, log.head)
+                raise inputs_wait(key, log.head)
             self._logs.pop(key, None)
             self._claims.note(key, None)
             return bool(log.entries or log.runs)

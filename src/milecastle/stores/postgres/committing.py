@@ -32,7 +32,7 @@ from milecastle.errors import Conflict, StoreError, Unavailable
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.keys import ThreadKey, require_key
 from milecastle.ports.claims import refuse_no_line
-from milecastle.ports.fencing import conflict
+from milecastle.ports.fencing import conflict, input_known
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import writing
 from milecastle.stores.postgres.direct import Write
@@ -175,8 +175,10 @@ class Commits:
 
     def _refused(self, batch: Batch) -> StoreError:
         """Why nothing of a batch was written."""
-        found = self._elsewhere(batch.key)
-        return found or conflict(batch.key, batch.head + 1, self._head(batch.key))
+        found, head = self._elsewhere(batch.key), self._head(batch.key)
+        if found is None and batch.unless is not None and head == batch.head:
+            return input_known(batch.key, head)
+        return found or conflict(batch.key, batch.head + 1, head)
 
     def _remember(self, batch: Batch) -> None:
         """Remember what was written last, so that the next entry need not repeat it."""

@@ -21,7 +21,7 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.printable import printable, quoted
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import LaneDepth, Listening, WaitingInput, WorkerInfo, is_due
-from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot
+from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot, inputs_wait
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
     Finding,
@@ -486,6 +486,8 @@ class PostgresStore(PostgresServer):
                 raise elsewhere
             if in_doubt and was_there and not found:
                 return True
+            if head in (None, found) and self.inputs(key, limit=1):
+                raise inputs_wait(key, found)
             expected = found + 1 if head in (None, found) else head
             raise conflict(key, expected or 0, found)
         raise Unavailable(f"thread '{key.thread}' could not be deleted in time: try again")

@@ -18,7 +18,7 @@ from milecastle.model.checkpoint import DELTA, HOLDING, ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
-from milecastle.ports.fencing import check_cut, conflict
+from milecastle.ports.fencing import check_cut, conflict, input_known, inputs_wait
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.log import Known, LastEntry, ThreadLog
 from milecastle.stores.sqlite.rows import (
@@ -104,7 +104,7 @@ def write_batch(view: View, batch: Batch, known: Known | None) -> Known | None:
         # The thread was created again since this store last read it; so the writer is outdated too.
         raise conflict(batch.key, batch.head + 1, head.seq if head else 0)
     if batch.unless is not None and thread and view.run_of_input(thread, batch.unless):
-        raise conflict(batch.key, batch.head + 1, head.seq if head else 0)
+        raise input_known(batch.key, batch.head)
     if thread is None and (
         batch.entries or batch.results or batch.runs or batch.failure or batch.thread
     ):
@@ -174,7 +174,7 @@ def delete_thread(view: View, key: ThreadKey, head: int | None, head_id: str | N
         if head_id not in (None, newest.id if newest else None):
             raise conflict(key, found + 1, found)
         if thread and view.one("input_beside", (thread.origin, thread.last, "")):
-            raise conflict(key, found + 1, found)
+            raise inputs_wait(key, found)
     if thread is None:
         return False
     found = 0
