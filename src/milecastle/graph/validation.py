@@ -20,6 +20,7 @@ MC125     a key that a state cannot have
 MC126     nodes declare files, and the graph cannot be run over them
           (reported by ``StateGraph.compile``, if there is a workspace)
 MC127     a declared input or output that does not fit the state
+MC128     two nodes, or two keys, with one former name
 ========  ==========================================================
 
 A mistake is reported once: what only follows from it (a misspelt target leaves a node without a
@@ -214,6 +215,7 @@ def examine(
     _check_order_of_edges(declared, findings)
     _check_ways(declared, findings, meant)
     _check_updates(findings)
+    _check_former_names(declared, findings)
     _check_parallel_writers(declared, findings)
     findings.problems.sort(key=_source_order)
     return findings
@@ -302,6 +304,24 @@ def _read_nodes(declared: Declared, findings: Findings) -> None:
             )
         else:
             read_declared(declaration, declared.local_names, findings)
+
+
+def _check_former_names(declared: Declared, findings: Findings) -> None:
+    """What was stored under a former name has one new name."""
+    nodes = [(one.name, one.policy.renamed_from, one.place) for one in findings.nodes.values()]
+    channels = findings.schema.channels.values() if findings.schema else ()
+    keys = [(one.name, one.former, declared.place) for one in channels]
+    for what, renamed in (("nodes", nodes), ("keys", keys)):
+        first: dict[str, str] = {}
+        for name, former, place in renamed:
+            for old in former:
+                if first.setdefault(old, name) != name:
+                    findings.report(
+                        "MC128",
+                        f"the {what} '{first[old]}' and '{name}' are both renamed from '{old}'",
+                        place,
+                        "declare it on the one that continues it",
+                    )
 
 
 def _can_be_a_name(name: str) -> bool:

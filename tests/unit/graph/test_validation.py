@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict, cast
 
 import pytest
 
-from milecastle import END, START, DefinitionError, StateGraph, append
+from milecastle import END, START, DefinitionError, StateGraph, append, renamed_from
 from milecastle.errors import Place, Problem
 from milecastle.graph import validation
 from tests.unit.graph.checking import compiled, function, here, line_of, only_problem, problems
@@ -485,6 +485,29 @@ def test_mc127_a_declared_input_that_the_state_does_not_have() -> None:
     with pytest.raises(DefinitionError) as caught:
         graph.compile()
     assert [problem.code for problem in caught.value.problems] == ["MC127"]
+
+
+def test_two_with_one_former_name() -> None:
+    """Was broken: the graph was compiled, and the last one got what was stored."""
+
+    class Twice(TypedDict):
+        one: Annotated[str, renamed_from("old", "older")]
+        two: Annotated[str, renamed_from("old")]
+
+    def passing(state: Twice) -> dict[str, Any]:
+        return {}
+
+    graph: StateGraph[Twice] = StateGraph(Twice)
+    graph.add_node("a", passing, renamed_from="x")
+    graph.add_node("b", passing, renamed_from=("x", "a"))
+    graph.add_edges(START, "a", "b", END)
+    with pytest.raises(DefinitionError) as caught:
+        graph.compile()
+    found = [(problem.code, problem.message) for problem in caught.value.problems]
+    assert sorted(found) == [
+        ("MC128", "the keys 'one' and 'two' are both renamed from 'old'"),
+        ("MC128", "the nodes 'a' and 'b' are both renamed from 'x'"),
+    ]
 
 
 def test_every_code_of_the_table_is_tested_here() -> None:
