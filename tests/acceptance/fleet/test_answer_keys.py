@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from milecastle import AlreadyAnswered, App, InvalidRequest, NotAsked, Store, interrupt
+from milecastle import (
+    AlreadyAnswered,
+    App,
+    InvalidRequest,
+    NotAsked,
+    ResumeRefused,
+    Store,
+    interrupt,
+)
 from tests.acceptance.fleet.working import Node, Trip, line, note, start, work
 
 
@@ -80,6 +88,36 @@ def test_an_answer_whose_run_failed_is_known_to_its_retry(store: Store) -> None:
     assert app.resume("t", "yes", key="a1").status == "interrupted"
     assert app.answer("t", "yes", key="a1").reused
     assert log_of(app) == ["well? yes", "done"]
+
+
+@pytest.mark.requirement("F1", api="App.resume")
+def test_an_answer_sent_again_does_not_continue_a_cancelled_run(store: Store) -> None:
+    """Was broken: the run that somebody had cancelled went on."""
+    app = asking(store)
+    app.submit(start(), "t")
+    work(app)
+    app.answer("t", "yes", key="a1")
+    assert app.cancel("t")
+    with pytest.raises(ResumeRefused, match=r"was cancelled: resume\('t'\) without the key"):
+        app.resume("t", "yes", key="a1")
+    assert app.answer("t", "yes", key="a1").status == "cancelled"
+    work(app)
+    assert log_of(app) == []
+    assert app.resume("t").status == "interrupted"
+    assert log_of(app) == ["deposit? yes"]
+
+
+def test_a_key_is_known_for_as_long_as_the_pages_say(store: Store) -> None:
+    """Answers of the last 20 runs. If this fails, correct human-approval.md and run-a-fleet.md."""
+    app = line(store, ("ask", asks("well?")))
+    for number in range(21):
+        app.invoke({"n": number, "log": []}, "t")
+        app.resume("t", "yes", key=f"a{number}")
+    assert app.resume("t", "yes", key="a1").state["log"] == ["well? yes"] * 21
+    app.invoke({"n": 21, "log": []}, "t")
+    assert app.resume("t", "yes", key="a1").status == "completed"
+    app.invoke({"n": 22, "log": []}, "t")
+    assert app.resume("t", "yes", key="a5").status == "interrupted"
 
 
 @pytest.mark.requirement("F1", api="App.answer")

@@ -470,6 +470,10 @@ def start_resumed(
         if terms.queues or has_ended or info.status in ("interrupted", "sleeping"):
             resting = rest_at(position, info.status, info.wake_at)
             return _plan_ended(threads, position, previous.run_id, resting)
+        if info.status == "cancelled":
+            why = f"run {previous.run_id}, which was given the answer with this key, was cancelled"
+            advice = f"resume('{key.thread}') without the key continues it"
+            raise ResumeRefused(key.thread, [f"{why}: {advice}"])
         given, digest = NOTHING_GIVEN, ""  # it continues what that answer has begun
     if has_ended:
         raise ResumeRefused(
