@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from milecastle.graph.draw import draw_svg
+from milecastle.draw import draw_svg
 from milecastle.model.manifest import END, START, EdgeInfo, Manifest
 from milecastle.model.run import TRANSITIONS, RunStatus
 

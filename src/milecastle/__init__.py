@@ -10,10 +10,10 @@ from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore, open_store
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.opening import register_store
-from milecastle.app.runtime.difference import Change
-from milecastle.app.runtime.fitting import Fit
-from milecastle.app.runtime.handing import Handle
-from milecastle.app.runtime.results import Result, Snapshot
+from milecastle.app.threads.difference import Change
+from milecastle.app.threads.compatibility import Fit
+from milecastle.app.runs.submission import Handle
+from milecastle.app.results import Result, Snapshot
 from milecastle.app.state_graph import StateGraph
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
 from milecastle.app.upkeep.removing import ErasureReport
@@ -79,7 +79,7 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata
 from milecastle.model.event import Event
 from milecastle.model.file import File
-from milecastle.model.habits import refuse_import
+from milecastle.support.migration_hints import refuse_import
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import END, START, Manifest

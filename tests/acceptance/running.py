@@ -16,8 +16,8 @@ from milecastle import (
     Snapshot,
     ThreadKey,
 )
-from milecastle.app.runtime.calls import Call, PlannedRun
-from milecastle.drivers.calling import Calls, perform
+from milecastle.app.runs.calls import Call, PlannedRun
+from milecastle.drivers.node_caller import Calls, perform
 from milecastle.drivers.host import HostServices
 from milecastle.engine.effects import Commit, Emit
 from milecastle.model.checkpoint import Entry

@@ -33,12 +33,12 @@ from milecastle import (
     append,
     interrupt,
 )
-from milecastle.app.runtime.clock import SystemClock
-from milecastle.app.runtime.threads import log_codec_for
+from milecastle.app.clock import SystemClock
+from milecastle.app.threads.log import log_codec_for
 from milecastle.codec.deltas import LogCodec
 from milecastle.drivers.local import LocalExecutors
 from milecastle.engine.applying import pack, read_outcome, unpack
-from milecastle.engine.asking import Asked, Parked
+from milecastle.engine.pauses import Asked, Parked
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.task import Finished, RunFacts, RunTask, TaskFacts
 from milecastle.ports.executor import EmitEvent, Executor, LoopExecutor

@@ -132,7 +132,7 @@ def test_key_never_equals_an_input() -> None:
     Broken on purpose: the mark before the key left out of the digest, and keys encoded with
     ``surrogateescape``. Either alone is enough: no text begins with the first byte of an input.
     """
-    from milecastle.app.runtime.threads import log_codec_for
+    from milecastle.app.threads.log import log_codec_for
 
     app = tally()
     body = app.graph.schema.read_input({"log": ["k"]})

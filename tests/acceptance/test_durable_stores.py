@@ -42,7 +42,7 @@ from milecastle import (
     interrupt,
     open_store,
 )
-from milecastle.app.runtime.clock import SystemClock
+from milecastle.app.clock import SystemClock
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore

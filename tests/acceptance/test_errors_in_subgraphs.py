@@ -31,7 +31,7 @@ from milecastle import (
     interrupt,
 )
 from milecastle.cli.main import cli
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 from milecastle.observers.logs import LoggingObserver
 from milecastle.ports.store import Chain, Opened
 from milecastle.stores.memory import MemoryStore

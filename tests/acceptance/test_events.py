@@ -23,7 +23,7 @@ from milecastle import (
     append,
     interrupt,
 )
-from milecastle.app.runtime.streams import StreamMode
+from milecastle.app.runs.streams import StreamMode
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.running import Recorder, Runner, Wrap
 
@@ -241,7 +241,7 @@ def test_no_event_is_made_when_nobody_listens(
     run: Runner, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fails if the engine makes a teller without a listener."""
-    from milecastle.engine import telling
+    from milecastle.engine import run_events as telling
 
     def refuse(**fields: Any) -> Any:
         raise AssertionError("an event was made")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from milecastle import END, START, App, StateGraph, Store, ThreadKey, append
-from milecastle.app.runtime import reading
+from milecastle.app.threads import reading
 from milecastle.model.checkpoint import Entry
 from milecastle.stores.memory import MemoryStore
 from tests.every_store import EVERY_KIND, Stores

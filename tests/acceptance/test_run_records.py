@@ -100,7 +100,7 @@ def failures_of(store: Store) -> list[Failure | None]:
 def test_a_run_has_one_record_through_interrupts_and_sleeps(kind: str, stores: Stores) -> None:
     """Every field, before and after; one id from the input to the end.
 
-    Mutations tried: ``_resumed`` in ``app/runtime/starting.py`` begins a new run after an
+    Mutations tried: ``_resumed`` in ``app/runs/starting.py`` begins a new run after an
     interrupt; ``Journal.turn`` keeps ``ended_at``; a store that drops ``wake_at``. Each fails here.
     """
     store = stores.open(kind)

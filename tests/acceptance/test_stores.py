@@ -32,12 +32,12 @@ from milecastle import (
     append,
     open_store,
 )
-from milecastle.app.runtime.calls import Call
+from milecastle.app.runs.calls import Call
 from milecastle.codec.deltas import LogCodec
 from milecastle.drivers import blocking
 from milecastle.drivers.host import HostServices
 from milecastle.engine.effects import Commit
-from milecastle.engine.hidden import HIDDEN
+from milecastle.engine.reserved_channels import HIDDEN
 from milecastle.model.manifest import Manifest
 from milecastle.model.task import RunTask
 from milecastle.ports.store import Batch, Chain, Opened

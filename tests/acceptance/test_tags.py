@@ -365,7 +365,7 @@ def test_a_change_that_never_meets_the_head_is_a_conflict(monkeypatch: pytest.Mo
                 raise Conflict(tenant="t", thread="a", expected=2, head=2)
             super().commit(batch)
 
-    monkeypatch.setattr("milecastle.app.runtime.tagging._ATTEMPTS", 3)
+    monkeypatch.setattr("milecastle.app.threads.tagging._ATTEMPTS", 3)
     app = counting(Moving(MemoryStore()))
     app.invoke({"n": 0}, "a")
     with pytest.raises(Conflict):

@@ -6,8 +6,8 @@ import gc
 import weakref
 from pathlib import Path
 
-from milecastle.model import forking
-from milecastle.model.forking import watch_forks
+from milecastle.support import forking
+from milecastle.support.forking import watch_forks
 from milecastle.model.ids import IdMaker
 
 SOURCE = Path(__file__).parents[2] / "src" / "milecastle"
@@ -20,7 +20,7 @@ def test_one_module_asks_the_system_about_forks() -> None:
         for path in SOURCE.rglob("*.py")
         if "os.register_at_fork(" in path.read_text("utf-8")
     ]
-    assert found == ["model/forking.py"]
+    assert found == ["support/forking.py"]
 
 
 def test_what_is_watched_is_not_kept_alive() -> None:

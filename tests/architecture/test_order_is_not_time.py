@@ -18,7 +18,7 @@ DUE = ("wake_at, thread", "due_at", "first.due_at", "known.due_at", "tenant, ran
 CHOOSERS = {"max", "min", "sorted", "sort", "merge", "nlargest", "nsmallest"}
 
 ALLOWED = {
-    ("app/runtime/reading.py", "_history"): "lists several logs by time, for people",
+    ("app/threads/reading.py", "_history"): "lists several logs by time, for people",
     ("stores/sharded/claiming.py", "_take"): "lists claimed threads as they became due",
 }
 """Where a clock may decide, and why."""

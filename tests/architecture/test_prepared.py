@@ -1,4 +1,4 @@
-"""Every class that msgspec reads into is prepared: model/prepared.py says why."""
+"""Every class that msgspec reads into is prepared: support/prepared.py says why."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ PASSED_ON = {
     ("codec/answers.py", "form"),
     ("codec/answers.py", "wanted"),  # the user's: its convert prepares it
     ("model/manifest.py", "cls"),
-    ("model/prepared.py", "shape"),
-    ("model/prepared.py", "prepared"),
-    ("server/exchange.py", "kind"),  # prepared with the table of routes
+    ("support/prepared.py", "shape"),
+    ("support/prepared.py", "prepared"),
+    ("server/request.py", "kind"),  # prepared with the table of routes
     ("server/pages/forms.py", "kind"),  # prepared with the table of pages
     ("server/service.py", "chain"),  # another function of that name
     ("views/values.py", "annotation"),

@@ -14,7 +14,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.claims import LaneDepth, WaitingInput, WorkerInfo
 from milecastle.ports.limits import Limit
-from milecastle.ports.sharing import Rotation
+from milecastle.ports.fairness import Rotation
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from tests.broken_stores.store import BrokenStore

@@ -21,7 +21,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from milecastle import END, START, StateGraph
-from milecastle.app.runtime.pruning import prune_thread
+from milecastle.app.threads.pruning import prune_thread
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.values import UntypedCodec
 from milecastle.errors import Conflict, InvalidRequest, ResumeRefused

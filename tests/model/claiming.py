@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from milecastle import App
-from milecastle.app.runtime.ownership import current_owner
+from milecastle.app.runs.ownership import current_owner
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.claims import ClaimStore, WorkerInfo
 from milecastle.ports.limits import Limit, graph_of

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from milecastle.app.opening import find_store
-from milecastle.app.runtime.clock import SystemClock
+from milecastle.app.clock import SystemClock
 from milecastle.fleet.worker import Worker, WorkerOptions
 from tests.model.graphs import GRAPHS, STAGE, app_of
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from milecastle import App
-from milecastle.app.runtime.ownership import Sighting
+from milecastle.app.runs.ownership import Sighting
 from milecastle.errors import MilecastleError
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey
@@ -197,7 +197,7 @@ class ModelCourse(Course):
                 patches.enter_context(patch(where, getattr(self, name), create=True))
             patches.enter_context(patch("milecastle.fleet.schedules.sleep"))
             if "linger" in self.people.acts:
-                found = "milecastle.app.runtime.ownership.find_owner"
+                found = "milecastle.app.runs.ownership.find_owner"
                 patches.enter_context(patch(found, return_value=_ELSEWHERE))
             yield
 

@@ -19,9 +19,9 @@ from threading import Thread, Timer
 from typing import Any, cast
 
 from milecastle import Handle, MilecastleError, ThreadKey
-from milecastle.app.runtime.calls import Call
-from milecastle.app.runtime.clock import SystemClock
-from milecastle.app.runtime.starting import Terms
+from milecastle.app.runs.calls import Call
+from milecastle.app.clock import SystemClock
+from milecastle.app.runs.starting import Terms
 from milecastle.cli.main import cli
 from milecastle.engine.assignment import Assignment
 from milecastle.fleet import heartbeat, worker
@@ -68,7 +68,7 @@ def skewed() -> None:
     import os
     import time
 
-    from milecastle.app.runtime import clock
+    from milecastle.app import clock
 
     hours = os.getpid() % 3 - 1
     setattr(clock, "time_ns", lambda: time.time_ns() + hours * 3600 * 10**9)  # noqa: B010

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from milecastle import App, MilecastleError, Schedules, ThreadKey, open_store
-from milecastle.app.runtime.handing import require_shared
+from milecastle.app.runs.submission import require_shared
 from milecastle.model.run import ThreadInfo
 from tests.process.fleet_chaos import Fleet
 from tests.process.schedule_graphs import LEDGER, PERIOD, build

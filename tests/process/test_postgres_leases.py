@@ -17,7 +17,7 @@ import pytest
 from milecastle import END, START, Context, StateGraph
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres import pool as pool_module
-from milecastle.stores.postgres.direct import Lease
+from milecastle.stores.postgres.libpq import Lease
 from milecastle.stores.postgres.pool import Pool
 from milecastle.testing.entries import Writer, a_key
 from tests.postgres_cluster import (

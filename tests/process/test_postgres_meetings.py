@@ -15,7 +15,7 @@ import pytest
 from milecastle.errors import Conflict
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import PostgresStore, rows, writing
-from milecastle.stores.postgres.direct import Lease, TrackedConnection
+from milecastle.stores.postgres.libpq import Lease, TrackedConnection
 from milecastle.stores.postgres.statements import Statements
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_key, a_result, a_run, make_id

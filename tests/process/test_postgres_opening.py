@@ -17,7 +17,7 @@ from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.direct import Direct, Lease
+from milecastle.stores.postgres.libpq import Direct, Lease
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements, file_text
 from milecastle.testing import race_in_threads

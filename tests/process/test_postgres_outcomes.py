@@ -23,7 +23,7 @@ from milecastle.errors import Conflict, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 from milecastle.stores.postgres import PostgresStore
-from milecastle.stores.postgres.direct import Direct, Values, Write
+from milecastle.stores.postgres.libpq import Direct, Values, Write
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.translating import Lost
 from milecastle.testing.contract_claims import a_line, queued

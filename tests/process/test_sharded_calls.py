@@ -20,7 +20,7 @@ from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.store import PartedStore
 from milecastle.stores import ShardedStore as Exported
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.sharded import MapServers, ShardedStore, read_map
 from milecastle.testing.contract_claims import LANE, a_line, queued
 from milecastle.testing.entries import Writer

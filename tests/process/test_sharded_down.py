@@ -14,8 +14,8 @@ from milecastle import InvalidRequest, StoreError, Unavailable
 from milecastle.model.keys import SHARDS, ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.limits import Limit
-from milecastle.ports.sharing import Group
-from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.ports.fairness import Group
+from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.sharded import ShardedStore, databases, initialise, move_shard, read_map
 from milecastle.testing.contract_claims import LANE, a_worker, names, queued
 from milecastle.testing.entries import Writer

@@ -16,7 +16,7 @@ from milecastle import ShardMoved
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.postgres.statements import compose, file_text
 from milecastle.stores.sharded import ShardedStore, move_shard, read_map
 from milecastle.testing.entries import Writer

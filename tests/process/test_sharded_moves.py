@@ -21,7 +21,7 @@ from milecastle.model.tags import TagChange
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.sharded import ShardedStore, initialise, move_shard, plan_moves, read_map
 from milecastle.stores.sharded.moving import Superseded
 from milecastle.testing.contract_claims import LANE, a_line, a_worker, names, queued
@@ -236,7 +236,7 @@ def test_writers_lose_nothing_while_their_shard_moves(
     keys = same_shard(4, "a", path)
     shard = keys[0].shard
     if not is_fenced:
-        monkeypatch.setattr("milecastle.stores.postgres.placed.PlacedStore._is_placed", False)
+        monkeypatch.setattr("milecastle.stores.postgres.shard_member.PlacedStore._is_placed", False)
         for database in "abc":
             execute(path, database, "ALTER TABLE milecastle.threads ALTER shard DROP NOT NULL")
     stopped, failures = threading.Event(), list[BaseException]()

@@ -17,7 +17,7 @@ from milecastle.model.keys import SHARDS, ThreadKey
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.postgres.placements import join
 from milecastle.stores.sharded import ShardedStore, initialise, read_map
 from milecastle.testing.contract_claims import LANE, a_line, names, queued

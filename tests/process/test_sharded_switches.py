@@ -21,7 +21,7 @@ from milecastle.ports.store import Batch
 from milecastle.stores.offloading import SharedObjects, offload
 from milecastle.stores.postgres import secure
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.sharded import (
     ShardedStore,
     initialise,

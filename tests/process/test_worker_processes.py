@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from milecastle import App
-from milecastle.app.runtime.handing import require_shared
+from milecastle.app.runs.submission import require_shared
 from tests.every_store import Stores
 from tests.postgres_cluster import wait_until
 from tests.process.fleet_chaos import ROOT

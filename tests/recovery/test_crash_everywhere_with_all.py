@@ -14,7 +14,7 @@ import msgspec.structs
 import pytest
 
 from milecastle import END, START, CheckpointConfig, InvalidRequest, StateGraph, Store, interrupt
-from milecastle.engine.hidden import ANSWERS
+from milecastle.engine.reserved_channels import ANSWERS
 from milecastle.engine.run import Run
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from milecastle import InvalidRequest, MilecastleError, ResumeRefused
 from milecastle.app.portable.files import PortableFiles
-from milecastle.app.runtime.results import Result
-from milecastle.engine.hidden import SENDS
+from milecastle.app.results import Result
+from milecastle.engine.reserved_channels import SENDS
 from milecastle.engine.plan import Ending
 from milecastle.model.interrupt import Interrupt
 from milecastle.stores.memory import MemoryStore

@@ -17,7 +17,7 @@ from milecastle import InvalidRequest
 from milecastle.app.opening import find_store
 from milecastle.errors import Conflict, Corrupted, StoreError, Unavailable
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
-from milecastle.model.forking import PATIENCE
+from milecastle.support.forking import PATIENCE
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore

@@ -30,7 +30,7 @@ from milecastle.stores.jsonl.log import LogFile
 from milecastle.stores.jsonl.shapes import CommitShape, encode
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.postgres import PostgresStore
-from milecastle.stores.postgres.direct import Lease
+from milecastle.stores.postgres.libpq import Lease
 from milecastle.stores.postgres.pool import Pool
 from milecastle.testing.entries import FINGERPRINT, Writer, a_failure, a_result, an_entry, make_id
 from tests.every_store import EVERY_KIND, POSTGRES, Stores

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Annotated, Any, TypedDict
 
 from milecastle import END, START, App, StateGraph, append
-from milecastle.app.runtime.threads import log_codec_for
+from milecastle.app.threads.log import log_codec_for
 from milecastle.testing import Crashed, CrashPoint, Simulator
 from milecastle.testing.crash_course import CourseRecord
 

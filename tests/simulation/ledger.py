@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milecastle.app.runtime.children import is_child
+from milecastle.app.threads.children import is_child
 from milecastle.engine.context import Context
 from milecastle.engine.tasks import outcome_row
 from milecastle.model.keys import ThreadKey

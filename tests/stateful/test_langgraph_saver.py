@@ -22,7 +22,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import WRITES_IDX_MAP, empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 
-from milecastle.app.runtime.pruning import prune_thread
+from milecastle.app.threads.pruning import prune_thread
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.values import UntypedCodec
 from milecastle.integrations.langgraph import MilecastleSaver

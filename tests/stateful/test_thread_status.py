@@ -34,7 +34,7 @@ from milecastle import (
     append,
     interrupt,
 )
-from milecastle.app.runtime.children import children_of, own_threads
+from milecastle.app.threads.children import children_of, own_threads
 from milecastle.cli.unloadable import commit_unloadable
 from milecastle.cli.verbs.check import fit_of
 from milecastle.model.checkpoint import HOLDING, Entry
@@ -338,7 +338,7 @@ def test_a_subgraph_that_is_left_open_is_caught(monkeypatch: pytest.MonkeyPatch)
     def close_nothing(*arguments: object) -> None:
         return None
 
-    monkeypatch.setattr("milecastle.app.runtime.threads.close_children", close_nothing)
+    monkeypatch.setattr("milecastle.app.threads.log.close_children", close_nothing)
     with pytest.raises(AssertionError, match="left open"):
         live_all(MemoryStore, 300)
 

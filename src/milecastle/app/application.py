@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.runner import Runner, Thread
-from milecastle.app.runtime.answering import UNANSWERED, Given
-from milecastle.app.runtime.calls import Call, calls_for, only_file
-from milecastle.app.runtime.cancelling import cancel_run
-from milecastle.app.runtime.children import own_threads
-from milecastle.app.runtime.difference import Change, difference
-from milecastle.app.runtime.fitting import Fit
-from milecastle.app.runtime.handing import Handle, IfBusy, invoked, submitted
-from milecastle.app.runtime.migrating import foresee
-from milecastle.app.runtime.reading import afollow, follow, history, snapshot
-from milecastle.app.runtime.results import Result, Snapshot
-from milecastle.app.runtime.starting import Terms
-from milecastle.app.runtime.streams import StreamMode
-from milecastle.app.runtime.tagging import change_tags
-from milecastle.app.runtime.threads import At, Migrate, Migration
+from milecastle.app.runs.answering import UNANSWERED, Given
+from milecastle.app.runs.calls import Call, calls_for, only_file
+from milecastle.app.threads.closing import cancel_run
+from milecastle.app.threads.children import own_threads
+from milecastle.app.threads.difference import Change, difference
+from milecastle.app.threads.compatibility import Fit
+from milecastle.app.runs.submission import Handle, IfBusy, invoked, submitted
+from milecastle.app.threads.migrating import foresee
+from milecastle.app.threads.reading import afollow, follow, history, snapshot
+from milecastle.app.results import Result, Snapshot
+from milecastle.app.runs.starting import Terms
+from milecastle.app.runs.streams import StreamMode
+from milecastle.app.threads.tagging import change_tags
+from milecastle.app.threads.log import At, Migrate, Migration
 from milecastle.app.upkeep.removing import delete_thread
 from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Event
-from milecastle.model.habits import explains_keywords, refuse_attribute
+from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.notebook import card
 from milecastle.model.policies import ExecutionOptions
@@ -774,7 +774,7 @@ class App(Generic[S]):
 
     def draw(self, form: str = "mermaid") -> str:
         """Draw the graph as ``"mermaid"``, ``"svg"`` or ``"text"``, offline."""
-        from milecastle.graph.draw import draw_mermaid, draw_svg, draw_text, notes_of
+        from milecastle.draw import draw_mermaid, draw_svg, draw_text, notes_of
 
         drawers = {"mermaid": draw_mermaid, "svg": draw_svg, "text": draw_text}
         if form not in drawers:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec.structs
 
 from milecastle.app.runner import Runner, Thread
-from milecastle.app.runtime.results import Result
+from milecastle.app.results import Result
 from milecastle.builds.file_run import FileResult, FileRun, load_file_run
 from milecastle.builds.plan import Plan
 from milecastle.builds.workspace import Workspace

@@ -17,9 +17,9 @@ import msgspec
 import msgspec.structs
 
 from milecastle.app.encryption.keyring import Keyring
-from milecastle.app.runtime.answering import NOTHING_GIVEN, Given, refuse_refused
-from milecastle.app.runtime.calls import Call, Launcher, PlannedRun
-from milecastle.app.runtime.handing import (
+from milecastle.app.runs.answering import NOTHING_GIVEN, Given, refuse_refused
+from milecastle.app.runs.calls import Call, Launcher, PlannedRun
+from milecastle.app.runs.submission import (
     Handle,
     awaiting,
     has_stopped,
@@ -27,25 +27,25 @@ from milecastle.app.runtime.handing import (
     require_shared,
     when_stopped,
 )
-from milecastle.app.runtime.results import Result, log_reuse
-from milecastle.app.runtime.starting import (
+from milecastle.app.results import Result, log_reuse
+from milecastle.app.runs.starting import (
     enqueue,
     plan_at,
     rest_at,
     start_resumed,
     start_with_input,
 )
-from milecastle.app.runtime.streams import (
+from milecastle.app.runs.streams import (
     AsyncEventStream,
     EventStream,
     StreamMode,
     StreamParts,
     resting_events,
 )
-from milecastle.app.runtime.tagging import added_tags, require_tags
-from milecastle.app.runtime.threads import Migration, Threads
+from milecastle.app.threads.tagging import added_tags, require_tags
+from milecastle.app.threads.log import Migration, Threads
 from milecastle.app.upkeep.removing import remove_thread
-from milecastle.compute.placing import PlacedExecutors
+from milecastle.compute.executor_choice import PlacedExecutors
 from milecastle.drivers.local import LocalExecutors
 from milecastle.drivers.observing import Observers, switched_on
 from milecastle.engine.assignment import NOW, Assignment
@@ -56,7 +56,7 @@ from milecastle.errors import Conflict, InvalidRequest, RunInProgress
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
-from milecastle.model.habits import refuse_thread
+from milecastle.support.migration_hints import refuse_thread
 from milecastle.model.keys import ThreadKey, refuse_own, refuse_reserved, refuse_subgraph
 from milecastle.model.policies import ExecutionOptions, Retry
 from milecastle.model.run import RunStatus

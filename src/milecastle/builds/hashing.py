@@ -29,7 +29,7 @@ import msgspec
 
 from milecastle.builds.records import Artifact, CacheEntry, Item, NodeCheckpoint
 from milecastle.disk.replacing import put
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 
 _CHUNK: Final = 1 << 20
 

@@ -23,7 +23,7 @@ from milecastle.disk.files import PRIVATE_FILE, append, sync
 from milecastle.disk.replacing import make_folders
 from milecastle.errors import CodecError, Corrupted, FormatTooNew
 from milecastle.model.keys import ThreadKey
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.stores.jsonl.shapes import FailureShape, RunShape
 
 FORMAT: Final = 1

@@ -15,10 +15,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from milecastle.app.runtime.children import children_of, every_thread
+from milecastle.app.threads.children import children_of, every_thread
 from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.model.keys import ThreadKey
-from milecastle.model.printable import is_unsafe
+from milecastle.support.printable import is_unsafe
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Store
 

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
 from milecastle.cli.addressing import bash_word
-from milecastle.model.printable import is_unsafe
+from milecastle.support.printable import is_unsafe
 
 _MOST = 50
 
@@ -54,7 +54,7 @@ def complete_threads(
     """
     from itertools import islice, takewhile
 
-    from milecastle.app.runtime.children import own_threads
+    from milecastle.app.threads.children import own_threads
     from milecastle.cli.session import Session
 
     flags = context.params

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 from milecastle.version import __version__
 
 COMPLETION: Final = "_MILECASTLE_COMPLETE"

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 import msgspec
 
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 from milecastle.views.documents import FailureLine, TaskFailureLine
 from milecastle.views.values import as_json, plain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from milecastle.app.runtime.handing import Handle, require_shared
+from milecastle.app.runs.submission import Handle, require_shared
 from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session
 from milecastle.ports.claims import ClaimStore

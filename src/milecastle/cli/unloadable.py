@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from milecastle.app.application import App
-from milecastle.app.runtime.clock import SystemClock
-from milecastle.app.runtime.environment import describe_environment
+from milecastle.app.clock import SystemClock
+from milecastle.app.environment import describe_environment
 from milecastle.builds.recording import describe_failure
 from milecastle.builds.workspace import Workspace
 from milecastle.cli.loading import LoadError

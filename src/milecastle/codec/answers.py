@@ -17,8 +17,8 @@ from milecastle.codec.declared_order import in_declared_order
 from milecastle.codec.plain import kind_of
 from milecastle.errors import InvalidAnswer, InvalidRequest
 from milecastle.model.file import File
-from milecastle.model.prepared import convert
-from milecastle.model.printable import path_segment
+from milecastle.support.prepared import convert
+from milecastle.support.printable import path_segment
 
 _MAX_WAYS: Final = 1_000_000
 _MAX_PATTERN: Final = 1000

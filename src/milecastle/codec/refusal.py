@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from msgspec.msgpack import Decoder, Ext
 
 from milecastle.codec import codes
-from milecastle.model.printable import path_segment
+from milecastle.support.printable import path_segment
 
 _PATH_LENGTH: Final = 40
 _RESOURCES: Final = frozenset(

@@ -35,7 +35,7 @@ from milecastle.codec.refusal import (
 from milecastle.codec.registry import TypeRegistry
 from milecastle.errors import CodecError, UnserializableState
 from milecastle.model.file import File
-from milecastle.model.printable import path_segment
+from milecastle.support.printable import path_segment
 
 T = TypeVar("T")
 

@@ -19,11 +19,11 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.codec.plain import is_plain
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
-from milecastle.engine.asking import Asked, Parked
+from milecastle.engine.pauses import Asked, Parked
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.model.task import RunFacts, TaskFacts
 
 

@@ -30,7 +30,7 @@ from threading import Lock, RLock, Thread, Timer
 from time import monotonic, sleep
 from typing import Final, Protocol
 
-from milecastle.compute.far_side import GRACE, Pipe, serve
+from milecastle.compute.task_server import GRACE, Pipe, serve
 from milecastle.compute.messages import (
     AskReply,
     Began,
@@ -47,9 +47,9 @@ from milecastle.compute.messages import (
     encode,
     pack_raised,
 )
-from milecastle.compute.remote_tasks import RemoteTask, RemoteTasks
+from milecastle.compute.task_client import RemoteTask, RemoteTasks
 from milecastle.errors import InvalidRequest
-from milecastle.model.forking import call_in_child
+from milecastle.support.forking import call_in_child
 
 _AHEAD: Final = 0.02
 """Tasks that take this many seconds together are queued at a process beyond the one it runs."""

@@ -23,11 +23,11 @@ from threading import Lock, Thread, Timer
 from time import monotonic
 from typing import Any, Final
 
-from milecastle.compute.far_side import Server
+from milecastle.compute.task_server import Server
 from milecastle.compute.processes import NearPipe, Process, ProcessPool
-from milecastle.compute.remote_tasks import RemoteTask
+from milecastle.compute.task_client import RemoteTask
 from milecastle.errors import InvalidRequest
-from milecastle.model.forking import call_in_child
+from milecastle.support.forking import call_in_child
 from milecastle.model.policies import Ray
 
 IDLE: Final = 10.0

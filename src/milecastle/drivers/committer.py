@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from milecastle.errors import MilecastleError, StoreError, Unavailable
-from milecastle.model.forking import call_in_child
+from milecastle.support.forking import call_in_child
 from milecastle.ports.store import Batch, GroupStore, PartedStore, Store, offers
 
 GROUP: Final = 256

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from milecastle.drivers.calling import Calls, perform
+from milecastle.drivers.node_caller import Calls, perform
 from milecastle.drivers.observing import Observers
 from milecastle.engine.context import Around
 from milecastle.graph.structure import CompiledGraph

@@ -16,7 +16,7 @@ from contextvars import copy_context
 from time import monotonic
 from typing import Any, Final
 
-from milecastle.drivers.calling import Calls, Deadlines, perform
+from milecastle.drivers.node_caller import Calls, Deadlines, perform
 from milecastle.engine.context import Around, RunningTask
 from milecastle.errors import NodeTimeout
 from milecastle.graph.structure import CompiledGraph

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from typing import TypeGuard
 
-from milecastle.engine.asking import Paused
+from milecastle.engine.pauses import Paused
 from milecastle.errors import place_of
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from milecastle.drivers.calling import Deadlines, perform
+from milecastle.drivers.node_caller import Deadlines, perform
 from milecastle.engine.context import RunningTask
 from milecastle.errors import NodeTimeout
 from milecastle.model.event import Event

@@ -18,8 +18,8 @@ from milecastle.engine.applying import (
     unpack_goto,
 )
 from milecastle.engine.effects import Commit, Effect
-from milecastle.engine.hidden import FAILURE, GOTOS, HIDDEN, SENDS
-from milecastle.engine.parts import Parts
+from milecastle.engine.reserved_channels import FAILURE, GOTOS, HIDDEN, SENDS
+from milecastle.engine.components import Parts
 from milecastle.engine.routing import (
     NOT_ASKED,
     Looked,

@@ -25,7 +25,7 @@ from milecastle.graph.schema import Channel, StateSchema
 from milecastle.graph.sending import Command, Send
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.manifest import START
-from milecastle.model.printable import quoted
+from milecastle.support.printable import quoted
 
 UPDATE: Final = "update_state"
 """Represents a node when a user gives an update."""

@@ -21,7 +21,7 @@ from milecastle.engine.effects import (
     StartTasks,
     Stopped,
 )
-from milecastle.engine.parts import Parts
+from milecastle.engine.components import Parts
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.tasks import Task
 from milecastle.errors import StoreError

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast, overload
 
 import msgspec
 
-from milecastle.engine.asking import Asked, Parked
+from milecastle.engine.pauses import Asked, Parked
 from milecastle.errors import InvalidAnswer, InvalidRequest
 from milecastle.graph.schema import StateSchema
 from milecastle.graph.structure import Node

@@ -22,7 +22,7 @@ from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.engine.assignment import Assignment
 from milecastle.engine.failing import describe_superseded
-from milecastle.engine.hidden import BEGAN
+from milecastle.engine.reserved_channels import BEGAN
 from milecastle.engine.position import Position
 from milecastle.engine.status import NOTHING, Waits, thread_info, waits_at
 from milecastle.model.checkpoint import (

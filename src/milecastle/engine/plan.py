@@ -9,7 +9,7 @@ import msgspec
 
 from milecastle.codec.deltas import Operations
 from milecastle.engine.guard import Guard
-from milecastle.engine.hidden import Hidden
+from milecastle.engine.reserved_channels import Hidden
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
 from milecastle.graph.reducers import SET

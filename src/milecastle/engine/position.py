@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from milecastle.codec.deltas import LogCodec, Operations
-from milecastle.engine.hidden import BEGAN, Hidden, split
+from milecastle.engine.reserved_channels import BEGAN, Hidden, split
 from milecastle.errors import Corrupted
 from milecastle.graph.reducers import LAST, SET
 from milecastle.graph.schema import StateSchema

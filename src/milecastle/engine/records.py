@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from milecastle.engine.hidden import SLEEPS
+from milecastle.engine.reserved_channels import SLEEPS
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.tasks import outcome_row
 from milecastle.model.checkpoint import TaskResult

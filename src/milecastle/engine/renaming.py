@@ -12,7 +12,7 @@ from typing import Any
 import msgspec.structs
 
 from milecastle.engine.applying import FAILED, GOTO
-from milecastle.engine.hidden import (
+from milecastle.engine.reserved_channels import (
     ANSWERS,
     ASKED,
     BEGAN,

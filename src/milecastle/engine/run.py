@@ -29,10 +29,10 @@ from milecastle.engine.applying import (
     read_outcome,
     refuse_unmade,
 )
-from milecastle.engine.asking import Paused
+from milecastle.engine.pauses import Paused
 from milecastle.engine.effects import Commit, Effect, Leave, Recall, Stopped
-from milecastle.engine.hidden import ANSWERS, ASKED, SENDS, SLEEPS
-from milecastle.engine.parts import Parts
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS
+from milecastle.engine.components import Parts
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.saving import Saver
 from milecastle.engine.step import Step

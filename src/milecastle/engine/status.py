@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec.structs
 
-from milecastle.engine.hidden import ANSWERS, ASKED, SLEEPS, Hidden
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, SLEEPS, Hidden
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 

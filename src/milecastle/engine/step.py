@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from milecastle.engine.applying import Outcome, pack, prepared, read_outcome, unpack
-from milecastle.engine.asking import Paused
+from milecastle.engine.pauses import Paused
 from milecastle.engine.children import BeginChild, Child, Children
 from milecastle.engine.effects import (
     AwaitTasks,
@@ -30,10 +30,10 @@ from milecastle.engine.effects import (
     Stopped,
 )
 from milecastle.engine.failing import describe_task
-from milecastle.engine.parts import Parts
+from milecastle.engine.components import Parts
 from milecastle.engine.plan import Ending
 from milecastle.engine.tasks import Task
-from milecastle.engine.telling import Items
+from milecastle.engine.run_events import Items
 from milecastle.engine.waiting import as_kept, is_held, note_pause
 from milecastle.errors import AttemptsExhausted, MilecastleError, RunCancelled
 from milecastle.model.checkpoint import TaskResult

@@ -16,7 +16,7 @@ from milecastle.errors import RoutingError
 from milecastle.graph.sending import Send
 from milecastle.graph.structure import CompiledGraph, Node
 from milecastle.model.manifest import END
-from milecastle.model.printable import quoted
+from milecastle.support.printable import quoted
 
 
 class Task(msgspec.Struct, frozen=True, eq=False, gc=False):

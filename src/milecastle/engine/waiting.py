@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from milecastle.engine.asking import Asked, Parked, Paused
-from milecastle.engine.hidden import ANSWERS, ASKED, SENDS, SLEEPS, Hidden
+from milecastle.engine.pauses import Asked, Parked, Paused
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS, Hidden
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.position import Position
 from milecastle.engine.tasks import Task, outcome_row, ready_nodes, tasks_of

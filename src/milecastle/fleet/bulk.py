@@ -23,8 +23,8 @@ import msgspec
 
 from milecastle.app.application import App
 from milecastle.app.runner import Runner
-from milecastle.app.runtime.calls import Call
-from milecastle.app.runtime.handing import require_shared
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.submission import require_shared
 from milecastle.app.state_graph import StateGraph
 from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction, change_listed
 from milecastle.app.upkeep.removing import delete_thread
@@ -33,7 +33,7 @@ from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.model.keys import ThreadKey, own_key, own_name
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.views.listing import found_threads
 

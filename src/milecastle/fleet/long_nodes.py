@@ -13,7 +13,7 @@ from time import monotonic
 
 from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 from milecastle.ports.store import Store
 
 __all__ = ["LongNodes"]

@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any
 
 from milecastle.errors import InvalidRequest, StoreError
-from milecastle.fleet.exposition import CONTENT_TYPE, Family, Labels, queue_families, render
+from milecastle.fleet.prometheus import CONTENT_TYPE, Family, Labels, queue_families, render
 from milecastle.fleet.worker import Worker
 from milecastle.ports.claims import ClaimStore, LaneDepth
 

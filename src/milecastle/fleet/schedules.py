@@ -44,11 +44,11 @@ from typing import Any, Final, TypedDict
 
 from milecastle.app.application import App
 from milecastle.app.runner import Runner
-from milecastle.app.runtime.calls import Call
-from milecastle.app.runtime.handing import Handle, require_shared
-from milecastle.app.runtime.pruning import prune_thread
-from milecastle.app.runtime.starting import Terms
-from milecastle.app.runtime.threads import Migration
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.submission import Handle, require_shared
+from milecastle.app.threads.pruning import prune_thread
+from milecastle.app.runs.starting import Terms
+from milecastle.app.threads.log import Migration
 from milecastle.app.state_graph import StateGraph
 from milecastle.engine.context import Context
 from milecastle.errors import Conflict, InvalidRequest, MilecastleError, Unavailable
@@ -58,7 +58,7 @@ from milecastle.model.checkpoint import to_datetime
 from milecastle.model.keys import ThreadKey, own_key, own_name
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 
 __all__ = ["Schedules"]
 

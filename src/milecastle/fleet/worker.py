@@ -31,13 +31,13 @@ from typing import Any
 
 from milecastle.app.application import App
 from milecastle.app.runner import Runner
-from milecastle.app.runtime.calls import Call, PlannedRun
-from milecastle.app.runtime.cancelling import count_lost, hold_lost, reject_input
-from milecastle.app.runtime.emitting import notify_rest
-from milecastle.app.runtime.handing import require_shared
-from milecastle.app.runtime.ownership import current_owner
-from milecastle.app.runtime.results import Result
-from milecastle.app.runtime.starting import Terms
+from milecastle.app.runs.calls import Call, PlannedRun
+from milecastle.app.threads.closing import count_lost, hold_lost, reject_input
+from milecastle.app.emitting import notify_rest
+from milecastle.app.runs.submission import require_shared
+from milecastle.app.runs.ownership import current_owner
+from milecastle.app.results import Result
+from milecastle.app.runs.starting import Terms
 from milecastle.app.with_store import on_one_store, with_store
 from milecastle.drivers.off_loop import StoreThreads
 from milecastle.engine.assignment import Assignment
@@ -56,10 +56,10 @@ from milecastle.fleet.heartbeat import Heartbeat
 from milecastle.fleet.long_nodes import LongNodes
 from milecastle.fleet.schedules import Schedules
 from milecastle.fleet.store_clock import StoreClock
-from milecastle.fleet.tally import Tally
+from milecastle.fleet.counters import Tally
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import Settings
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import SILENT, BellStore, Listening, WorkerInfo, was_lost
 from milecastle.ports.limits import graph_of

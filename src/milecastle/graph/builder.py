@@ -27,7 +27,7 @@ from milecastle.graph.structure import (
     read_retry,
     read_timeout,
 )
-from milecastle.model.habits import explains_keywords
+from milecastle.support.migration_hints import explains_keywords
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry, Timeout
 

@@ -31,7 +31,7 @@ from milecastle.graph.state_types import (
 )
 from milecastle.graph.type_names import misfit_of
 from milecastle.model.manifest import ChannelInfo, Manifest
-from milecastle.model.printable import path_segment, quoted
+from milecastle.support.printable import path_segment, quoted
 
 _Declared = Mapping[str, tuple[str, tuple[type, ...] | None]]
 """By channel: the name of its type, and the classes of its values (``None``: anything)."""

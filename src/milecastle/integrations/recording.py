@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Final, TypeVar
 
-from milecastle.engine.asking import Asked, Parked
+from milecastle.engine.pauses import Asked, Parked
 from milecastle.engine.context import current
 from milecastle.errors import InvalidRequest
 

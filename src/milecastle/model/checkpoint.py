@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from milecastle.model.keys import ThreadKey
-from milecastle.model.reading import StateReader
+from milecastle.support.reading import StateReader
 
 S = TypeVar("S")
 

@@ -10,7 +10,7 @@ import msgspec
 
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.keys import ThreadKey
-from milecastle.model.reading import Brief
+from milecastle.support.reading import Brief
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

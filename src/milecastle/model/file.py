@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 
 __all__ = ["File", "FilePlace"]
 

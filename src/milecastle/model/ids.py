@@ -10,7 +10,7 @@ import os
 from itertools import count
 from time import time_ns
 
-from milecastle.model.forking import watch_forks
+from milecastle.support.forking import watch_forks
 
 _BYTES = 10
 """Random bytes of a start. They are drawn for many: in a system call other threads get a turn."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from milecastle.model.reading import Brief
+from milecastle.support.reading import Brief
 
 
 class Interrupt(Brief, msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import msgspec.structs
 from msgspec import UNSET, UnsetType
 
 from milecastle.errors import CodecError
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 
 START: Final = "__start__"
 END: Final = "__end__"

@@ -39,6 +39,6 @@ def value_text(value: Any) -> str:
 def _escaped(text: str) -> str:
     from html import escape
 
-    from milecastle.model.printable import printable
+    from milecastle.support.printable import printable
 
     return escape(printable(text[: 4 * _LONGEST]))

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, cast, dataclass_transform
 
 from milecastle.errors import InvalidRequest
-from milecastle.model.habits import refuse_keywords
+from milecastle.support.migration_hints import refuse_keywords
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

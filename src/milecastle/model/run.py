@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from milecastle.model.keys import ThreadKey
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 
 __all__ = [
     "ANSWERED",

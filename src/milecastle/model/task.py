@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from milecastle.model.keys import ThreadKey
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 
 
 class Origin(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from milecastle.model.event import Event
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 
 _LOUD = {"node_failed": logging.WARNING, "graph_failed": logging.ERROR}
 _QUIET = {"state_created", "state_copied", "edge_evaluate", "state", "update", "checkpoint_load"}

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from milecastle.model.event import Event
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

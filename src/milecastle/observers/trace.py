@@ -22,10 +22,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from milecastle.errors import InvalidRequest
-from milecastle.graph.draw import draw_mermaid, draw_svg
+from milecastle.draw import draw_mermaid, draw_svg
 from milecastle.model.event import Event
 from milecastle.model.manifest import Manifest
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 
 VisitOutcome = Literal["done", "failed", "next", "active"]
 

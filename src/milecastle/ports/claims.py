@@ -20,7 +20,7 @@ Rules that every store with this port follows, and that ``milecastle.testing.Cla
 5. ``reclaim`` makes threads due at a whole second, and nothing else does so on purpose: whoever
    claims such a thread knows that a worker was lost with it (``was_lost``). A thread whose own time
    is a whole second looks the same, which costs one entry of the log.
-6. If more is due than a claim may take, it is shared as ``milecastle.ports.sharing`` says: one of
+6. If more is due than a claim may take, it is shared as ``milecastle.ports.fairness`` says: one of
    each tenant's lane in turn, those with the higher priority first, then those that were due first.
    It may get less than it asked for, though more is due; something that is due it gets.
 7. Claiming costs what is claimed, and not what sleeps, is queued elsewhere or has ended.
@@ -45,7 +45,7 @@ import msgspec.structs
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch, Store, offers

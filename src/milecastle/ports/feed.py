@@ -3,7 +3,7 @@
 Rules that every feed follows:
 
 1. It is lossy. A payload may be lost, never doubled, and those of one publisher arrive in order.
-   A reader compares numbers, and finds gaps: see ``app/runtime/emitting.py``.
+   A reader compares numbers, and finds gaps: see ``app/emitting.py``.
 2. ``publish`` never waits and never raises: a node that emits is as fast without a server.
 3. It stores nothing. A subscriber hears what is published after ``subscribe`` has returned.
 4. It does not look into payloads, which may be encrypted. An empty one is the notice that a run may

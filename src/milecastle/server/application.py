@@ -31,7 +31,7 @@ from milecastle.server.access import Access, Identity, credential, normal_name, 
 from milecastle.server.chat.table import CHAT
 from milecastle.server.documents import WaitQuery
 from milecastle.server.event_stream import EventStreamResponse
-from milecastle.server.exchange import (
+from milecastle.server.request import (
     Endpoint,
     Exchange,
     Reply,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.model.tags import MAX_TAG_BYTES, MAX_TAGS
 from milecastle.views.documents import QuestionLine, ThreadLine
 

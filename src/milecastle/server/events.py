@@ -20,7 +20,7 @@ import msgspec
 from starlette.responses import Response
 
 from milecastle.app.application import App
-from milecastle.app.runtime.reading import awatch
+from milecastle.app.threads.reading import awatch
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import Entry
 from milecastle.model.event import Event
@@ -29,7 +29,7 @@ from milecastle.server.broadcasts import FollowedThread
 from milecastle.server.budget import ValueBudget, within
 from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
 from milecastle.server.event_stream import HEARTBEAT, EventStreamResponse, event_text
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.redaction import redacted
 from milecastle.server.service import Service
 from milecastle.views.documents import ThreadLine

@@ -10,7 +10,7 @@ import msgspec.structs
 from milecastle.app.application import App
 from milecastle.model.manifest import Manifest
 from milecastle.server.documents import GraphLine, GraphsDocument
-from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.request import Exchange, Reply
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.service import Service
 from milecastle.views.documents import GraphDocument

@@ -12,10 +12,10 @@ from typing import Final
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from milecastle.errors import StoreError
-from milecastle.fleet.exposition import CONTENT_TYPE, Family, Labels, queue_families, render
+from milecastle.fleet.prometheus import CONTENT_TYPE, Family, Labels, queue_families, render
 from milecastle.ports.claims import ClaimStore
 from milecastle.server.documents import StartDocument
-from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.request import Exchange, Reply
 from milecastle.server.mounting import mount_point
 from milecastle.server.problems import UNAUTHORIZED, Refused
 from milecastle.server.service import Service

@@ -8,7 +8,7 @@ from milecastle.app.upkeep.changing import BulkAction
 from milecastle.errors import InvalidRequest
 from milecastle.fleet.bulk import Bulk, JobInfo, job_key
 from milecastle.server.documents import BulkRequest, JobDocument
-from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.request import Exchange, Reply
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.service import Service
 

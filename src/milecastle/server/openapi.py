@@ -11,7 +11,7 @@ import msgspec
 import msgspec.json
 
 from milecastle.server.documents import WaitQuery
-from milecastle.server.exchange import Endpoint
+from milecastle.server.request import Endpoint
 from milecastle.server.problems import ProblemDocument
 from milecastle.version import __version__
 

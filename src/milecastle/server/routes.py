@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from milecastle.fleet.exposition import CONTENT_TYPE
-from milecastle.model.prepared import prepared
+from milecastle.fleet.prometheus import CONTENT_TYPE
+from milecastle.support.prepared import prepared
 from milecastle.server import events, graphs, health, jobs, runs, threads
 from milecastle.server.documents import (
     AnswersRequest,
@@ -39,7 +39,7 @@ from milecastle.server.documents import (
     WaitQuery,
     WholeStateQuery,
 )
-from milecastle.server.exchange import Endpoint, Exchange
+from milecastle.server.request import Endpoint, Exchange
 from milecastle.server.json_answers import json_answer
 from milecastle.server.mounting import mount_point
 from milecastle.server.openapi import describe

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec.structs
 
-from milecastle.app.runtime.children import is_child
-from milecastle.app.runtime.handing import Handle
-from milecastle.app.runtime.results import Result
+from milecastle.app.threads.children import is_child
+from milecastle.app.runs.submission import Handle
+from milecastle.app.results import Result
 from milecastle.errors import InvalidRequest, RunError
 from milecastle.model.keys import ThreadKey
 from milecastle.server import limits
@@ -21,7 +21,7 @@ from milecastle.server.documents import (
     RunsQuery,
     ThreadRunsQuery,
 )
-from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.request import Exchange, Reply
 from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
 from milecastle.views.documents import RunDocument, RunsDocument

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec.structs
 from starlette.responses import Response
 
-from milecastle.app.runtime.tagging import change_tags
-from milecastle.app.runtime.threads import At
+from milecastle.app.threads.tagging import change_tags
+from milecastle.app.threads.log import At
 from milecastle.app.upkeep.removing import delete_thread as remove_thread
 from milecastle.errors import CodecError, EncryptionError
 from milecastle.model.checkpoint import CheckpointMetadata
@@ -29,7 +29,7 @@ from milecastle.server.documents import (
     UpdateRequest,
     WholeStateQuery,
 )
-from milecastle.server.exchange import Exchange, Reply
+from milecastle.server.request import Exchange, Reply
 from milecastle.server.json_answers import json_answer
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import after_hook

@@ -14,8 +14,8 @@ import msgspec
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import check_name, refuse_reserved
-from milecastle.model.prepared import prepared
-from milecastle.model.printable import printable
+from milecastle.support.prepared import prepared
+from milecastle.support.printable import printable
 from milecastle.server.identity import Identity, TokenScope
 
 __all__ = ["TokenFile", "new_secret", "read_tokens", "refuse_weak"]

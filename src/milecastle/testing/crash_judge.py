@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from milecastle.app.application import App
-from milecastle.app.runtime.children import children_of, is_child
-from milecastle.app.runtime.difference import difference
-from milecastle.app.runtime.threads import log_codec_for
+from milecastle.app.threads.children import children_of, is_child
+from milecastle.app.threads.difference import difference
+from milecastle.app.threads.log import log_codec_for
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store

@@ -20,10 +20,10 @@ from typing import Any, Literal, Protocol, TypeVar, assert_never
 
 import msgspec
 
-from milecastle.app.runtime.calls import PlannedRun
-from milecastle.drivers.calling import Calls, perform
+from milecastle.app.runs.calls import PlannedRun
+from milecastle.drivers.node_caller import Calls, perform
 from milecastle.drivers.host import Host, HostServices
-from milecastle.engine.asking import Paused
+from milecastle.engine.pauses import Paused
 from milecastle.engine.context import RunningTask
 from milecastle.engine.effects import (
     AwaitTasks,

@@ -15,12 +15,12 @@ import msgspec
 import msgspec.msgpack
 
 from milecastle.app.encryption.keyring import Keyring
-from milecastle.app.runtime.threads import log_codec_for
+from milecastle.app.threads.log import log_codec_for
 from milecastle.codec.bounds import refuse_excess
 from milecastle.codec.deltas import LogCodec, Operations, list_head, replay
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.codec.values import UntypedCodec
-from milecastle.engine.hidden import SENDS, split
+from milecastle.engine.reserved_channels import SENDS, split
 from milecastle.engine.position import Position, restore
 from milecastle.engine.status import NOTHING, Waits, waits_at
 from milecastle.engine.waiting import open_interrupts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from milecastle.app.runtime.reading import running_now
+from milecastle.app.threads.reading import running_now
 from milecastle.ports.claims import ClaimStore, system_time
 from milecastle.views.documents import HeldLine, QueueDocument, WorkersDocument
 from milecastle.views.lines import held_line, lane_line, limit_line, worker_line

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec.structs
 
-from milecastle.app.runtime.handing import Handle
-from milecastle.app.runtime.results import Result
+from milecastle.app.runs.submission import Handle
+from milecastle.app.results import Result
 from milecastle.graph.schedules import ScheduleInfo
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
-from milecastle.model.copying import copied
+from milecastle.support.copying import copied
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, ThreadInfo

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec.structs
 
-from milecastle.app.runtime.children import every_thread, own_threads
-from milecastle.app.runtime.ownership import why_lost
-from milecastle.app.runtime.tagging import tags_at
+from milecastle.app.threads.children import every_thread, own_threads
+from milecastle.app.runs.ownership import why_lost
+from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from milecastle.app.runtime.ownership import why_lost
-from milecastle.app.runtime.reading import running_now
+from milecastle.app.runs.ownership import why_lost
+from milecastle.app.threads.reading import running_now
 from milecastle.engine.status import claimed
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.model.printable import quoted
+from milecastle.support.printable import quoted
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, waiting_inputs
 from milecastle.ports.limits import Limit, graph_of

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import msgspec.structs
 
-from milecastle.app.runtime.difference import Change, difference
-from milecastle.app.runtime.ownership import why_lost
-from milecastle.app.runtime.reading import running_now
-from milecastle.app.runtime.tagging import tags_at
+from milecastle.app.threads.difference import Change, difference
+from milecastle.app.runs.ownership import why_lost
+from milecastle.app.threads.reading import running_now
+from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed_run, thread_info
 from milecastle.engine.tasks import outcome_row, task_id
 from milecastle.model.checkpoint import CheckpointMetadata, Entry

@@ -16,8 +16,8 @@ import msgspec
 
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.model.file import File
-from milecastle.model.prepared import convert
-from milecastle.model.printable import Escapes, escaped
+from milecastle.support.prepared import convert
+from milecastle.support.printable import Escapes, escaped
 
 _SURELY_SHORT = 2000
 """Bits of a number whose decimal digits Python always writes, whatever its limit."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milecastle import App, Store, interrupt
-from milecastle.app.runtime.handing import require_shared
+from milecastle.app.runs.submission import require_shared
 from milecastle.fleet.worker import Worker, WorkerOptions
 from tests.acceptance.fleet.working import Trip, line, note, serving, start, until, work
 

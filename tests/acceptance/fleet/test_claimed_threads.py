@@ -11,7 +11,7 @@ from typing import TypedDict
 import pytest
 
 from milecastle import END, START, App, Event, Observer, StateGraph, Store, ThreadKey
-from milecastle.app.runtime.handing import require_shared
+from milecastle.app.runs.submission import require_shared
 from milecastle.fleet.worker import Worker
 from milecastle.model.run import Owner
 from milecastle.ports.claims import WorkerInfo

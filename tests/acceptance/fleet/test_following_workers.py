@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from milecastle import END, START, App, Context, Event, StateGraph, Store, ThreadKey
-from milecastle.app.runtime.emitting import feed_of
+from milecastle.app.emitting import feed_of
 from milecastle.stores.postgres.feed import PostgresFeed
 from tests.acceptance.fleet.working import Trip, line, note, serving, start, until, work
 

@@ -21,7 +21,7 @@ from milecastle import (
     Worker,
     interrupt,
 )
-from milecastle.app.runtime.clock import SystemClock
+from milecastle.app.clock import SystemClock
 from milecastle.ports.claims import ClaimStore
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import with_store

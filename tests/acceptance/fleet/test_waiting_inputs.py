@@ -30,8 +30,8 @@ from milecastle import (
     interrupt,
     renamed_from,
 )
-from milecastle.app.runtime.calls import Call, PlannedRun
-from milecastle.app.runtime.starting import Terms
+from milecastle.app.runs.calls import Call, PlannedRun
+from milecastle.app.runs.starting import Terms
 from milecastle.app.upkeep import removing
 from milecastle.app.upkeep.copying import copy_threads
 from milecastle.app.upkeep.removing import delete_thread, remove_thread

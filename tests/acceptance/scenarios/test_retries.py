@@ -31,7 +31,7 @@ from milecastle import (
     append,
     interrupt,
 )
-from milecastle.app.runtime.clock import SystemClock
+from milecastle.app.clock import SystemClock
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import ManualClock, Simulator, with_store
 from tests.acceptance.running import Recorder

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from milecastle.server.exchange import Endpoint
+from milecastle.server.request import Endpoint
 from milecastle.server.routes import ENDPOINTS
 from tests.unit.server.calling import ADDRESS, Api, token_of
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from milecastle.app.application import App
-from milecastle.app.runtime.results import Snapshot
+from milecastle.app.results import Snapshot
 from milecastle.errors import MilecastleError
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from milecastle import InvalidRequest, ThreadKey
-from milecastle.app.runtime.cancelling import count_lost, hold_lost, reject_input
-from milecastle.app.runtime.threads import log_codec_for
+from milecastle.app.threads.closing import count_lost, hold_lost, reject_input
+from milecastle.app.threads.log import log_codec_for
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import ManualClock
 from tests.acceptance.fleet.working import line, note, start, work

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milecastle import Change
-from milecastle.app.runtime.difference import difference
+from milecastle.app.threads.difference import difference
 
 
 def test_equal_states_have_no_difference() -> None:

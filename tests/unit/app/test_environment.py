@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from milecastle.app.runtime.environment import describe_environment, find_commit
+from milecastle.app.environment import describe_environment, find_commit
 
 COMMIT = "ab" * 20
 

@@ -24,7 +24,7 @@ from milecastle import (
     StateGraph,
     Timeout,
 )
-from milecastle.model import habits
+from milecastle.support import migration_hints as habits
 from milecastle.stores.memory import MemoryStore
 
 CONFIGURABLE = {"configurable": {"thread_id": "a"}}

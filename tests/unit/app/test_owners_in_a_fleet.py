@@ -8,7 +8,7 @@ import msgspec.structs
 import pytest
 
 from milecastle import RunInProgress
-from milecastle.app.runtime.ownership import refuse_busy, why_lost
+from milecastle.app.runs.ownership import refuse_busy, why_lost
 from milecastle.model.run import Owner, RunRecord
 from milecastle.ports.claims import WorkerInfo
 from milecastle.ports.store import Batch

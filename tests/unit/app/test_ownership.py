@@ -13,7 +13,7 @@ import msgspec.structs
 import pytest
 
 from milecastle import Owner, RunInProgress, RunRecord, Store, ThreadKey
-from milecastle.app.runtime.ownership import Driving, current_owner, find_owner
+from milecastle.app.runs.ownership import Driving, current_owner, find_owner
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
@@ -26,7 +26,7 @@ from milecastle.testing.entries import a_run
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 SAY_OWNER = (
-    "import msgspec; from milecastle.app.runtime.ownership import current_owner;"
+    "import msgspec; from milecastle.app.runs.ownership import current_owner;"
     "print(msgspec.json.encode(current_owner()).decode(), flush=True); input()"
 )
 

@@ -25,7 +25,7 @@ from milecastle import (
     StateGraph,
     interrupt,
 )
-from milecastle.app.runtime.streams import StreamMode
+from milecastle.app.runs.streams import StreamMode
 
 MODES: tuple[StreamMode, ...] = ("updates", "state", "events")
 SECRET = "tell-nobody"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from milecastle.cli.main import VERBS
-from milecastle.model.printable import is_unsafe, printable
+from milecastle.support.printable import is_unsafe, printable
 from tests.unit.cli.commands import Desk
 from tests.unit.cli.pseudo_terminal import run_at_a_terminal
 

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec.structs
 
 from milecastle import App, StateGraph
-from milecastle.compute.far_side import Server
+from milecastle.compute.task_server import Server
 from milecastle.compute.messages import Ready, encode
-from milecastle.compute.placing import PlacedExecutors
+from milecastle.compute.executor_choice import PlacedExecutors
 from milecastle.compute.processes import Process, ProcessPool
-from milecastle.compute.remote_tasks import Site
+from milecastle.compute.task_client import Site
 from milecastle.drivers.local import LocalExecutors
 
 

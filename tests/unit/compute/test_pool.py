@@ -30,7 +30,7 @@ from milecastle import (
     Timeout,
 )
 from milecastle.compute import far_side, processes
-from milecastle.compute.far_side import Server
+from milecastle.compute.task_server import Server
 from milecastle.compute.messages import (
     Ask,
     AskReply,
@@ -51,7 +51,7 @@ from milecastle.compute.messages import (
 )
 from milecastle.compute.processes import ProcessPool, shared_pool, usable_cpus
 from milecastle.compute.ray_cluster import QueuePipe
-from milecastle.compute.remote_tasks import RemoteTask
+from milecastle.compute.task_client import RemoteTask
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work as State
 from tests.unit.compute.in_threads import (

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milecastle.graph.draw.grid import arrange_in_grid
-from milecastle.graph.draw.layout import arrange
-from milecastle.graph.draw.ordering import Rows, add_lane
-from milecastle.graph.draw.ranking import WIDEST, assign_ranks, find_back_links
-from milecastle.graph.draw.shapes import Box, Layout, Tie
+from milecastle.draw.grid import arrange_in_grid
+from milecastle.draw.layout import arrange
+from milecastle.draw.ordering import Rows, add_lane
+from milecastle.draw.ranking import WIDEST, assign_ranks, find_back_links
+from milecastle.draw.shapes import Box, Layout, Tie
 
 Point = tuple[int, int]
 Case = tuple[list[tuple[int, int]], list[Tie]]

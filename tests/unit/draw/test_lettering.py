@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milecastle.graph.draw.lettering import cells, clean, pixels, shorten
+from milecastle.draw.lettering import cells, clean, pixels, shorten
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milecastle.graph.draw import draw_mermaid
+from milecastle.draw import draw_mermaid
 from milecastle.model.manifest import END, START, EdgeInfo, Manifest
 from tests.unit.draw.shapes import AGENT, HOSTILE_GRAPH, manifest, manifests, path
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from milecastle import END, START, App, Send, StateGraph
-from milecastle.graph.draw import draw_mermaid, draw_svg, draw_text
+from milecastle.draw import draw_mermaid, draw_svg, draw_text
 from tests.unit.draw.shapes import manifest, path
 from tests.unit.draw.test_svg import SVG, groups, parsed, shown, title
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milecastle.graph.draw import draw_svg
-from milecastle.graph.draw.style import MARKS
+from milecastle.draw import draw_svg
+from milecastle.draw.style import MARKS
 from milecastle.model.manifest import END, START, EdgeInfo, Manifest
 from tests.unit.draw.shapes import (
     AGENT,

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milecastle.graph.draw import draw_text
-from milecastle.graph.draw.lettering import clean
+from milecastle.draw import draw_text
+from milecastle.draw.lettering import clean
 from milecastle.model.manifest import END, START, EdgeInfo, Manifest
 from tests.unit.draw.shapes import (
     AGENT,

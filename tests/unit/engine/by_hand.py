@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Annotated, Any, TypedDict
 
 from milecastle import END, START, ExecutionConfig, StateGraph, ThreadKey, append
-from milecastle.app.runtime.threads import log_codec_for
+from milecastle.app.threads.log import log_codec_for
 from milecastle.engine.effects import Commit, Effect, Emit
 from milecastle.engine.journal import Journal
 from milecastle.engine.plan import Ending, RunPlan

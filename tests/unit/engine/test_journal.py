@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milecastle import UnserializableState
-from milecastle.app.runtime.threads import log_codec_for
+from milecastle.app.threads.log import log_codec_for
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT

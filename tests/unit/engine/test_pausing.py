@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from milecastle import END, START, App, StateGraph, append, interrupt
-from milecastle.engine.hidden import ASKED
+from milecastle.engine.reserved_channels import ASKED
 from milecastle.engine.position import Position, restore
 from milecastle.stores.memory import MemoryStore
 
@@ -63,7 +63,7 @@ def test_one_answer_looks_at_the_open_questions_a_few_times(
         position.hidden = {**position.hidden, ASKED: counted}
         return position
 
-    monkeypatch.setattr("milecastle.app.runtime.threads.restore", counting)
+    monkeypatch.setattr("milecastle.app.threads.log.restore", counting)
     left = app.resume("t", answers={waiting.interrupts[2].id: 1})
     assert len(left.interrupts) == size - 1
     assert found

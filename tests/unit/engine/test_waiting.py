@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milecastle.engine.hidden import ANSWERS, ASKED, SLEEPS
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, SLEEPS
 from milecastle.engine.waiting import still_asked, still_asleep, waits_of, wake_time
 
 NOW = 100

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from milecastle import Context, Retry, RunFailed, StateGraph, Unavailable
-from milecastle.app.runtime.calls import Call, PlannedRun
-from milecastle.app.runtime.starting import Terms
+from milecastle.app.runs.calls import Call, PlannedRun
+from milecastle.app.runs.starting import Terms
 from milecastle.engine.assignment import Assignment
 from milecastle.fleet.worker import Worker
 from milecastle.model.keys import ThreadKey

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from milecastle.model import forking
+from milecastle.support import forking
 from milecastle.ports.store import Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing.entries import Writer, a_key, a_result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from milecastle.model.copying import copied
+from milecastle.support.copying import copied
 
 
 class Source(msgspec.Struct):

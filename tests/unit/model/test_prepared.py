@@ -8,7 +8,7 @@ import sys
 import pytest
 
 CONTROL = "from msgspec import convert"
-OURS = "from milecastle.model.prepared import convert"
+OURS = "from milecastle.support.prepared import convert"
 
 PROGRAM = """
 import time

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from milecastle.errors import InvalidRequest
-from milecastle.graph.draw import draw_mermaid, draw_svg
+from milecastle.draw import draw_mermaid, draw_svg
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.observers.trace import NodeTrace, TraceObserver, draw_trace, read_trace

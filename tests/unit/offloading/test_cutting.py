@@ -13,7 +13,7 @@ from milecastle.codec.envelope import frame, frame_objects, names_objects, seal
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.errors import CodecError
-from milecastle.stores.offloading.cutting import large_parts
+from milecastle.stores.offloading.large_values import large_parts
 from milecastle.stores.offloading.payloads import (
     ObjectReference,
     put_together,

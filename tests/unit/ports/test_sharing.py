@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milecastle.ports.sharing import Group, Rotation, Scan, divide, sizes
+from milecastle.ports.fairness import Group, Rotation, Scan, divide, sizes
 
 
 def group(tenant: str, count: int, *, lane: str = "lane", rank: int = 0) -> Group:

@@ -11,7 +11,7 @@ import msgspec.structs
 import pytest
 
 from milecastle import RunInProgress
-from milecastle.app.runtime.ownership import refuse_busy
+from milecastle.app.runs.ownership import refuse_busy
 from milecastle.fleet.worker import Worker
 from milecastle.model.run import Owner
 from milecastle.ports.claims import SteadyTime, system_time
@@ -71,7 +71,7 @@ def test_a_delay_goes_by_the_clock_of_the_store(
 ) -> None:
     """Failed: a caller whose clock was an hour fast started its run an hour late."""
     real = time.time_ns
-    monkeypatch.setattr("milecastle.app.runtime.clock.time_ns", lambda: real() + offset * 1000)
+    monkeypatch.setattr("milecastle.app.clock.time_ns", lambda: real() + offset * 1000)
     store = MemoryStore()
     app = line(store, ("a", note("a")))
     handle = app.submit(start(), "t", delay=5)

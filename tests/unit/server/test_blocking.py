@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 
 from milecastle import END, START, Context, ExecutionConfig, StateGraph, interrupt
 from milecastle.server.chat.table import CHAT
-from milecastle.server.exchange import Endpoint
+from milecastle.server.request import Endpoint
 from milecastle.server.pages.forms import csrf_token
 from milecastle.server.pages.table import PAGES
 from milecastle.server.pages.view import WebPage

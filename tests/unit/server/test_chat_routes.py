@@ -12,7 +12,7 @@ import httpx
 
 from milecastle.server.access import ALL_SCOPES
 from milecastle.server.chat.table import CHAT
-from milecastle.server.exchange import Endpoint
+from milecastle.server.request import Endpoint
 from milecastle.server.limits import MOST_BODY
 from milecastle.server.pages.table import PAGES
 from milecastle.server.routes import ENDPOINTS

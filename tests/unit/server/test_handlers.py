@@ -22,7 +22,7 @@ from milecastle import (
     ThreadKey,
     ThreadNotFound,
 )
-from milecastle.app.runtime.ownership import current_owner
+from milecastle.app.runs.ownership import current_owner
 from milecastle.fleet.bulk import job_key
 from milecastle.fleet.worker import Worker
 from milecastle.ports.store import Batch

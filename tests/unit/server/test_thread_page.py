@@ -24,7 +24,7 @@ from milecastle import (
 )
 from milecastle.model.checkpoint import Entry
 from milecastle.server.access import ALL_SCOPES
-from milecastle.server.pages.courses import branches, folded, intervals, visits
+from milecastle.server.pages.timeline import branches, folded, intervals, visits
 from milecastle.server.pages.excerpts import Excerpts
 from milecastle.server.pages.rendering import segment
 from milecastle.server.service import Service

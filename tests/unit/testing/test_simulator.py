@@ -23,7 +23,7 @@ from milecastle import (
     StateGraph,
     append,
 )
-from milecastle.app.runtime.calls import PlannedRun
+from milecastle.app.runs.calls import PlannedRun
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import Crashed, CrashPoint, ManualClock, Simulator, TornStore
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from milecastle.app.opening import find_store
-from milecastle.app.runtime.children import is_child, root_of
-from milecastle.app.runtime.direct import DirectLog
+from milecastle.app.threads.children import is_child, root_of
+from milecastle.app.threads.graphless_log import DirectLog
 from milecastle.errors import Conflict, Corrupted, InvalidRequest
 from milecastle.model.checkpoint import Checkpoint
 from milecastle.model.keys import KEYS_TENANT, ThreadKey

@@ -23,16 +23,16 @@ from typing import Any, Final
 import msgspec
 import msgspec.structs
 
-from milecastle.app.runtime.calls import Call
-from milecastle.app.runtime.fitting import judge_fit
-from milecastle.app.runtime.starting import plan_at, start_at
-from milecastle.app.runtime.threads import Threads
+from milecastle.app.runs.calls import Call
+from milecastle.app.threads.compatibility import judge_fit
+from milecastle.app.runs.starting import plan_at, start_at
+from milecastle.app.threads.log import Threads
 from milecastle.codec.pickles import MAX_PICKLE, PickleCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.signing import FORMAT, close_file, open_file
 from milecastle.disk.files import append, make_root, sync, sync_folder
 from milecastle.disk.names import file_name
-from milecastle.engine.hidden import ANSWERS, ASKED, FAILURE, SENDS, SLEEPS, Hidden, branched
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, FAILURE, SENDS, SLEEPS, Hidden, branched
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import Position
 from milecastle.engine.tasks import ready_nodes, tasks_of
@@ -49,8 +49,8 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import END
-from milecastle.model.prepared import prepared
-from milecastle.model.printable import path_segment, printable
+from milecastle.support.prepared import prepared
+from milecastle.support.printable import path_segment, printable
 from milecastle.ports.clock import Clock
 
 
@@ -127,7 +127,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The contents of a file.
 
     ``version`` comes first, so that a newer one is recognized before the rest is read.
-    ``pending`` is what the checkpoint contains besides the state: ``engine/hidden.py``.
+    ``pending`` is what the checkpoint contains besides the state: ``engine/reserved_channels.py``.
     """
 
     version: str = FORMAT

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import msgspec.structs
 
-from milecastle.app.runtime.children import children_of, every_thread
-from milecastle.app.runtime.tagging import require_tags, tags_at
+from milecastle.app.threads.children import children_of, every_thread
+from milecastle.app.threads.tagging import require_tags, tags_at
 from milecastle.codec.envelope import names_files, names_objects, unframe, unframe_files
 from milecastle.errors import Conflict, InvalidRequest, NoObjects, ThreadNotFound
 from milecastle.model.checkpoint import SNAPSHOT, Entry, TaskResult

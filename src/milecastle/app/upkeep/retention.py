@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from milecastle.app.runtime.children import every_thread, is_child, root_of
-from milecastle.app.runtime.pruning import find_cut, prune_thread
+from milecastle.app.threads.children import every_thread, is_child, root_of
+from milecastle.app.threads.pruning import find_cut, prune_thread
 from milecastle.app.upkeep.removing import remove_thread
 from milecastle.codec.deltas import LogCodec
 from milecastle.errors import (

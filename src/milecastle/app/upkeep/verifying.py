@@ -15,7 +15,7 @@ from contextlib import suppress
 import msgspec
 import msgspec.msgpack
 
-from milecastle.app.runtime.tagging import tags_at
+from milecastle.app.threads.tagging import tags_at
 from milecastle.codec.envelope import (
     COMPRESSED,
     ENCRYPTED,

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from milecastle.app.application import App
-from milecastle.app.runtime.children import own_threads
+from milecastle.app.threads.children import own_threads
 from milecastle.app.with_store import with_store
 from milecastle.cli.exits import FAILED, OK, REFUSED
 from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from milecastle.app.runtime.children import is_child, root_of
+from milecastle.app.threads.children import is_child, root_of
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
 from milecastle.cli.addressing import all_threads
 from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines

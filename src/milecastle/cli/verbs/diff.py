@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milecastle.app.runtime.difference import Change
+from milecastle.app.threads.difference import Change
 from milecastle.cli.addressing import CheckpointAddress, find_checkpoint
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.printing import print_document, print_lines, say

@@ -12,7 +12,7 @@ import click
 import msgspec.structs
 
 from milecastle.app.checkpoints import CheckpointStore
-from milecastle.app.runtime.children import is_child, root_of
+from milecastle.app.threads.children import is_child, root_of
 from milecastle.app.upkeep.retention import Retention, RetentionReport
 from milecastle.cli.addressing import all_threads
 from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines, say

@@ -10,7 +10,7 @@ from milecastle.cli.printing import print_document, print_lines, say
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_argument, verb
 from milecastle.errors import InvalidRequest
-from milecastle.graph.draw import draw_mermaid, draw_svg, draw_text, notes_of
+from milecastle.draw import draw_mermaid, draw_svg, draw_text, notes_of
 from milecastle.model.manifest import Manifest
 from milecastle.views.documents import GraphDocument
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from milecastle.app.runtime.calls import Call
-from milecastle.app.runtime.starting import Terms
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.starting import Terms
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.running import finish, options_of, run_options, take_over_option

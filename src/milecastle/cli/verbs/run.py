@@ -6,8 +6,8 @@ import shlex
 
 import click
 
-from milecastle.app.runtime.calls import Call
-from milecastle.app.runtime.starting import Terms
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.starting import Terms
 from milecastle.cli.addressing import command_text
 from milecastle.cli.printing import say
 from milecastle.cli.running import (
@@ -97,7 +97,7 @@ def command(
 
 def _key(session: Session, thread: str | None, *, has_store: bool) -> ThreadKey | None:
     if thread is None and has_store:
-        from milecastle.app.runtime.clock import SystemClock
+        from milecastle.app.clock import SystemClock
 
         thread = SystemClock().new_id()
     return None if thread is None else session.key(thread)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from milecastle.app.runtime.children import own_threads
+from milecastle.app.threads.children import own_threads
 from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction
 from milecastle.cli.addressing import all_threads, find_run, find_thread, has_thread
 from milecastle.cli.completing import complete_threads

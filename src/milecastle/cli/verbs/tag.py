@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milecastle.app.runtime.tagging import change_tags
+from milecastle.app.threads.tagging import change_tags
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.printing import print_document, print_lines

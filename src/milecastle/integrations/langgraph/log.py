@@ -22,7 +22,7 @@ import msgspec.msgpack
 import msgspec.structs
 
 from milecastle.codec import envelope
-from milecastle.engine.hidden import HOSTED
+from milecastle.engine.reserved_channels import HOSTED
 from milecastle.graph.reducers import APPEND, SET
 from milecastle.integrations.langgraph.packing import (
     ChannelParts,
@@ -37,7 +37,7 @@ from milecastle.integrations.langgraph.packing import (
 )
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, Source
 from milecastle.model.keys import ThreadKey
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.model.run import RunRecord
 
 CHECKPOINT, WRITES, LATE, STRAY, NEEDED = HOSTED

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 
-from milecastle.app.runtime.children import child_key, root_of
+from milecastle.app.threads.children import child_key, root_of
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey, refuse_own
 

@@ -33,7 +33,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from milecastle.app.opening import find_store, require_store
-from milecastle.app.runtime.children import children_of, delete_with_children, every_thread
+from milecastle.app.threads.children import children_of, delete_with_children, every_thread
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import upkeep
 from milecastle.integrations.langgraph.log import Log, LogState, TaskWrite

@@ -10,9 +10,9 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP, Checkpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
-from milecastle.app.runtime.clock import SystemClock
-from milecastle.app.runtime.ownership import current_owner
-from milecastle.engine.hidden import HIDDEN
+from milecastle.app.clock import SystemClock
+from milecastle.app.runs.ownership import current_owner
+from milecastle.engine.reserved_channels import HIDDEN
 from milecastle.engine.status import NOTHING, thread_info
 from milecastle.errors import InvalidRequest
 from milecastle.graph.reducers import SET

@@ -28,7 +28,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, Trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.trace.status import StatusCode
 
-from milecastle.app.runtime.handing import require_shared
+from milecastle.app.runs.submission import require_shared
 from milecastle.errors import Conflict
 from milecastle.integrations.opentelemetry import names
 from milecastle.integrations.opentelemetry.meters import Meters, observe_depths

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec.structs
 
 from milecastle.app.application import App
-from milecastle.app.runtime.handing import Handle
+from milecastle.app.runs.submission import Handle
 from milecastle.errors import Conflict
 from milecastle.graph.messages import Upsert
 from milecastle.model.keys import ThreadKey

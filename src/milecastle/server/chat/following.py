@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import msgspec.json
 
-from milecastle.app.runtime.handing import Handle
+from milecastle.app.runs.submission import Handle
 from milecastle.model.keys import ThreadKey
 from milecastle.server.budget import ValueBudget, within
 from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent

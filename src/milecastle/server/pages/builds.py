@@ -15,7 +15,7 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Mode, RunRecord
 from milecastle.server.documents import Message
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.graphs import served
 from milecastle.server.pages.fitting import BYTES, fitting
 from milecastle.server.pages.rendering import shown_size

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from markupsafe import escape
 
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 from milecastle.views.values import anything, as_json, plain
 
 __all__ = ["Excerpt", "Excerpts", "Hiding", "short"]

@@ -15,11 +15,11 @@ from starlette.responses import Response
 from milecastle.app.application import App
 from milecastle.errors import InvalidAnswer, InvalidRequest, MilecastleError
 from milecastle.fleet.schedules import Schedules
-from milecastle.graph.draw.style import STYLE
-from milecastle.model.printable import printable
+from milecastle.draw.style import STYLE
+from milecastle.support.printable import printable
 from milecastle.ports.claims import ClaimStore
 from milecastle.server.documents import RunRequest
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.graphs import graph_document, graphs_document, served
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.rendering import command_line, segment, shown_size

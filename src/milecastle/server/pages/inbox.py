@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import InboxDocument, InboxLine, InboxQuery, Message
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.outcomes import ThreadOutcome, outcome_of
 from milecastle.server.pages.rendering import multiline, query_text, segment, shown_size

@@ -18,7 +18,7 @@ import msgspec.json
 from starlette.requests import Request
 
 from milecastle.server.event_stream import HEARTBEAT, event_text
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.pages.rendering import Renderer
 from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import NOT_FOUND, Refused

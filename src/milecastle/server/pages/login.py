@@ -8,7 +8,7 @@ from typing import Final
 from starlette.responses import RedirectResponse, Response
 
 from milecastle.server.documents import Message
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import Refused, problem_document
 from milecastle.server.sessions import end_session, set_session

@@ -24,8 +24,8 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from milecastle.model.printable import is_unsafe, printable
-from milecastle.server.exchange import Exchange
+from milecastle.support.printable import is_unsafe, printable
+from milecastle.server.request import Exchange
 from milecastle.server.mounting import mount_point, mounted_html
 from milecastle.server.pages.forms import csrf_token
 from milecastle.server.pages.static import static_url

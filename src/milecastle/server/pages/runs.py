@@ -16,7 +16,7 @@ from milecastle.ports.store import Store
 from milecastle.server import limits
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import BulkRequest, CurrentStatus, Message, RunsQuery
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.jobs import job_document, submit_job
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.forms import named

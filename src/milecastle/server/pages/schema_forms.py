@@ -26,7 +26,7 @@ import msgspec.json
 
 from milecastle.codec.answers import check_answer
 from milecastle.errors import InvalidAnswer
-from milecastle.model.printable import path_segment, printable
+from milecastle.support.printable import path_segment, printable
 from milecastle.server.documents import Message
 from milecastle.server.pages.forms import named
 from milecastle.views.values import as_json

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.problems import NOT_FOUND, Refused
 
 __all__ = ["static", "static_files", "static_url"]

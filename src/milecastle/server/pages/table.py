@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.server.pages import (
     badges,
     builds,

@@ -20,19 +20,19 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from milecastle.app.runtime.children import children_of
-from milecastle.app.runtime.reading import running_now
-from milecastle.app.runtime.tagging import tags_at
+from milecastle.app.threads.children import children_of
+from milecastle.app.threads.reading import running_now
+from milecastle.app.threads.tagging import tags_at
 from milecastle.errors import CodecError
-from milecastle.graph.draw import draw_svg, notes_of
-from milecastle.graph.draw.style import STYLE
+from milecastle.draw import draw_svg, notes_of
+from milecastle.draw.style import STYLE
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import Manifest
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.server.documents import Message
-from milecastle.server.exchange import Exchange
-from milecastle.server.pages.courses import (
+from milecastle.server.request import Exchange
+from milecastle.server.pages.timeline import (
     Interval,
     Visits,
     branches,

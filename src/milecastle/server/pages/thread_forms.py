@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import ForkRequest, Message, TagRequest, UpdateRequest
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
 from milecastle.server.pages.thread import FormRefusal, thread_url, thread_view

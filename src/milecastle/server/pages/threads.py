@@ -12,7 +12,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.server import limits
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import ListedStatus, Message
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.graphs import start_values

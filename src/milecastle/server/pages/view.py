@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import NoQuery
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.service import Service
 
 __all__ = ["Badge", "MadeOf", "PagePlace", "PageView", "WebPage", "of_tenant"]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.rendering import shown_size
 from milecastle.server.pages.view import PageView, of_tenant

@@ -39,9 +39,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from milecastle.model.checkpoint import SNAPSHOT, Entry, Kind, Source, TaskResult
-from milecastle.model.copying import copied
+from milecastle.support.copying import copied
 from milecastle.model.keys import ThreadKey
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.model.run import (
     Failure,
     FailureClass,

@@ -15,7 +15,7 @@ import msgspec.structs
 
 from milecastle.errors import Unavailable
 from milecastle.model.checkpoint import DELTA, HOLDING, Entry, TaskResult, count_of_task
-from milecastle.model.forking import PATIENCE, watch_forks
+from milecastle.support.forking import PATIENCE, watch_forks
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import (

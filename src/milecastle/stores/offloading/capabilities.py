@@ -34,7 +34,7 @@ from milecastle.ports.store import (
     TagStore,
     TransactionStore,
 )
-from milecastle.stores.offloading.belonging import Belonging
+from milecastle.stores.offloading.ownership import Belonging
 from milecastle.stores.offloading.objects import SharedObjects
 from milecastle.stores.offloading.store import OffloadingStore, relies_on_files
 

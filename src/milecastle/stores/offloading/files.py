@@ -36,7 +36,7 @@ import msgspec.msgpack
 from milecastle.codec.envelope import COMPRESSED, compress, decompress, frame, unframe
 from milecastle.errors import CodecError, Corrupted, InvalidRequest
 from milecastle.model.file import File, FilePlace
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.ports.files import FileReader
 from milecastle.stores.offloading.objects import SharedObjects, root_of
 

@@ -29,7 +29,7 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput, waiting_inputs
 from milecastle.ports.files import FileStore
 from milecastle.ports.store import Batch, Chain, Opened, Store
-from milecastle.stores.offloading.belonging import Belonging
+from milecastle.stores.offloading.ownership import Belonging
 from milecastle.stores.offloading.files import StoredFile, TenantFiles, ensure, put_file
 from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
 from milecastle.stores.offloading.payloads import (

@@ -37,7 +37,7 @@ from milecastle.ports.claims import (
     require_worker,
 )
 from milecastle.ports.limits import Limit, Meter, Rooms, charged, graph_of
-from milecastle.ports.sharing import VISITS, Group, Rotation, Scan, divide, sizes
+from milecastle.ports.fairness import VISITS, Group, Rotation, Scan, divide, sizes
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.pool import Pool, Query
 from milecastle.stores.postgres.rows import Parameters, Row

@@ -35,7 +35,7 @@ from milecastle.ports.claims import refuse_no_line
 from milecastle.ports.fencing import conflict, input_known
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import writing
-from milecastle.stores.postgres.direct import Write
+from milecastle.stores.postgres.libpq import Write
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements
 from milecastle.stores.postgres.translating import Lost, Taken, Unreachable

@@ -32,10 +32,10 @@ from psycopg.pq.abc import PGresult
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from milecastle.errors import Unavailable
-from milecastle.model.forking import watch_forks
+from milecastle.support.forking import watch_forks
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import TEXT
-from milecastle.stores.postgres.direct import Direct, Lease, TrackedConnection, Values, Write
+from milecastle.stores.postgres.libpq import Direct, Lease, TrackedConnection, Values, Write
 from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.translating import Unreachable, judge
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from psycopg import sql
 
 from milecastle.stores.postgres import writing
-from milecastle.stores.postgres.direct import Direct
+from milecastle.stores.postgres.libpq import Direct
 
 _HERE = Path(__file__).parent
 _KEY = ("shard", "tenant", "thread")

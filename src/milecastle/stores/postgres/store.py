@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult, item_bounds
 from milecastle.model.keys import ThreadKey, checks_keys
-from milecastle.model.printable import printable, quoted
+from milecastle.support.printable import printable, quoted
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import LaneDepth, Listening, WaitingInput, WorkerInfo, is_due
 from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot, inputs_wait
@@ -36,7 +36,7 @@ from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
-from milecastle.stores.postgres.bell import DueBell, Listener
+from milecastle.stores.postgres.notify import DueBell, Listener
 from milecastle.stores.postgres.claiming import Claims
 from milecastle.stores.postgres.committing import Commits
 from milecastle.stores.postgres.feed import PostgresFeed

@@ -21,7 +21,7 @@ import msgspec
 
 from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import Source
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.model.run import Failure, FailureClass, TaskFailure
 
 NO_ID = b"\2"

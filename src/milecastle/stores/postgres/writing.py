@@ -21,7 +21,7 @@ from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import arrays
 from milecastle.stores.postgres.arrays import bools, byteas, int2s, int4s, int8s, texts
-from milecastle.stores.postgres.direct import Values
+from milecastle.stores.postgres.libpq import Values
 from milecastle.stores.postgres.values import (
     HELD,
     NO_ID,

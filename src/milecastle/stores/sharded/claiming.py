@@ -2,7 +2,7 @@
 
 Rules:
 
-- A claim looks at every database, divides what it saw as ``milecastle.ports.sharing`` says, and
+- A claim looks at every database, divides what it saw as ``milecastle.ports.fairness`` says, and
   takes from each its part: of a tenant's lane those that were due first, wherever they are.
 - Limits are in every database, so that each says whether there are any. They are counted in the
   first one: a claim under limits keeps others from it while it counts and takes everywhere. If its
@@ -23,9 +23,9 @@ from milecastle.errors import Unavailable
 from milecastle.model.keys import SHARDS
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
-from milecastle.ports.sharing import Group, Rotation, Scan, divide, sizes
+from milecastle.ports.fairness import Group, Rotation, Scan, divide, sizes
 from milecastle.stores.postgres.claiming import HELD, Look, open_lanes
-from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.postgres.values import escape
 from milecastle.stores.sharded.databases import Database, Databases
 

@@ -24,7 +24,7 @@ from typing import Generic, TypeVar
 
 from milecastle.errors import MilecastleError, ShardMoved, StoreError, Unavailable
 from milecastle.model.keys import SHARDS
-from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.postgres.placements import Placement
 from milecastle.stores.postgres.translating import Unreachable
 from milecastle.stores.sharded.map import ShardMap

@@ -29,7 +29,7 @@ import msgspec
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import SHARDS
-from milecastle.model.printable import printable, quoted
+from milecastle.support.printable import printable, quoted
 
 __all__ = ["ShardMap", "read_map"]
 

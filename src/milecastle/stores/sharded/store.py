@@ -41,8 +41,8 @@ from milecastle.ports.maintenance import Inspected, Repaired
 from milecastle.ports.pages import Page
 from milecastle.ports.store import Batch, Chain, GroupStore, Opened
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.bell import Listener
-from milecastle.stores.postgres.placed import PlacedStore
+from milecastle.stores.postgres.notify import Listener
+from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.postgres.store import Located
 from milecastle.stores.sharded.claiming import ShardedClaims
 from milecastle.stores.sharded.databases import Database, Databases

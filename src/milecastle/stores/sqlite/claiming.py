@@ -29,7 +29,7 @@ from milecastle.ports.claims import (
     refuse_no_lane,
 )
 from milecastle.ports.limits import Limit, Meter, Rooms, charged
-from milecastle.ports.sharing import VISITS, Group, Rotation, Scan, divide, sizes
+from milecastle.ports.fairness import VISITS, Group, Rotation, Scan, divide, sizes
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.log import Known, ThreadLog
 from milecastle.stores.sqlite.rows import (
@@ -45,7 +45,7 @@ from milecastle.stores.sqlite.rows import (
     worker_of,
     write_text,
 )
-from milecastle.stores.sqlite.view import NO_LIMIT, View
+from milecastle.stores.sqlite.transaction import NO_LIMIT, View
 from milecastle.stores.sqlite.writing import put_thread, write_batch
 
 __all__ = [

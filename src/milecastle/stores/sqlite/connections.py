@@ -21,7 +21,7 @@ from threading import Condition, Lock
 from typing import Any, Literal
 
 from milecastle.errors import Corrupted, StoreError, Unavailable
-from milecastle.model.forking import PATIENCE, watch_forks
+from milecastle.support.forking import PATIENCE, watch_forks
 from milecastle.ports.store import WritesRefused
 from milecastle.stores.sqlite.queries import SQL
 

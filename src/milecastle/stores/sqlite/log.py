@@ -23,7 +23,7 @@ from milecastle.stores.sqlite.rows import (
     result_of,
     write_text,
 )
-from milecastle.stores.sqlite.view import DAMAGE, View
+from milecastle.stores.sqlite.transaction import DAMAGE, View
 
 _ID, _CHECKPOINT, _ORIGIN, _KIND, _ROLL, _PRIOR = 0, 1, 7, 9, 11, 12
 _LOOK = 16

@@ -21,7 +21,7 @@ from pathlib import Path
 from milecastle.errors import Conflict, Corrupted, InvalidRequest, StoreError
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
-from milecastle.model.printable import printable
+from milecastle.support.printable import printable
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import (
     LaneDepth,
@@ -43,7 +43,7 @@ from milecastle.ports.maintenance import (
     inspect_pages,
 )
 from milecastle.ports.pages import Page, PageKey, place_after
-from milecastle.ports.sharing import Rotation
+from milecastle.ports.fairness import Rotation
 from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
@@ -51,7 +51,7 @@ from milecastle.stores.sqlite.log import Known, ThreadLog
 from milecastle.stores.sqlite.migrating import SqliteFile, prepare
 from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import Row, ThreadRow, worker_row, write_text
-from milecastle.stores.sqlite.view import NO_LIMIT, Tell, View
+from milecastle.stores.sqlite.transaction import NO_LIMIT, Tell, View
 from milecastle.stores.sqlite.writing import (
     delete_thread,
     is_plain,

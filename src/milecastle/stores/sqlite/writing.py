@@ -38,7 +38,7 @@ from milecastle.stores.sqlite.rows import (
     thread_values,
     write_text,
 )
-from milecastle.stores.sqlite.view import View
+from milecastle.stores.sqlite.transaction import View
 
 __all__ = [
     "delete_thread",

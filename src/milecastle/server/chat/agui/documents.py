@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 
 __all__ = [
     "AgentInput",

@@ -19,7 +19,7 @@ from milecastle.server.chat.following import RunEvent, follow_run, seq_of, shown
 from milecastle.server.chat.messages import MESSAGES, messages_in
 from milecastle.server.documents import RunRequest
 from milecastle.server.event_stream import EventStreamResponse
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.graphs import served
 from milecastle.server.runs import answer_thread, retry_thread
 from milecastle.server.service import Service

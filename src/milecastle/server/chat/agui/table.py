@@ -6,7 +6,7 @@ from typing import Final
 
 from milecastle.server.chat.agui.documents import AgentInput
 from milecastle.server.chat.agui.runs import run_agent
-from milecastle.server.exchange import Endpoint
+from milecastle.server.request import Endpoint
 
 __all__ = ["AGUI"]
 

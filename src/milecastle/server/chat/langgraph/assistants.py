@@ -10,7 +10,7 @@ from milecastle.app.application import App
 from milecastle.model.manifest import END, START, Manifest
 from milecastle.server.chat.langgraph.describing import answered
 from milecastle.server.chat.langgraph.documents import Assistant, AssistantsRequest
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.graphs import served
 from milecastle.server.redaction import Redact, after_hook
 from milecastle.version import __version__

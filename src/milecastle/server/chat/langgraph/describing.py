@@ -20,7 +20,7 @@ from milecastle.server.chat.langgraph.documents import (
     ThreadTask,
 )
 from milecastle.server.chat.messages import MESSAGES, as_object, messages_in, with_type
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.json_answers import json_answer
 from milecastle.views.documents import QuestionLine, RunLine, ShowDocument
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from milecastle.model.prepared import prepared
+from milecastle.support.prepared import prepared
 from milecastle.server.documents import Message, PageSize
 
 __all__ = [

@@ -13,7 +13,7 @@ from uuid import uuid4
 import msgspec
 from starlette.responses import Response
 
-from milecastle.app.runtime.handing import Handle
+from milecastle.app.runs.submission import Handle
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus
@@ -38,7 +38,7 @@ from milecastle.server.chat.langgraph.translating import MODES, SdkTranslation, 
 from milecastle.server.chat.messages import MESSAGES, as_object, role_of
 from milecastle.server.documents import ForkRequest, RunOptions, RunRequest, StateEvent
 from milecastle.server.event_stream import EventStreamResponse
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import redacted
 from milecastle.server.runs import answer_thread, retry_thread

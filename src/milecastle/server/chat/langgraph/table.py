@@ -22,7 +22,7 @@ from milecastle.server.chat.langgraph.documents import (
     ThreadInput,
 )
 from milecastle.server.documents import NoQuery
-from milecastle.server.exchange import Endpoint, Handler
+from milecastle.server.request import Endpoint, Handler
 from milecastle.server.identity import TokenScope
 from milecastle.server.limits import JSON
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from starlette.responses import Response
 
-from milecastle.app.runtime.children import is_child
+from milecastle.app.threads.children import is_child
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
@@ -35,7 +35,7 @@ from milecastle.server.chat.langgraph.documents import (
     ThreadState,
 )
 from milecastle.server.documents import ForkRequest, UpdateRequest
-from milecastle.server.exchange import Exchange
+from milecastle.server.request import Exchange
 from milecastle.server.service import Service
 from milecastle.server.threads import delete_thread, fork_thread, update_thread
 from milecastle.views.documents import ShowDocument

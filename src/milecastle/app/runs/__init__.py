@@ -1,0 +1,1 @@
+"""Starting, owning, answering, submitting and streaming runs."""

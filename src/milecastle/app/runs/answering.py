@@ -1,0 +1,170 @@
+"""Checking answers: which question they are for, and whether they are valid.
+
+Everything is checked before anything is written: a rejected answer leaves the thread unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from milecastle.codec.answers import as_plain, check_answer
+from milecastle.engine.reserved_channels import ANSWERS
+from milecastle.engine.position import Position
+from milecastle.engine.renaming import label_renamed
+from milecastle.engine.waiting import has_work, open_interrupts
+from milecastle.errors import (
+    AlreadyAnswered,
+    InvalidAnswer,
+    InvalidRequest,
+    NotAsked,
+    ResumeRefused,
+)
+from milecastle.graph.comparison import Renames
+from milecastle.graph.structure import CompiledGraph
+from milecastle.model.interrupt import Interrupt
+
+
+class Unanswered(msgspec.Struct, frozen=True):
+    """Means that no answer was given, because ``None`` may be an answer."""
+
+    def __repr__(self) -> str:
+        return "UNANSWERED"
+
+
+UNANSWERED: Final = Unanswered()
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller answers: to the one open question, to ``question``, or to several by their ids.
+
+    ``key`` identifies the answer: given again, it is the same one.
+    """
+
+    answer: Any = UNANSWERED
+    answers: Mapping[str, Any] | None = None
+    question: str | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.question is not None and (self.answer is UNANSWERED or self.answers is not None):
+            raise InvalidRequest("question= names the question of answer=: give both")
+        if self.key is not None and not (self.key and self):
+            raise InvalidRequest(
+                "key= identifies an answer: give both, and a key that is not empty"
+            )
+
+    def __bool__(self) -> bool:
+        return self.answer is not UNANSWERED or bool(self.answers)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The questions that are named."""
+        return (self.question,) if self.question is not None else tuple(self.answers or ())
+
+    def renamed(self, renames: Renames) -> Given:
+        """The same, with ids under the new names of nodes: a caller may have read the old ones."""
+        if not renames or not self.ids:
+            return self
+
+        def renamed(id: str) -> str:
+            place, mark, label = id.partition(":")
+            return f"{place}{mark}{label_renamed(label, renames)}"
+
+        if self.question is not None:
+            return msgspec.structs.replace(self, question=renamed(self.question))
+        answers = self.answers or {}
+        return msgspec.structs.replace(self, answers={renamed(id): answers[id] for id in answers})
+
+
+NOTHING_GIVEN: Final = Given()
+
+
+def match_answers(thread: str, position: Position, given: Given) -> dict[str, Any]:
+    """The answers by the labels of their questions.
+
+    Refuses answers to questions that are not open.
+    """
+    refuse_unasked(thread, position, given)
+    found = _questions(position)
+    answers = dict(given.answers or {})
+    if given.answer is not UNANSWERED:
+        answers[given.question or _only(thread, list(found.values()))] = given.answer
+    matched: dict[str, Any] = {}
+    for id, answer in answers.items():
+        interrupt = found[id]
+        plain = as_plain(answer)
+        try:
+            check_answer(plain, interrupt.answer)
+        except InvalidAnswer as error:
+            raise InvalidAnswer(_not_taken(thread, interrupt, error.message)) from None
+        matched[id.removeprefix(f"{position.place}:")] = plain
+    return matched
+
+
+def _questions(position: Position) -> dict[str, Interrupt]:
+    """The open questions that take an answer, by id."""
+    found = open_interrupts(position.hidden, position.place)
+    return {interrupt.id: interrupt for interrupt in found if interrupt.asks}
+
+
+def refuse_unasked(thread: str, position: Position, given: Given) -> None:
+    """Refuse answers to questions that are not open, and say whether they were answered."""
+    found, answered = _questions(position), position.hidden.get(ANSWERS, {})
+    for id in given.ids:
+        place, _, label = id.partition(":")
+        if id in found:
+            continue
+        open_ids = ", ".join(map(repr, found)) or "none"
+        what = f"thread '{thread}' has no open question {id!r}"
+        if _is_past(place, position) or (place == position.place and label in answered):
+            raise AlreadyAnswered(
+                f"{what}: it was answered, or the thread has left its step; open: {open_ids}"
+            )
+        raise NotAsked(f"{what}: it is not asked yet, or in another branch; open: {open_ids}")
+    if given and not given.ids and not found:
+        what = f"thread '{thread}' has no open question"
+        if answered:
+            raise AlreadyAnswered(f"{what}: it was answered")
+        raise NotAsked(f"{what}: none is asked yet; resume('{thread}') continues it")
+
+
+def _is_past(place: str, position: Position) -> bool:
+    """Whether a place is of a step that this thread has left."""
+    seq = place.partition(".")[0]
+    return seq.isdecimal() and len(seq) < 18 and int(seq) < position.settled
+
+
+def refuse_refused(thread: str, given: Given, interrupts: Sequence[Interrupt]) -> None:
+    """Raise if an answer was refused when the node received it; the question is open again."""
+    for interrupt in interrupts if given else ():
+        if interrupt.refused and (not given.ids or interrupt.id in given.ids):
+            raise InvalidAnswer(_not_taken(thread, interrupt, interrupt.refused))
+
+
+def _not_taken(thread: str, interrupt: Interrupt, reason: str) -> str:
+    return f"thread '{thread}', question {interrupt.id!r} of node '{interrupt.node}': {reason}"
+
+
+def _only(thread: str, found: Sequence[Interrupt]) -> str:
+    if len(found) == 1:
+        return found[0].id
+    ids = ", ".join(repr(interrupt.id) for interrupt in found)
+    raise InvalidRequest(
+        f"thread '{thread}' has {len(found)} open questions: choose with resume('{thread}', "
+        f"answers={{id: ...}}); open: {ids}"
+    )
+
+
+def refuse_without_answer(thread: str, graph: CompiledGraph, position: Position, now: int) -> None:
+    """A thread whose tasks all wait for an answer or a time cannot continue without one."""
+    found = open_interrupts(position.hidden, position.place)
+    if not found or has_work(graph, position, now):
+        return
+    ids = ", ".join(repr(interrupt.id) for interrupt in found)
+    raise ResumeRefused(
+        thread,
+        [f"it waits for an answer ({ids}): resume('{thread}', answer=...) or answers={{id: ...}}"],
+    )

@@ -1,0 +1,206 @@
+"""Handing runs over to workers, and waiting for what becomes of them.
+
+A run is handed over by one commit: what starts it (an input, an answer, a retry), its record, and
+the line of the thread from which workers learn that it is due. The caller may end right after it.
+
+Waiting reads one line of the index. It needs nothing of the process that runs the thread. Workers
+publish a notice when a run stops, so that waiting looks when there is something to see: at once on
+PostgreSQL and inside one process. Since a notice may be lost, it also looks from time to time; on
+stores that reach no other process, that is how it learns of runs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
+from typing import Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from milecastle.app.emitting import feed_of
+from milecastle.app.results import Result
+from milecastle.app.runs.starting import Terms
+from milecastle.app.threads.log import Threads
+from milecastle.errors import InvalidRequest, RunCancelled, RunFailed, ThreadNotFound
+from milecastle.model.keys import ThreadKey
+from milecastle.model.run import RunStatus, ThreadInfo
+from milecastle.model.tags import read_tags
+from milecastle.ports.claims import ClaimStore
+from milecastle.ports.feed import FeedStore
+from milecastle.ports.store import Store, offers
+
+__all__ = [
+    "Handle",
+    "IfBusy",
+    "ResultSource",
+    "awaiting",
+    "has_stopped",
+    "invoked",
+    "lane_of",
+    "require_shared",
+    "submitted",
+    "when_stopped",
+]
+
+S = TypeVar("S")
+
+IfBusy = Literal["reject", "queue", "cancel"]
+"""What ``submit`` does with a thread that has an unfinished run of another input."""
+
+_SHORTEST = 0.01
+_LONGEST = 0.2
+_LONGEST_IF_TOLD = 2.0
+"""The first and the longest pause between two looks at the index, in seconds. The last is for
+stores that carry notices from other processes."""
+
+
+def invoked(
+    key: str | None, again: bool, take_over: bool, discard: bool, tags: Iterable[str]
+) -> Terms:
+    """The terms of ``invoke`` and ``stream``."""
+    named = read_tags(tags) if tags else ()
+    return Terms(key=key, again=again, take_over=take_over, discard=discard, tags=named)
+
+
+def submitted(
+    key: str | None,
+    again: bool,
+    if_busy: IfBusy,
+    tags: Iterable[str],
+    if_absent: bool = False,
+    instead_of: str | None = None,
+) -> Terms:
+    """The terms of ``submit``."""
+    if if_busy not in ("reject", "queue", "cancel"):
+        raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
+    cancels = if_busy == "cancel"
+    return Terms(
+        key=key,
+        again=again,
+        discard=cancels or instead_of is not None,
+        take_over=cancels,
+        instead_of=instead_of,
+        waits=if_busy == "queue",
+        if_absent=if_absent,
+        tags=read_tags(tags),
+    )
+
+
+class ResultSource(Protocol[S]):
+    """What a handle asks for the result of its run."""
+
+    def wait(self, thread: ThreadKey, timeout: float | None = None) -> Result[S]:
+        """The result, once the run has stopped."""
+        ...
+
+    async def await_result(self, thread: ThreadKey) -> Result[S]:
+        """``wait`` on an event loop."""
+        ...
+
+
+class Handle(msgspec.Struct, Generic[S], frozen=True):
+    """A run that was handed over to workers.
+
+    ``status`` is that of the run when the call returned; ``reused`` says that the call started
+    nothing: the thread's newest run has this input, or waits for an answer or a time. ``seq`` is
+    the checkpoint that handed it over; ``None`` if none was written.
+    """
+
+    thread: ThreadKey
+    run_id: str
+    status: RunStatus
+    reused: bool
+    _source: ResultSource[S]
+    seq: int | None = None
+
+    def result(self, timeout: float | None = None) -> Result[S]:
+        """Wait until its thread ends or asks something; see ``App.wait``.
+
+        If inputs wait in the thread, this is when the last of them has run.
+        """
+        return self._source.wait(self.thread, timeout)
+
+    async def aresult(self) -> Result[S]:
+        """``result`` on an event loop."""
+        return await self._source.await_result(self.thread)
+
+    def __repr__(self) -> str:
+        return f"Handle({self.thread.thread!r}, run {self.run_id}, {self.status})"
+
+
+def lane_of(graph: str, fingerprint: str) -> str:
+    """The lane of the threads of one graph: workers with other code leave them alone."""
+    return f"{graph}@{fingerprint}"
+
+
+def require_shared(store: Store | None) -> ClaimStore:
+    """The store, if workers can share it."""
+    if not offers(store, ClaimStore):
+        kept = "no store" if store is None else type(store).__name__
+        raise InvalidRequest(
+            f"workers need a store that they can share, and this app has {kept}: "
+            "compile(store='sqlite:///...') or 'postgresql://...'"
+        )
+    return store
+
+
+def awaiting(store: Store, key: ThreadKey, timeout: float | None) -> Iterator[float]:
+    """How long to wait for a notice after each look, in seconds.
+
+    Raises:
+        TimeoutError: after the look when the time is over.
+    """
+    end = None if timeout is None else monotonic() + timeout
+    is_told = offers(store, FeedStore)
+    pause = _LONGEST_IF_TOLD if is_told else _SHORTEST
+    while True:
+        left = pause if end is None else end - monotonic()
+        yield max(0.0, min(pause, left))
+        if left <= 0:
+            raise TimeoutError(
+                f"thread '{key.thread}' has not stopped within {timeout} seconds; the run continues"
+            )
+        pause = pause if is_told else min(_LONGEST, pause * 1.5)
+
+
+def when_stopped(store: Store, key: ThreadKey, tell: Callable[[], None]) -> Callable[[], None]:
+    """Call ``tell`` when notices can be received, and at each; returns a function that ends this.
+
+    It does not wait, and may be called on an event loop.
+    """
+    return feed_of(store).subscribe_soon(key, lambda _: tell())
+
+
+def has_stopped(threads: Threads, key: ThreadKey) -> bool:
+    """Whether no worker runs a thread, and none will before somebody writes to it.
+
+    Raises:
+        RunFailed: its run failed, and is not retried.
+        RunCancelled: its run was cancelled.
+    """
+    info = threads.store.thread(key)
+    if info is None:
+        raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
+    if info.worker or info.status in ("queued", "running", "sleeping"):
+        return False
+    if info.status in ("failed", "completed", "cancelled") and info.due_at is not None:
+        return False  # it is to be retried, or the next input waits
+    if info.status == "cancelled":
+        raise RunCancelled(thread=key.thread, run_id=info.run_id)
+    if info.status == "failed":
+        raise _failed(threads, info)
+    return True
+
+
+def _failed(threads: Threads, info: ThreadInfo) -> RunFailed:
+    failure, thread = threads.store.failure(info.key, info.run_id), info.key.thread
+    what = "an unknown error" if failure is None else f"{failure.error_type}: {failure.message}"
+    where = f" in node '{failure.node}'" if failure and failure.node else ""
+    return RunFailed(
+        f"run {info.run_id} of thread '{thread}' failed{where}: {what}; retry('{thread}') hands it "
+        "over again",
+        failure_type=failure.error_type if failure else "",
+        node=failure.node if failure else None,
+        thread=thread,
+        run_id=info.run_id,
+    )

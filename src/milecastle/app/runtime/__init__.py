@@ -1,1 +1,0 @@
-"""How a call becomes a run, and crash recovery: start, resume, take over, answer, stream."""

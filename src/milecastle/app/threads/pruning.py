@@ -1,0 +1,85 @@
+"""Pruning a thread: deletes the oldest checkpoints; the rest stays readable.
+
+At the cut, a snapshot replaces the entries that it was built from. The cut is never past the head's
+last rollup, because an active run depends on it, nor past what another library rebuilds its state
+from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec.structs
+
+from milecastle.codec.deltas import LogCodec
+from milecastle.engine.reserved_channels import NEEDED
+from milecastle.engine.position import restore
+from milecastle.errors import InvalidRequest
+from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Store
+
+
+def prune_thread(store: Store, codec: LogCodec, key: ThreadKey, *, keep_last: int) -> int:
+    """Delete the oldest checkpoints, keeping at least ``keep_last``; return how many were deleted.
+
+    A few more than requested may stay, up to the length of a rollup.
+    """
+    if keep_last < 1:
+        raise InvalidRequest(f"keep_last must be at least 1, not {keep_last}")
+    chain = store.read(key)  # not only its head: nothing is deleted from a damaged thread
+    if chain is None:
+        return 0
+    head = chain.entries[-1]
+    codec = codec.for_thread(key)
+    cut = find_cut(store, codec, head, key, keep_last)
+    kept = [entry for entry in store.history(key) if entry.seq >= cut]
+    if cut <= 1 or kept[-1].seq > cut:
+        return 0
+    rewritten = [_as_snapshot(store, codec, key, entry) for entry in _resting_below(kept[::-1])]
+    return store.prune(key, head=head.seq, cut=cut, rewritten=rewritten)
+
+
+def find_cut(store: Store, codec: LogCodec, head: Entry, key: ThreadKey, keep_last: int) -> int:
+    """The oldest seq that stays: what a live writer may still roll up is never cut."""
+    cut = min(head.seq - keep_last + 1, head.roll_seq)
+    needed = None if head.fingerprint else _needed(store, codec, key)
+    return cut if needed is None else min(cut, needed)
+
+
+def _needed(store: Store, codec: LogCodec, key: ThreadKey) -> int | None:
+    """The oldest seq that the graph of another library needs; such a graph has no fingerprint.
+
+    0 if that checkpoint is not found: then nothing is cut.
+    """
+    chain = store.read_state(key)
+    id = restore(chain, codec).hidden.get(NEEDED) if chain else None
+    return None if id is None else store.locate(key, id) or 0
+
+
+def _resting_below(kept: list[Entry]) -> Iterator[Entry]:
+    """The entries, oldest first, that cannot be read without what is dropped."""
+    first = kept[0]
+    if first.kind == SNAPSHOT:
+        return
+    yield first
+    if first.kind == ROLLUP:
+        return
+    for entry in kept[1:]:
+        if entry.kind == SNAPSHOT:
+            return
+        if entry.kind == ROLLUP:
+            yield entry
+            return
+
+
+def _as_snapshot(store: Store, codec: LogCodec, key: ThreadKey, entry: Entry) -> Entry:
+    chain = store.read(key, entry.seq)
+    if chain is None:
+        raise InvalidRequest(f"thread '{key.thread}' changed while it was being pruned: try again")
+    found = restore(chain, codec)
+    body = codec.encode_state({**found.values, **found.hidden})
+    snapshot = msgspec.structs.replace(
+        chain.entries[-1], kind=SNAPSHOT, base_seq=entry.seq, roll_seq=entry.seq
+    )
+    return msgspec.structs.replace(snapshot, payload=codec.seal_entry(body, snapshot))

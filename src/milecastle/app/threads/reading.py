@@ -1,0 +1,333 @@
+"""Reading a thread: its state, its history, and following it while any process runs it.
+
+A reader that follows a thread needs nothing of the process that runs it: the log is the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, suppress
+from heapq import merge
+from itertools import islice
+from time import monotonic
+from typing import Any
+
+import msgspec.structs
+
+from milecastle.app.threads.children import children_of
+from milecastle.app.emitting import Mailbox, feed_of
+from milecastle.app.results import Snapshot
+from milecastle.app.runs.starting import interrupts_at
+from milecastle.app.threads.log import At, Threads
+from milecastle.codec.deltas import LogCodec, replay
+from milecastle.engine.reserved_channels import split
+from milecastle.engine.status import claimed, thread_info, waits_at
+from milecastle.model.checkpoint import DELTA, CheckpointMetadata, Entry, to_datetime
+from milecastle.model.event import Event
+from milecastle.model.keys import ThreadKey
+from milecastle.model.manifest import START, Manifest
+from milecastle.model.notebook import card, table
+from milecastle.model.run import RunStatus
+from milecastle.ports.store import Store
+
+__all__ = ["afollow", "awatch", "follow", "history", "running_now", "snapshot"]
+
+_PAGE = 100
+
+_SHOWN = 50
+"""How many checkpoints a notebook shows."""
+
+_ON_THE_WAY = 0.3
+"""For how many seconds after the last one a stopped thread may have emitted values to come."""
+
+
+def snapshot(threads: Threads, key: ThreadKey, at: At) -> Snapshot[Any]:
+    """A thread at its head, or at a checkpoint given by seq or id."""
+    position, entry, record = threads.standing(key, at)
+    known = CheckpointMetadata.of(key, entry)
+    info = thread_info(entry, record, waits_at(position.hidden))
+    status, next = running_now(threads.store, key, entry, info.status)
+    is_taken = status != info.status
+    known = msgspec.structs.replace(known, next=next)
+    return Snapshot(
+        **msgspec.structs.asdict(known),
+        state=threads.graph.schema.view(position.values),
+        status=status,
+        metadata=record.metadata,
+        interrupts=interrupts_at(position, status),
+        wake_at=None if info.wake_at is None or is_taken else to_datetime(info.wake_at),
+    )
+
+
+def running_now(
+    store: Store, key: ThreadKey, entry: Entry, status: RunStatus
+) -> tuple[RunStatus, tuple[str, ...]]:
+    """The status at a checkpoint and the nodes to run; at the head, with the claim of a worker.
+
+    ``status`` is what the log says.
+    """
+    next, info = entry.next or entry.route, store.thread(key)
+    if info is not None and (taken := claimed(info)) is not info:
+        head = store.head(key)
+        if head is not None and head.seq == entry.seq:
+            status = taken.status
+    if status == "running" and next == (START,):
+        stored = store.manifest(key, entry.fingerprint)
+        next = (stored and Manifest.from_bytes(stored).first) or next
+    return status, next
+
+
+class History(Iterator[CheckpointMetadata]):
+    """The checkpoints of a thread, read as they are asked for. A notebook shows the first ones."""
+
+    def __init__(self, thread: str, read: Callable[[], Iterator[CheckpointMetadata]]) -> None:
+        self._thread = thread
+        self._read = read
+        self._left = read()
+
+    def __next__(self) -> CheckpointMetadata:
+        return next(self._left)
+
+    def _repr_html_(self) -> str:
+        head = ["seq", "source", "nodes", "next", "step", "time", "run"]
+        rows = [
+            (
+                str(one.seq),
+                one.source,
+                ", ".join(one.nodes),
+                ", ".join(one.next),
+                str(one.step),
+                one.timestamp.isoformat(timespec="seconds"),
+                one.run_id,
+            )
+            for one in islice(self._read(), _SHOWN)
+        ]
+        return card("History", {"thread": self._thread}, table(head, rows))
+
+
+def history(
+    threads: Threads, key: ThreadKey, limit: int | None, *, subgraphs: bool
+) -> Iterator[CheckpointMetadata]:
+    """A thread's checkpoints, newest first, with those of its subgraphs if they are wanted."""
+    return History(key.thread, lambda: _history(threads, key, limit, subgraphs=subgraphs))
+
+
+def _history(
+    threads: Threads, key: ThreadKey, limit: int | None, *, subgraphs: bool
+) -> Iterator[CheckpointMetadata]:
+    if not subgraphs:
+        return threads.history(key, limit)
+    keys = [key, *(child.key for child in children_of(threads.store, key))]
+    found = merge(
+        *(threads.history(each, limit) for each in keys),
+        key=lambda known: known.timestamp,
+        reverse=True,
+    )
+    return islice(found, limit)
+
+
+def follow(
+    threads: Threads, key: ThreadKey, after: int, poll: float, *, emitted: bool
+) -> Iterator[Event[Any]]:
+    """The states from a seq on, then those to come, until the run stops.
+
+    With ``emitted`` also what nodes emit meanwhile, if a worker runs the thread.
+    """
+    from threading import Event as Flag
+
+    news = Flag()
+    follower = _Follower(threads, key, after, poll)
+    if emitted:
+        follower.listen(news.set)
+    try:
+        while not follower.is_over:
+            news.clear()
+            yield from follower.take()
+            if follower.patience:
+                news.wait(follower.patience)
+            else:
+                yield from follower.look()
+    finally:
+        follower.end()
+
+
+async def afollow(
+    threads: Threads,
+    key: ThreadKey,
+    after: int,
+    poll: float,
+    off_loop: Callable[..., Awaitable[Any]],
+    *,
+    emitted: bool,
+) -> AsyncIterator[Event[Any]]:
+    """``follow`` on an event loop; ``off_loop`` calls what may wait for the store."""
+    async with aclosing(awatch(threads, key, after, poll, off_loop, emitted=emitted)) as found:
+        async for event in found:
+            if event is None:
+                return
+            yield event
+
+
+async def awatch(
+    threads: Threads,
+    key: ThreadKey,
+    after: int,
+    poll: float,
+    off_loop: Callable[..., Awaitable[Any]],
+    *,
+    emitted: bool,
+    page: int = _PAGE,
+) -> AsyncGenerator[Event[Any] | None, None]:
+    """``afollow`` without an end: ``None`` says that the run has stopped, and it may be resumed.
+
+    ``page`` is how many checkpoints are read at once, and so are in memory.
+    """
+    import asyncio
+
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(news.set)
+
+    follower = _Follower(threads, key, after, poll, page)
+    try:
+        if emitted:
+            await off_loop(follower.listen, wake)
+        was_over = False
+        while True:
+            news.clear()
+            for event in follower.take():
+                yield event
+            if patience := follower.patience:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(patience):
+                        await news.wait()
+                continue
+            for event in await off_loop(follower.look):
+                was_over = False
+                yield event
+            if follower.is_over and not was_over:
+                yield None
+            if follower.is_over and follower.is_gone:
+                return
+            was_over = follower.is_over
+    finally:
+        follower.end()
+
+
+class _Follower:
+    """Reads a thread's log as events of the type ``state``, each with its seq.
+
+    The log is read every ``poll`` seconds; emitted values arrive in between. Once the thread has
+    stopped, those that are still on their way get a moment. A log whose last entry is not the one
+    that was seen is another one: the thread was deleted, and ``is_gone`` says so.
+    """
+
+    def __init__(
+        self, threads: Threads, key: ThreadKey, after: int, poll: float, page: int = _PAGE
+    ) -> None:
+        self._threads = threads
+        self._key = key
+        self._after = after
+        self._poll = poll
+        self._size = page
+        self._next_look = monotonic()
+        self._values: dict[str, Any] | None = None
+        self._codec: LogCodec | None = None
+        self._mailbox: Mailbox | None = None
+        self._heard = 0.0
+        self._rested: float | None = None
+        self._seen: str | None = None
+        self.is_gone = False
+        self.is_over = False
+        self.end: Callable[[], None] = lambda: None
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Receive what nodes emit from now on, until ``end`` is called."""
+        key, threads = self._key, self._threads
+        mailbox = self._mailbox = Mailbox(key, threads.codec.for_thread(key), wake)
+        self.end = feed_of(threads.store).subscribe(key, mailbox.put)
+
+    def take(self) -> list[Event]:
+        """What nodes have emitted."""
+        found = [] if self._mailbox is None else self._mailbox.take()
+        if found:
+            self._heard = monotonic()
+        return found
+
+    @property
+    def patience(self) -> float:
+        """In how many seconds the log is to be read."""
+        return max(0.0, self._next_look - monotonic())
+
+    def look(self) -> list[Event]:
+        """What was appended since the last read."""
+        store, key = self._threads.store, self._key
+        info = store.thread(key)  # before the log: what is appended in between is found there
+        info = info and claimed(info)
+        newest = store.head(key)
+        self.is_gone |= newest is None or self._is_of_another_log(newest)
+        found = self._page() if newest is not None and newest.seq > self._after else []
+        is_at_rest = info is None or info.status not in ("queued", "running") or self.is_gone
+        self._next_look = monotonic() + (0.0 if found else self._poll)
+        self.is_over = False
+        if not is_at_rest or found:
+            self._rested = None
+        elif self._mailbox is None:
+            self.is_over = True
+        else:
+            self._rested = self._rested or monotonic()
+            until = max(self._rested, self._heard) + _ON_THE_WAY
+            self.is_over = monotonic() >= until
+            self._next_look = monotonic() + self._poll if self.is_over else until
+        return found
+
+    def _page(self) -> list[Event]:
+        """The next entries; the last one that was seen is read again, to be compared."""
+        seen = 0 if self._seen is None else 1
+        found = self._threads.store.entries(
+            self._key, after=self._after - seen, limit=self._size + seen
+        )
+        if found and self._is_of_another_log(found[0]):
+            self.is_gone = True
+            return []
+        return [self._event(entry) for entry in found if entry.seq > self._after]
+
+    def _is_of_another_log(self, entry: Entry) -> bool:
+        """Whether an entry, which may be the newest, shows that the thread was created again."""
+        if self._seen is None or entry.seq > self._after:
+            return False
+        return entry.seq < self._after or entry.id != self._seen
+
+    def _event(self, entry: Entry) -> Event:
+        follows = entry.seq == self._after + 1
+        self._after, self._seen = entry.seq, entry.id
+        threads = self._threads
+        if self._values is None or entry.kind != DELTA or not follows:
+            self._values = threads.existing(self._key, entry.seq)[0].values
+        else:
+            if self._codec is None:
+                self._codec = threads.codec.for_thread(self._key)
+            codec = self._codec
+            body = codec.unseal_entry(entry, entry.roll_seq)
+            self._values = replay(_copied(self._values), codec.decode(body))
+            split(self._values)
+        return Event(
+            type="state",
+            run_id=entry.run_id,
+            time=entry.created_at,
+            key=self._key,
+            step=entry.step,
+            seq=entry.seq,
+            state=threads.graph.schema.view(self._values),
+            data={"nodes": entry.nodes, "next": entry.next, "source": entry.source},
+        )
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    """Values that ``replay`` may change in place: readers of events hold the others."""
+    return {
+        name: value.copy() if isinstance(value, list | dict | set) else value
+        for name, value in values.items()
+    }

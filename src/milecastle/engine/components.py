@@ -1,0 +1,90 @@
+"""What the parts of a run share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from milecastle.engine.applying import ReducerFailed
+from milecastle.engine.task_port import Desk
+from milecastle.engine.plan import Progress, RunPlan
+from milecastle.engine.records import Records
+from milecastle.engine.saving import Saver
+from milecastle.engine.run_events import Teller
+from milecastle.engine.waiting import Waiting
+from milecastle.errors import ExecutionError
+from milecastle.support.printable import quoted
+from milecastle.ports.services import Services
+
+
+class Parts:
+    """The parts of one run.
+
+    ``saver`` is ``None`` without a store, ``teller`` without observers or a reader.
+    """
+
+    __slots__ = (
+        "desk",
+        "graph",
+        "journal",
+        "plan",
+        "progress",
+        "records",
+        "saver",
+        "schema",
+        "teller",
+        "waiting",
+    )
+
+    def __init__(self, plan: RunPlan, services: Services | None) -> None:
+        self.plan = plan
+        self.graph = plan.graph
+        self.schema = plan.graph.schema
+        self.journal = plan.journal
+        self.progress = Progress(plan)
+        self.saver = Saver(plan, plan.journal, self.progress) if plan.journal else None
+        self.teller = Teller(plan, self.saver, self.progress) if plan.telling else None
+        self.records = Records(plan, self.progress)
+        self.waiting = Waiting(plan, self.progress)
+        self.desk = Desk(plan, self.progress, self.saver, self.records, self.waiting, services)
+
+    def node_error(self, name: str, values: dict[str, Any], cause: BaseException) -> ExecutionError:
+        """What is raised when a node failed for good."""
+        state, step = self.schema.view(values), self.progress.step + 1
+        error = self.error(f"node '{name}' failed", name, step, state, cause)
+        key: object = cause.args[0] if isinstance(cause, KeyError) and cause.args else None
+        if isinstance(key, str) and key in self.schema.channels and key not in values:
+            error.hint = (
+                f"nothing has written {quoted(key)} yet, neither the input nor a node: give it in "
+                f"the input, or read it with state.get({key!r})"
+            )
+        return error
+
+    def reducer_error(self, failed: ReducerFailed) -> ExecutionError:
+        """What is raised when a reducer failed."""
+        progress = self.progress
+        state, step = self.schema.view(progress.values), progress.step + 1
+        return self.error(str(failed), failed.node, step, state, failed.cause, failed.channel)
+
+    def error(
+        self,
+        what: str,
+        name: str,
+        step: int,
+        state: Any,
+        cause: BaseException,
+        channel: str | None = None,
+    ) -> ExecutionError:
+        """What is raised when the user's code failed: ``what`` says where."""
+        error = ExecutionError(
+            f"{what} at step {step} with {type(cause).__name__}",
+            node=name,
+            step=step,
+            path=self.progress.guard.path,
+            state=state,
+            cause=cause,
+            channel=channel,
+            thread=self.journal.key.thread if self.journal else None,
+            run_id=self.plan.run_id if self.journal else None,
+        )
+        error.__cause__ = cause
+        return error

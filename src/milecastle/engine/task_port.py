@@ -1,0 +1,189 @@
+"""The desk: what tasks of a run may ask of it, by a call (``TaskPort``).
+
+Records, and what tasks wait for, are in ``records.py`` and ``waiting.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from milecastle.engine.reserved_channels import FAILURE
+from milecastle.engine.plan import Progress, RunPlan
+from milecastle.engine.records import Records
+from milecastle.engine.saving import Saver
+from milecastle.engine.waiting import Waiting
+from milecastle.errors import InvalidRequest
+from milecastle.model.checkpoint import to_datetime
+from milecastle.model.event import Event
+from milecastle.model.keys import ThreadKey
+from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
+from milecastle.ports.files import PlacedFiles
+from milecastle.ports.services import Services
+from milecastle.ports.store import Batch
+
+
+class Desk:
+    """The ``TaskPort`` of one run in the process that drives it."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        progress: Progress,
+        saver: Saver | None,
+        records: Records,
+        waiting: Waiting,
+        services: Services | None,
+    ) -> None:
+        self._plan = plan
+        self._services = services
+        self._progress = progress
+        self._saver = saver
+        self._journal = plan.journal
+        self._records = records
+        self._stopped = False
+        self.answer = waiting.answer
+        self.wake_time = waiting.wake_time
+        root = plan.root or plan.graph.fingerprint
+        self.run = RunFacts(plan.run_id, root, plan.path, self.key, plan.node_config)
+        if services is not None:
+            services.enter(plan.run_id, self)
+
+    @property
+    def key(self) -> ThreadKey | None:
+        """The thread of the run; ``None`` without a store."""
+        return self._journal.key if self._journal else None
+
+    @property
+    def settled(self) -> int:
+        """The seq of the entry that started this step; 0 without a store."""
+        return self._journal.settled if self._journal else 0
+
+    @property
+    def settled_id(self) -> str:
+        """The id of the entry that started this step; empty without a store.
+
+        Unlike its seq, it differs between a thread that was deleted and the next of that name.
+        """
+        return self._journal.settled_id if self._journal else ""
+
+    def facts(self, task: RunTask) -> TaskFacts:
+        """More data for the context of a task of this step."""
+        if self._saver is not None and not self._saver.is_saved:
+            self._saver.holds = True
+        return TaskFacts(self._origin(), self._progress.hidden.get(FAILURE, {}), self.settled_id)
+
+    def is_running(self, task: RunTask) -> bool:
+        """Whether the run is in the step of this task, and has not stopped."""
+        return task.step == self._progress.step + 1 and not self._stopped
+
+    def stop(self) -> None:
+        """The run stops: what the code of its tasks still does is not recorded."""
+        self._stopped = True
+
+    def _refuse_if_stopped(self, task: RunTask) -> None:
+        if self._stopped:
+            raise InvalidRequest(
+                f"node '{task.node}' is over (it timed out or was cancelled), but its code is "
+                "still running: nothing more is recorded for it"
+            )
+
+    def heartbeat(self, task: RunTask) -> None:
+        """Executors watch the time; a run that has stopped refuses."""
+        self._refuse_if_stopped(task)
+        if self._services is not None:
+            self._services.heartbeat()
+
+    def _origin(self) -> Origin:
+        """Where the state comes from: this run, or the one that left the position."""
+        plan, progress = self._plan, self._progress
+        entry = plan.position.entry
+        found = entry is not None and plan.update is None and progress.step == entry.step
+        run_id = entry.run_id if found and entry else plan.run_id
+        return Origin(run_id, progress.nodes, to_datetime(self.time()))
+
+    def time(self) -> int:
+        """When the state was produced: when it was saved, or else now."""
+        is_saved = self._saver is not None and self._saver.is_saved
+        return self._progress.since if is_saved else self._plan.clock.now()
+
+    def recorded(self, task: RunTask, name: str) -> Any:
+        """What a task recorded under this name; ``MISSING`` if it did not."""
+        self._refuse_if_stopped(task)
+        return self._records.recorded(task, name)
+
+    def record(self, task: RunTask, name: str, value: Any) -> None:
+        """Store a value under this name, durably."""
+        self._refuse_if_stopped(task)
+        batch = self._records.batch(task, name, value)
+        if batch is not None and self._services is not None:
+            self._services.commit(batch)
+        self._records.keep(task, name, value)
+
+    async def arecord(self, task: RunTask, name: str, value: Any) -> None:
+        """``record`` on an event loop."""
+        self._refuse_if_stopped(task)
+        batch = self._records.batch(task, name, value)
+        if batch is not None and self._services is not None:
+            await self._services.acommit(batch)
+        self._records.keep(task, name, value)
+
+    def transact(self, task: RunTask, name: str, function: Callable[[Any], Any]) -> Any:
+        """Let ``function`` write with a connection; what it returns is stored with that."""
+        journal, services = self._journal, self._services
+        if journal is None or services is None:
+            raise InvalidRequest(
+                "ctx.transaction() needs a store: compile(store='postgresql://...')"
+            )
+        row = self._records.row(task, name)
+        made: list[Any] = []
+
+        def work(connection: Any) -> Batch:
+            made[:] = [function(connection)]
+            self._refuse_if_stopped(task)
+            return journal.rows((journal.kept(row, made[0], task.id),))
+
+        recall = self._plan.recall
+        if not services.transact(journal.key, work) and recall is not None:
+            made[:] = [recall()[row]["value"]]  # a call whose answer was lost has recorded it
+        self._records.keep(task, name, made[0])
+        return made[0]
+
+    def files(self, task: RunTask) -> PlacedFiles:
+        """The files of the tenant."""
+        self._refuse_if_stopped(task)
+        journal, services = self._journal, self._services
+        if journal is None or services is None:
+            raise InvalidRequest(
+                "files need a store and an object storage: compile(store=..., objects=...)"
+            )
+        return services.files(journal.key.tenant, sealed=journal.encrypts)
+
+    def _event(self, task: RunTask, value: Any) -> Event:
+        return Event(
+            type="emit",
+            run_id=task.run.run_id,
+            time=self._plan.clock.now(),
+            key=task.run.thread,
+            step=task.step,
+            node=task.node,
+            task=task.id,
+            attempt=task.attempt,
+            update=value,
+        )
+
+    def emit(self, task: RunTask, value: Any) -> None:
+        """Emit a value to the reader of the stream, and to readers elsewhere."""
+        self._refuse_if_stopped(task)
+        if self._services is not None and self._plan.feeding:
+            self._services.publish(self._event(task, value))
+        if self._services is not None and self._plan.telling:
+            self._services.emit(self._event(task, value))
+
+    async def aemit(self, task: RunTask, value: Any) -> None:
+        """``emit`` on an event loop; waits until the reader has caught up."""
+        self._refuse_if_stopped(task)
+        if self._services is not None and self._plan.feeding:
+            self._services.publish(self._event(task, value))
+        if self._services is not None and self._plan.telling:
+            await self._services.aemit(self._event(task, value))

@@ -1,0 +1,363 @@
+"""A view: the file as one transaction sees it, with every row verified.
+
+Rules:
+
+- What is found is verified before it is used.
+- A row counts as missing only if the rows on both sides of its place are intact: a damaged key
+  would make a row disappear.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+import msgspec.json
+
+from milecastle.errors import Corrupted, InvalidRequest
+from milecastle.model.keys import ThreadKey
+from milecastle.support.printable import quoted
+from milecastle.model.run import Failure, RunRecord, ThreadInfo
+from milecastle.stores.sqlite.queries import SQL
+from milecastle.stores.sqlite.rows import (
+    Damaged,
+    Row,
+    ThreadRow,
+    checked,
+    checksum,
+    failure_of,
+    manifest_of,
+    run_of,
+    thread_of,
+    write_text,
+)
+
+__all__ = ["DAMAGE", "NO_LIMIT", "Tell", "View"]
+
+T = TypeVar("T")
+
+_DAMAGED = "a row does not match its checksum"
+_THREAD_COLUMNS = 18
+
+NO_LIMIT: Final = 2**62
+
+Tell = Callable[[Corrupted, bool], None]
+"""Gets the damage of a row of a list, and whether the row is listed all the same."""
+
+DAMAGE = (Damaged, LookupError, TypeError, ValueError, msgspec.MsgspecError)
+"""What reading a row with an impossible value raises."""
+
+IMPOSSIBLE = (*DAMAGE, InvalidRequest)
+"""The same, of a row that was not verified before."""
+
+
+class View:
+    """The file through one cursor."""
+
+    def __init__(self, cursor: sqlite3.Cursor, path: str) -> None:
+        self.cursor = cursor
+        self.path = path
+
+    def run(self, name: str, values: Sequence[Any]) -> int:
+        """Run a statement that changes something; return the number of changed rows."""
+        return self.cursor.execute(SQL[name], values).rowcount
+
+    def insert(self, name: str, row: Row) -> bool:
+        """Insert a row; ``False`` if a constraint refused it, and nothing has changed."""
+        try:
+            self.cursor.execute(SQL[name], row)
+        except sqlite3.IntegrityError:
+            return False
+        return True
+
+    def run_each(self, name: str, rows: Sequence[Row]) -> None:
+        """Run a statement that changes something once for each row."""
+        self.cursor.executemany(SQL[name], rows)
+
+    def one(self, name: str, values: Row) -> Row | None:
+        """The first row of a query."""
+        row: Row | None = self.cursor.execute(SQL[name], values).fetchone()
+        return row
+
+    def each(self, name: str, values: Row) -> Iterator[Row]:
+        """The rows of a query, one by one."""
+        return self.cursor.execute(SQL[name], values)
+
+    def all(self, name: str, values: Row) -> list[Row]:
+        """Every row of a query."""
+        return self.cursor.execute(SQL[name], values).fetchall()
+
+    @contextmanager
+    def reading(self, place: str) -> Generator[None, None, None]:
+        """Adds this location to damage that is found in the block."""
+        try:
+            yield
+        except DAMAGE as error:
+            raise self.damage(_DAMAGED, place) from error
+        except sqlite3.OperationalError as error:
+            if hasattr(error, "sqlite_errorcode"):
+                raise
+            raise self.damage("a row holds text that is not UTF-8", place) from error
+
+    def damage(self, what: str, place: str) -> Corrupted:
+        """The error that says what is damaged, and where."""
+        return Corrupted(what, place=f"{self.path}, table {place}")
+
+    def thread(self, key: ThreadKey) -> ThreadRow | None:
+        """A thread in the index. If there is none, neither lookup may find one."""
+        name, place = (key.tenant, key.thread), f"thread '{key}'"
+        found = self._find("thread", name, place, thread_of)
+        if found is None and self.one("thread_by_status", name):
+            raise self.damage("a row is missing", f"threads, {place}")
+        return found
+
+    def run_record(self, thread: ThreadRow, run_id: str) -> RunRecord | None:
+        """A run of a thread."""
+        place = f"thread '{thread.key}', run {run_id}"
+        make = partial(run_of, thread=thread)
+        found = self._find("run", (thread.id, write_text(run_id)), place, make)
+        if found is None and self._count("count_runs", thread) != thread.runs:
+            raise self.damage("a row is missing", f"runs, {place}")
+        return found
+
+    def run_of_input(self, thread: ThreadRow, digest: str) -> RunRecord | None:
+        """The newest run of a thread whose input has this digest."""
+        place = f"runs, thread '{thread.key}'"
+        with self.reading(place):
+            row = self.one("run_of_input", (thread.id, write_text(digest)))
+            if row is not None:
+                run = run_of(checked(row), thread)
+                if run.input_digest != digest:
+                    raise Damaged
+                return run
+        if self._count("count_runs_by_input", thread) != thread.runs:
+            raise self.damage("a row is missing", place)
+        return None
+
+    def failure(self, thread: ThreadRow, run_id: str) -> Failure | None:
+        """The failure of a run of a thread."""
+        place = f"thread '{thread.key}', run {run_id}"
+        found = self._find("failure", (thread.id, write_text(run_id)), place, failure_of)
+        if found is None and self._count("count_failures", thread) != thread.failures:
+            raise self.damage("a row is missing", f"failures, {place}")
+        return found
+
+    def manifest(self, tenant: str, fingerprint: str) -> bytes | None:
+        """A manifest. Every entry has one: if it is missing, all of them are checked."""
+        with self.reading(f"manifests, tenant '{tenant}', fingerprint {fingerprint}"):
+            key = tenant, write_text(fingerprint)
+            row = self.one("manifest", key)
+            if row is not None:
+                return manifest_of(checked(row), key)
+            for each in self.each("manifests", ()):
+                checked(each)
+        return None
+
+    def _find(self, table: str, key: Row, place: str, make: Callable[[Row], T]) -> T | None:
+        """The contents of the row with this key, or ``None`` if there is verifiably none."""
+        with self.reading(f"{table}s, {place}"):
+            row = self.one(table, key)
+            if row is not None:
+                values = checked(row)
+                if key not in (values[:2], values[1:3]):
+                    raise Damaged
+                return make(values)
+            self.check_beside(table, key, key)
+        return None
+
+    def check_beside(self, table: str, low: Row, high: Row) -> None:
+        """Verify the row below ``low`` and the row above ``high``."""
+        self.check_first(f"{table}_below", low)
+        self.check_first(f"{table}_above", high)
+
+    def check_first(self, name: str, values: Row) -> Row | None:
+        """The first row of a query, verified."""
+        row = self.one(name, values)
+        if row is not None:
+            checked(row)
+        return row
+
+    def _count(self, name: str, thread: ThreadRow) -> int:
+        row = self.one(name, (thread.id,))
+        return row[0] if row else 0
+
+    def run_records(self, thread: ThreadRow, limit: int | None) -> list[RunRecord]:
+        """The runs of a thread, newest first; none is missing."""
+        wanted = thread.runs if limit is None else max(0, min(limit, thread.runs))
+        place = f"runs, thread '{thread.key}'"
+        with self.reading(place):
+            rows = self.all("runs", (thread.id, wanted))
+            found = [run_of(checked(row[1:]), thread) for row in rows]
+        if [row[0] for row in rows] != [*range(thread.runs, thread.runs - wanted, -1)]:
+            raise self.damage("a run is missing", place)
+        return found
+
+    def placed_threads(
+        self, name: str, tenant: str, values: Row, limit: int, tell: Tell
+    ) -> list[tuple[ThreadRow, int]]:
+        """The threads that a query finds, in its order, each with its number."""
+        try:
+            with self.reading(f"threads, tenant '{tenant}'"):
+                rows = self.all(name, (*values, limit))
+                found = [(thread_of(checked(row[:-1])), int(row[-1])) for row in rows]
+                if any(thread.key.tenant != tenant for thread, _ in found):
+                    raise Damaged
+        except Corrupted:
+            placed = self._listable(name, tenant, values, tell)
+            found = [(thread, row[-1]) for thread, row in placed if type(row[-1]) is int][:limit]
+        return found
+
+    def tagged_threads(
+        self, tenant: str, tag: str, start: str, limit: int, tell: Tell
+    ) -> list[ThreadRow]:
+        """The tenant's threads that have a tag, from ``start`` on.
+
+        A damaged row does not prevent others from being listed; ``tell`` gets the error.
+        """
+        place = f"tags, tenant '{tenant}', tag {quoted(tag)}"
+        values = tenant, tag, start
+        found, damaged = self._tagged(values, limit, tell)
+        if damaged:  # a page that is short would be taken for the last one
+            found, damaged = self._tagged(values, NO_LIMIT, tell)
+        for thread in damaged:
+            tell(self.damage(_DAMAGED, f"{place}, thread '{thread.key}'"), False)
+        found = found[:limit]
+        if len(found) != limit:
+            last = found[-1].key.thread if found else start
+            try:
+                with self.reading(place):
+                    self.check_beside("tag", values, (tenant, tag, last))
+            except Corrupted as error:  # it may have been one of them
+                tell(error, False)
+        return found
+
+    def _tagged(
+        self, values: tuple[str, str, str], limit: int, tell: Tell
+    ) -> tuple[list[ThreadRow], list[ThreadRow]]:
+        """The threads of a tag whose row there is intact, and the others."""
+        tenant, tag, _ = values
+        found: tuple[list[ThreadRow], list[ThreadRow]] = [], []
+        for thread, sum in self.placed_threads("tagged_threads", tenant, values, limit, tell):
+            found[sum != checksum(tenant, tag, thread.key.thread, thread.id)].append(thread)
+        return found
+
+    def tags_of(self, tenant: str, threads: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The tags of these threads of a tenant; a thread without any is missing."""
+        found: dict[str, tuple[str, ...]] = {}
+        names = msgspec.json.encode(list(dict.fromkeys(threads))).decode()
+        with self.reading(f"tags, tenant '{tenant}'"):
+            rows = self.all("tags_of", (names, tenant))
+        for thread, *row in rows:
+            with self.reading(f"tags, tenant '{tenant}', thread {quoted(thread)}"):
+                values = checked(tuple(row))
+                if (values[0], values[2]) != (tenant, thread):
+                    raise Damaged
+            found[thread] = (*found.get(thread, ()), values[1])
+        return found
+
+    def placed_runs(
+        self, name: str, tenant: str, values: Row, limit: int, tell: Tell
+    ) -> list[tuple[RunRecord, tuple[int, int, int]]]:
+        """The runs that a query finds, each with its place, its thread and its number there."""
+        place = f"runs, tenant '{tenant}'"
+        try:
+            with self.reading(place):
+                return [_placed_run(row, tenant) for row in self.all(name, (*values, limit))]
+        except Corrupted:
+            found: list[tuple[RunRecord, tuple[int, int, int]]] = []
+            for row in self._leniently(name, values):
+                try:
+                    found.append(_placed_run(row, tenant))
+                except IMPOSSIBLE:
+                    tell(
+                        self.damage(_DAMAGED, f"{place}, run {quoted(row[_THREAD_COLUMNS + 1])}"),
+                        False,
+                    )
+            return found[:limit]
+
+    def threads(
+        self, tenant: str, status: str | None, start: str, limit: int, tell: Tell
+    ) -> list[ThreadRow]:
+        """The tenant's threads that have a line, from ``start`` on.
+
+        A damaged row does not prevent others from being listed. It is listed too, as it is, if it
+        can be a thread's: a caller gets the error when using the thread. ``tell`` gets the error,
+        and whether the row is listed.
+        """
+        name = "threads" if status is None else "threads_of_status"
+        values = (tenant, start) if status is None else (tenant, status, start)
+        found: list[ThreadRow]
+        try:
+            with self.reading(f"threads, tenant '{tenant}'"):
+                found = [thread_of(checked(row)) for row in self.all(name, (*values, limit))]
+                names = [thread.key.thread for thread in found if thread.key.tenant == tenant]
+                if len(names) != len(found) or names != sorted(set(names)):
+                    raise Damaged
+                if len(found) != limit:
+                    last = found[-1].key.thread if found else start
+                    self.check_beside("thread", (tenant, start), (tenant, last))
+        except Corrupted as error:
+            told: list[Corrupted] = []
+
+            def note(damage: Corrupted, listed: bool) -> None:
+                told.append(damage)
+                tell(damage, listed)
+
+            found, lowest = [], start
+            for thread, _ in self._listable(name, tenant, values, note):
+                if thread.key.thread >= lowest:  # a reader pages by the last name
+                    found.append(thread)
+                    lowest = f"{thread.key.thread}\0"
+            if not told:  # the damage is in a row beside them, which may have been one of them
+                tell(error, False)
+            found = found[:limit]
+        return found
+
+    def _listable(
+        self, name: str, tenant: str, values: Row, tell: Tell
+    ) -> list[tuple[ThreadRow, Row]]:
+        """The rows of a list that can be a thread's, verified or not; all damage is told."""
+        found: list[tuple[ThreadRow, Row]] = []
+        for row in self._leniently(name, values):
+            columns = row[:_THREAD_COLUMNS]
+            try:
+                thread = thread_of(columns[:-1])
+                msgspec.convert(msgspec.to_builtins(thread.info), ThreadInfo)
+                listed = thread.key.tenant == tenant
+            except IMPOSSIBLE:
+                listed = False
+            else:
+                if listed:
+                    found.append((thread, row))
+            try:
+                checked(columns)
+            except DAMAGE:
+                place = f"threads, row {row[0]:d}, thread {quoted(row[2])}"
+                tell(self.damage(_DAMAGED, place), listed)
+        return found
+
+    def _leniently(self, name: str, values: Row) -> list[Row]:
+        """Every row of a query, also if it holds text that is not UTF-8."""
+        connection = self.cursor.connection
+        strict = connection.text_factory
+        connection.text_factory = _text
+        try:
+            return self.all(name, (*values, -1))
+        finally:
+            connection.text_factory = strict
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _placed_run(row: Row, tenant: str) -> tuple[RunRecord, tuple[int, int, int]]:
+    thread = thread_of(checked(row[:_THREAD_COLUMNS]))
+    if thread.key.tenant != tenant:
+        raise Damaged
+    run = run_of(checked(row[_THREAD_COLUMNS:-2]), thread)
+    return run, (int(row[-2]), thread.id, int(row[-1]))

@@ -1,0 +1,1 @@
+"""What Python itself lacks here: forks of processes, compiled codecs, printable text."""
