@@ -10,11 +10,11 @@ from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore, open_store
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.opening import register_store
-from milecastle.app.threads.difference import Change
-from milecastle.app.threads.compatibility import Fit
-from milecastle.app.runs.submission import Handle
 from milecastle.app.results import Result, Snapshot
+from milecastle.app.runs.submission import Handle
 from milecastle.app.state_graph import StateGraph
+from milecastle.app.threads.compatibility import Compatibility
+from milecastle.app.threads.difference import Change
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
 from milecastle.app.upkeep.removing import ErasureReport
 from milecastle.app.upkeep.retention import KeptMore, Retention, RetentionReport
@@ -79,7 +79,6 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata
 from milecastle.model.event import Event
 from milecastle.model.file import File
-from milecastle.support.migration_hints import refuse_import
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import END, START, Manifest
@@ -97,6 +96,7 @@ from milecastle.observers.registry import register_observer
 from milecastle.ports.files import FileReader, StoredFiles
 from milecastle.ports.observer import Observer, TaskObserver, TracingObserver
 from milecastle.ports.store import Store
+from milecastle.support.migration_hints import refuse_import
 from milecastle.version import __version__
 
 __all__ = [
@@ -114,6 +114,7 @@ __all__ = [
     "CodecError",
     "Command",
     "CommandFailed",
+    "Compatibility",
     "CompiledGraph",
     "Conflict",
     "Context",
@@ -131,7 +132,6 @@ __all__ = [
     "File",
     "FileReader",
     "FileRefused",
-    "Fit",
     "FormatTooNew",
     "Handle",
     "Interrupt",

@@ -17,8 +17,8 @@ from milecastle import (
     ThreadKey,
 )
 from milecastle.app.runs.calls import Call, PlannedRun
-from milecastle.drivers.node_caller import Calls, perform
 from milecastle.drivers.host import HostServices
+from milecastle.drivers.node_caller import NodeCaller, perform
 from milecastle.engine.effects import Commit, Emit
 from milecastle.model.checkpoint import Entry
 from milecastle.model.task import RunTask
@@ -35,7 +35,7 @@ At = int | str | None
 
 
 class Runner:
-    """Calls an app from plain code, or from an event loop."""
+    """NodeCaller an app from plain code, or from an event loop."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -192,7 +192,7 @@ class Recorder:
 
 def call_node(planned: PlannedRun, task: RunTask) -> Any:
     """What the node of a task returns."""
-    calls = Calls((planned.plan.graph,), planned.host.ports, perform)
+    calls = NodeCaller((planned.plan.graph,), planned.host.ports, perform)
     try:
         return calls.call(task)
     finally:

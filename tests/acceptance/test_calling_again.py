@@ -45,25 +45,25 @@ KEY = ThreadKey("default", "t")
 Invoke = Callable[..., Result[Any]]
 
 
-class Tally(TypedDict):
+class Counters(TypedDict):
     total: Annotated[int, add]
     log: Annotated[list[str], append]
 
 
-def tally(**settings: Any) -> App[Tally]:
+def tally(**settings: Any) -> App[Counters]:
     """A script that is run again must not double its total."""
-    graph = StateGraph(Tally)
+    graph = StateGraph(Counters)
     graph.add_node("count", count)
     graph.add_edges(START, "count", END)
     settings.setdefault("store", MemoryStore())
     return graph.compile(**settings)
 
 
-def count(state: Tally) -> dict[str, Any]:
+def count(state: Counters) -> dict[str, Any]:
     return {"total": 1, "log": ["counted"]}
 
 
-def tail(state: Tally) -> dict[str, Any]:
+def tail(state: Counters) -> dict[str, Any]:
     return {"log": ["tail"]}
 
 
@@ -144,7 +144,7 @@ def test_key_never_equals_an_input() -> None:
 
 def test_unfinished_run_is_resumed_by_its_key(invoke: Invoke) -> None:
     """Broken on purpose: the digest of a resumed run made from the input."""
-    graph = StateGraph(Tally)
+    graph = StateGraph(Counters)
     graph.add_node("count", count)
     graph.add_node("tail", tail)
     graph.add_edges(START, "count", "tail", END)
@@ -159,12 +159,12 @@ def test_unfinished_run_is_resumed_by_its_key(invoke: Invoke) -> None:
 
 
 @pytest.mark.parametrize("terms", [{"key": "k"}, {"again": True}])
-def test_terms_without_anything_to_compare_are_refused(terms: dict[str, Any]) -> None:
+def test_terms_without_anything_to_compare_are_refused(policy: dict[str, Any]) -> None:
     """An idempotency key that is ignored would be a trap. Broken on purpose: the check removed."""
     unsaved, given = tally(store=None), {"total": 1}
     for app, input, thread in ((tally(), given, None), (tally(), None, "t"), (unsaved, given, "t")):
         with pytest.raises(InvalidRequest, match="need an input"):
-            app.invoke(input, thread, **terms)
+            app.invoke(input, thread, **policy)
 
 
 def test_empty_key_is_refused() -> None:

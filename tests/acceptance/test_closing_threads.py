@@ -71,8 +71,8 @@ def chat(store: Store | None, **settings: Any) -> App[Chat]:
     return graph.compile(store=store, **settings)
 
 
-def say(app: App[Chat], text: str, **terms: Any) -> list[str]:
-    return app.invoke({"messages": [text]}, "t", **terms).state["messages"]
+def say(app: App[Chat], text: str, **policy: Any) -> list[str]:
+    return app.invoke({"messages": [text]}, "t", **policy).state["messages"]
 
 
 # -- discard

@@ -31,11 +31,11 @@ from milecastle import (
     interrupt,
 )
 from milecastle.cli.main import cli
-from milecastle.support.printable import printable
 from milecastle.observers.logs import LoggingObserver
 from milecastle.ports.store import Chain, Opened
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
+from milecastle.support.printable import printable
 from milecastle.testing import FailingStore, WrappedStore
 from tests.acceptance.running import Runner
 from tests.acceptance.test_checkpoints import Count, nested

@@ -37,7 +37,7 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.drivers import blocking
 from milecastle.drivers.host import HostServices
 from milecastle.engine.effects import Commit
-from milecastle.engine.reserved_channels import HIDDEN
+from milecastle.engine.reserved_channels import RESERVED
 from milecastle.model.manifest import Manifest
 from milecastle.model.task import RunTask
 from milecastle.ports.store import Batch, Chain, Opened
@@ -279,7 +279,7 @@ def test_state_that_would_not_come_back_is_refused_when_it_is_put() -> None:
     store = CheckpointStore(MemoryStore())
     kept = store.put(KEY, {"n": 1})
     refused: list[Any] = [{1: 2}, {"n": 1, None: 2}, {b"n": 1}, {("n",): 1}, [("n", 1)], "n", None]
-    refused += [{name: [1]} for name in HIDDEN]
+    refused += [{name: [1]} for name in RESERVED]
     for state in refused:
         with pytest.raises(InvalidRequest, match="state"):
             store.put(KEY, state)

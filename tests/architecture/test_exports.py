@@ -51,7 +51,7 @@ EXPORTED: dict[str, list[str]] = {
         "File",
         "FileReader",
         "FileRefused",
-        "Fit",
+        "Compatibility",
         "FormatTooNew",
         "Handle",
         "Interrupt",
@@ -141,7 +141,7 @@ EXPORTED: dict[str, list[str]] = {
     ],
     "milecastle.stores": [
         "Batch",
-        "BellStore",
+        "NotifyingStore",
         "Chain",
         "Check",
         "ClaimStore",

@@ -6,9 +6,9 @@ import gc
 import weakref
 from pathlib import Path
 
+from milecastle.model.ids import IdMaker
 from milecastle.support import forking
 from milecastle.support.forking import watch_forks
-from milecastle.model.ids import IdMaker
 
 SOURCE = Path(__file__).parents[2] / "src" / "milecastle"
 

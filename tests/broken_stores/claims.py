@@ -13,8 +13,8 @@ from milecastle.errors import Conflict, InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.claims import LaneDepth, WaitingInput, WorkerInfo
-from milecastle.ports.limits import Limit
 from milecastle.ports.fairness import Rotation
+from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from tests.broken_stores.store import BrokenStore

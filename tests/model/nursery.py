@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from milecastle.app.opening import find_store
 from milecastle.app.clock import SystemClock
+from milecastle.app.opening import find_store
 from milecastle.fleet.worker import Worker, WorkerOptions
 from tests.model.graphs import GRAPHS, STAGE, app_of
 

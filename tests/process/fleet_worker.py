@@ -19,9 +19,9 @@ from threading import Thread, Timer
 from typing import Any, cast
 
 from milecastle import Handle, MilecastleError, ThreadKey
-from milecastle.app.runs.calls import Call
 from milecastle.app.clock import SystemClock
-from milecastle.app.runs.starting import Terms
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.starting import StartPolicy
 from milecastle.cli.main import cli
 from milecastle.engine.assignment import Assignment
 from milecastle.fleet import heartbeat, worker
@@ -101,7 +101,7 @@ def own_clock() -> None:
                     call = Call(
                         input=found.schedule.input_at(tick),
                         thread=key,
-                        terms=Terms(key=mine, waits=True),
+                        policy=StartPolicy(key=mine, waits=True),
                         is_own=True,
                     )
                     with suppress(MilecastleError):

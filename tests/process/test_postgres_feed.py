@@ -17,8 +17,8 @@ import pytest
 from psycopg import sql
 
 from milecastle import App, Event, ThreadKey, Unavailable
-from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.emitting import feed_of
+from milecastle.app.encryption.keyring import Keyring
 from milecastle.fleet.worker import Worker
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.postgres import PostgresStore, feed, migrating

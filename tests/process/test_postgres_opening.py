@@ -17,7 +17,7 @@ from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.libpq import Direct, Lease
+from milecastle.stores.postgres.libpq import Lease, Libpq
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.statements import Statements, file_text
 from milecastle.testing import race_in_threads
@@ -180,7 +180,7 @@ def test_name_of_a_statement_depends_on_schema_text_and_types() -> None:
     one, other = Statements("one"), Statements("other")
     direct = [one.append, one.append_many, one.commit, one.keep_results]
     direct += [other.append, other.append_many, other.commit, other.keep_results]
-    direct += [Direct.of("append", one.append.text, [*one.append.types, 25])]
+    direct += [Libpq.of("append", one.append.text, [*one.append.types, 25])]
     assert len({statement.name for statement in direct}) == len(direct)
     assert max(len(statement.name) for statement in direct) <= 63
     assert Statements("one").append.name == one.append.name

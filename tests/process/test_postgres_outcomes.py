@@ -23,7 +23,7 @@ from milecastle.errors import Conflict, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 from milecastle.stores.postgres import PostgresStore
-from milecastle.stores.postgres.libpq import Direct, Values, Write
+from milecastle.stores.postgres.libpq import Libpq, Values, Write
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.translating import Lost
 from milecastle.testing.contract_claims import a_line, queued
@@ -58,7 +58,7 @@ class Losing:
         losing = self
         write, write_together = Pool.write, Pool.write_together
 
-        def one(pool: Pool, statement: Direct, values: Values, tenant: str) -> PGresult:
+        def one(pool: Pool, statement: Libpq, values: Values, tenant: str) -> PGresult:
             return losing.act(lambda: write(pool, statement, values, tenant))
 
         def group(pool: Pool, writes: Sequence[tuple[str, Sequence[Write]]]) -> list[PGresult]:

@@ -20,7 +20,7 @@ from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.store import PartedStore
 from milecastle.stores import ShardedStore as Exported
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.shard_member import PlacedStore
+from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.sharded import MapServers, ShardedStore, read_map
 from milecastle.testing.contract_claims import LANE, a_line, queued
 from milecastle.testing.entries import Writer
@@ -57,13 +57,13 @@ def test_pages_of_all_databases_are_one_list(
         asleep = a_line(writer, status="sleeping", wake_at=100 - number, due_at=None)
         writer.append(store, thread=asleep, tags=TagChange(add=("x",)))
     asked: list[object] = []
-    recent = PlacedStore.recent_lines
+    recent = ShardMember.recent_lines
 
-    def counted(self: PlacedStore, *given: Any) -> object:
+    def counted(self: ShardMember, *given: Any) -> object:
         asked.append(given[2])
         return recent(self, *given)
 
-    monkeypatch.setattr(PlacedStore, "recent_lines", counted)
+    monkeypatch.setattr(ShardMember, "recent_lines", counted)
     for call, expected in (
         (store.recent_threads, names[::-1]),
         (store.waking_threads, names[::-1]),

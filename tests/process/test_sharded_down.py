@@ -13,9 +13,9 @@ import pytest
 from milecastle import InvalidRequest, StoreError, Unavailable
 from milecastle.model.keys import SHARDS, ThreadKey
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.limits import Limit
 from milecastle.ports.fairness import Group
-from milecastle.stores.postgres.shard_member import PlacedStore
+from milecastle.ports.limits import Limit
+from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.sharded import ShardedStore, databases, initialise, move_shard, read_map
 from milecastle.testing.contract_claims import LANE, a_worker, names, queued
 from milecastle.testing.entries import Writer
@@ -184,7 +184,7 @@ def test_limits_are_counted_by_the_first_database(
         raise Unavailable("it is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(PlacedStore, "within_limits", away)
+        patched.setattr(ShardMember, "within_limits", away)
         with pytest.raises(Unavailable, match="it is away"):
             store.claim("one", [LANE], limit=9)
         free = store.claim("one", [LANE, "free@1"], limit=9)
@@ -204,17 +204,17 @@ def test_what_a_database_claims_too_late_is_given_back(
     """And it is not asked meanwhile. Fails if a thread stays with a worker that does not know."""
     for number, name in enumerate("abc", 1):
         queued(store, thread_in(path, name), number, due_at=number)
-    slow, take, asked = threading.Event(), PlacedStore.take, list[str]()
+    slow, take, asked = threading.Event(), ShardMember.take, list[str]()
 
     def late(
-        self: PlacedStore, worker: str, groups: Sequence[Group], until: int | None = None
+        self: ShardMember, worker: str, groups: Sequence[Group], until: int | None = None
     ) -> list[ThreadInfo]:
         asked.append(self.name)
         if self.name == "b":
             slow.wait(30)
         return take(self, worker, groups, until)
 
-    monkeypatch.setattr(PlacedStore, "take", late)
+    monkeypatch.setattr(ShardMember, "take", late)
     defaults = databases.Databases.ask_each.__kwdefaults__
     assert defaults
     monkeypatch.setitem(defaults, "patience", 0.5)
@@ -234,10 +234,10 @@ def test_an_error_that_is_not_the_databases_is_raised(
         store.beat(a_worker(""))
     writers = [Writer(ThreadKey("tenant", thread_in(path, name))).begin(store) for name in "ab"]
 
-    def broken(self: PlacedStore, batches: object) -> None:
+    def broken(self: ShardMember, batches: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(PlacedStore, "commit_many", broken)
+    monkeypatch.setattr(ShardMember, "commit_many", broken)
     with pytest.raises(ZeroDivisionError):
         store.commit_many([writer.batch(writer.plan()) for writer in writers])
 
@@ -250,7 +250,7 @@ def test_if_no_database_answers_the_error_names_one(
     def away(*given: object) -> None:
         raise Unavailable("it is away")
 
-    monkeypatch.setattr(PlacedStore, "__init__", away)
+    monkeypatch.setattr(ShardMember, "__init__", away)
     with pytest.raises(Unavailable, match=r"database '[abc]' of the map: it is away"):
         ShardedStore(path)
 

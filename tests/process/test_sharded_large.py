@@ -16,7 +16,7 @@ from milecastle import ShardMoved
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.shard_member import PlacedStore
+from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.statements import compose, file_text
 from milecastle.stores.sharded import ShardedStore, move_shard, read_map
 from milecastle.testing.entries import Writer
@@ -61,10 +61,10 @@ def store(path: Path) -> Iterator[ShardedStore]:
 
 
 @pytest.fixture
-def place(path: Path) -> Iterator[PlacedStore]:
+def place(path: Path) -> Iterator[ShardMember]:
     """The database that has the shard at first; who waits there for others is refused."""
     execute(path, "a", _NO_WAIT)
-    with closing(PlacedStore(read_map(path).urls["a"], "a")) as place:
+    with closing(ShardMember(read_map(path).urls["a"], "a")) as place:
         yield place
 
 
@@ -92,25 +92,25 @@ def test_what_is_pruned_further_after_it_was_copied_is_copied_again(
     writer = Writer(key).begin(store, 8)
     writer.append(store, SNAPSHOT)
     monkeypatch.setattr("milecastle.stores.postgres.store._BATCH", 4)
-    prune_on = vars(PlacedStore)["_prune_on"]
+    prune_on = vars(ShardMember)["_prune_on"]
 
-    def moving(self: PlacedStore, *given: object) -> object:
+    def moving(self: ShardMember, *given: object) -> object:
         dropped: list[object] = []
 
         def drop(name: str) -> None:
             if name == "lock" and not dropped:
                 dropped.append(prune_on(self, *given))
 
-        monkeypatch.setattr(PlacedStore, "_prune_on", prune_on)
+        monkeypatch.setattr(ShardMember, "_prune_on", prune_on)
         move_shard(read_map(path), key.shard, "b", drop)
         return dropped[0]
 
-    monkeypatch.setattr(PlacedStore, "_prune_on", moving)
+    monkeypatch.setattr(ShardMember, "_prune_on", moving)
     writer.prune(store, writer.head)
     assert execute(path, "b", "SELECT count(*) FROM milecastle.entries") == [(1,)]
 
 
-def swept_while_it_moves(place: PlacedStore, path: Path, key: ThreadKey) -> None:
+def swept_while_it_moves(place: ShardMember, path: Path, key: ThreadKey) -> None:
     """Move the shard of a deleted thread, which is swept after it was copied."""
 
     def sweep(name: str) -> None:
@@ -121,7 +121,7 @@ def swept_while_it_moves(place: PlacedStore, path: Path, key: ThreadKey) -> None
 
 
 def test_entries_that_are_swept_after_they_were_copied_are_gone(
-    store: ShardedStore, place: PlacedStore, path: Path
+    store: ShardedStore, place: ShardMember, path: Path
 ) -> None:
     """Fails if sweeping entries does not write the line of their thread."""
     (key,) = same_shard(1, "a", path)
@@ -132,7 +132,7 @@ def test_entries_that_are_swept_after_they_were_copied_are_gone(
 
 
 def test_results_that_are_swept_after_they_were_copied_are_gone(
-    store: ShardedStore, place: PlacedStore, path: Path
+    store: ShardedStore, place: ShardMember, path: Path
 ) -> None:
     """One came late. Fails if sweeping results does not write the line of their thread."""
     (key,) = same_shard(1, "a", path)
@@ -239,7 +239,7 @@ def test_what_is_pruned_while_new_entries_are_copied_is_copied_again(
 
 @pytest.mark.parametrize("work", ["sweep", "prune"])
 def test_nobody_waits_for_a_mover_that_cleans_up(
-    store: ShardedStore, place: PlacedStore, path: Path, work: str, monkeypatch: pytest.MonkeyPatch
+    store: ShardedStore, place: ShardMember, path: Path, work: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left of a shard that has moved is the mover's. Fails if a deletion, or pruning, goes
     on there: it waits for the mover, or both for each other."""
@@ -247,7 +247,7 @@ def test_nobody_waits_for_a_mover_that_cleans_up(
     (key,) = same_shard(1, "a", path)
     writer = Writer(key).begin(store, 12)
     head = writer.append(store, SNAPSHOT).seq
-    prune_on: Any = vars(PlacedStore)["_prune_on"]
+    prune_on: Any = vars(ShardMember)["_prune_on"]
     calls: dict[str, Callable[[], object]] = {
         "sweep": lambda: place.sweep(key),
         "prune": lambda: prune_on(place, key, 0, 4, {"cut": head, "limit": 4}),

@@ -21,7 +21,7 @@ from milecastle.model.tags import TagChange
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.shard_member import PlacedStore
+from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.sharded import ShardedStore, initialise, move_shard, plan_moves, read_map
 from milecastle.stores.sharded.moving import Superseded
 from milecastle.testing.contract_claims import LANE, a_line, a_worker, names, queued
@@ -458,9 +458,9 @@ def test_a_commit_without_an_answer_that_moved_with_its_shard_is_written(
     """Fails if it is reported as a conflict with itself, or a real conflict as written."""
     (key,) = same_shard(1, "a", path)
     writer = Writer(key).begin(store)
-    commit, lost = PlacedStore.commit, list[Batch]()
+    commit, lost = ShardMember.commit, list[Batch]()
 
-    def losing(self: PlacedStore, batch: Batch) -> None:
+    def losing(self: ShardMember, batch: Batch) -> None:
         commit(self, batch)
         if batch not in lost:
             lost.append(batch)
@@ -470,16 +470,16 @@ def test_a_commit_without_an_answer_that_moved_with_its_shard_is_written(
 
     entry = writer.plan()
     batch = writer.batch(entry)
-    monkeypatch.setattr(PlacedStore, "commit", losing)
+    monkeypatch.setattr(ShardMember, "commit", losing)
     store.commit(batch)
     writer.keep(entry)
     assert len(lost) == 1
 
-    def moved(self: PlacedStore, batches: list[Batch]) -> list[StoreError]:
+    def moved(self: ShardMember, batches: list[Batch]) -> list[StoreError]:
         error = ShardMoved(tenant="t", thread="t", shard=1, database="", version=1, destination="")
         return [error] * len(batches)
 
-    monkeypatch.setattr(PlacedStore, "commit_many", moved)
+    monkeypatch.setattr(ShardMember, "commit_many", moved)
     (again,) = store.commit_many([batch])
     assert again is None
     stale = Writer(key, 9)
@@ -520,10 +520,10 @@ def test_a_list_has_each_thread_once_while_shards_move(
     for to, when, call in calls:
         moved: list[str] = []
         for name in ("threads", "claimed", "recent_lines", "recent_records"):
-            listing = getattr(PlacedStore, name)
+            listing = getattr(ShardMember, name)
 
             def then_moves(
-                self: PlacedStore,
+                self: ShardMember,
                 *given: Any,
                 listing: Any = listing,
                 to: str = to,
@@ -537,7 +537,7 @@ def test_a_list_has_each_thread_once_while_shards_move(
                     move_shard(read_map(path), keys[0].shard, to)
                 return found
 
-            monkeypatch.setattr(PlacedStore, name, then_moves)
+            monkeypatch.setattr(ShardMember, name, then_moves)
         assert sorted(call()) == sorted(keys), to
         assert moved == [to]
         monkeypatch.undo()

@@ -17,8 +17,8 @@ from milecastle.model.keys import SHARDS, ThreadKey
 from milecastle.ports.store import Batch
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.postgres.placements import join
+from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.sharded import ShardedStore, initialise, read_map
 from milecastle.testing.contract_claims import LANE, a_line, names, queued
 from milecastle.testing.entries import Writer, a_run
@@ -40,9 +40,9 @@ def store(path: Path) -> Iterator[ShardedStore]:
 
 
 @pytest.fixture
-def placed(path: Path) -> Iterator[PlacedStore]:
+def placed(path: Path) -> Iterator[ShardMember]:
     """Database a alone, which nothing routes around."""
-    with closing(PlacedStore(read_map(path).urls["a"], "a")) as store:
+    with closing(ShardMember(read_map(path).urls["a"], "a")) as store:
         yield store
 
 
@@ -80,7 +80,7 @@ def test_a_thread_is_in_the_database_of_its_shard(store: ShardedStore, path: Pat
             assert found == [(key.shard,)], f"{database}, {table}"
 
 
-def test_nothing_is_written_to_a_shard_that_is_not_here(placed: PlacedStore, path: Path) -> None:
+def test_nothing_is_written_to_a_shard_that_is_not_here(placed: ShardMember, path: Path) -> None:
     """Fails for each call whose statement does not compare the placement."""
     key = key_in(path, "a")
     writer = queued(placed, key.thread, due_at=5)
@@ -132,7 +132,7 @@ def test_nothing_is_written_to_a_shard_that_is_not_here(placed: PlacedStore, pat
     assert after == before
 
 
-def test_nothing_is_read_of_a_shard_that_is_not_here(placed: PlacedStore, path: Path) -> None:
+def test_nothing_is_read_of_a_shard_that_is_not_here(placed: ShardMember, path: Path) -> None:
     """Fails for each call that shows what a move has left behind."""
     key = key_in(path, "a")
     writer = queued(placed, key.thread, due_at=5)
@@ -166,7 +166,7 @@ def test_nothing_is_read_of_a_shard_that_is_not_here(placed: PlacedStore, path: 
 
 
 def test_a_shard_that_is_not_here_is_neither_claimed_nor_listed(
-    placed: PlacedStore, path: Path
+    placed: ShardMember, path: Path
 ) -> None:
     """Fails if claims or lists see what a move left behind, or if that hides other threads."""
     gone, here = key_in(path, "a"), key_in(path, "a", 1)
@@ -213,7 +213,7 @@ def _is_awaited() -> bool:
     return the_cluster().execute(_WAITING) != [(0,)]
 
 
-class Unfenced(PlacedStore):
+class Unfenced(ShardMember):
     """Writes as if no shard ever moved."""
 
     _is_placed = False
@@ -232,8 +232,8 @@ def test_a_commit_that_meets_the_switch_of_a_move_is_refused(
     key, url = key_in(path, "a"), read_map(path).urls["a"]
     (database,) = execute(path, "SELECT current_database()")[0]
     execute(path, f"ALTER DATABASE {database} SET default_transaction_isolation = '{level}'")
-    kind = PlacedStore if is_fenced else Unfenced
-    with closing(PlacedStore(url, "a")) as first, closing(kind(url, "a")) as store:
+    kind = ShardMember if is_fenced else Unfenced
+    with closing(ShardMember(url, "a")) as first, closing(kind(url, "a")) as store:
         writer = Writer(key).begin(first)
         plan = writer.plan()
         batch = writer.batch(plan) if steps else writer.batch(plan, thread=a_line(writer))
@@ -254,7 +254,7 @@ def test_a_commit_that_meets_the_switch_of_a_move_is_refused(
 def test_a_move_that_was_taken_back_lets_the_writer_through(path: Path) -> None:
     """Fails if a writer that waited is refused though the shard stayed."""
     key, url = key_in(path, "a"), read_map(path).urls["a"]
-    with closing(PlacedStore(url, "a")) as store, ThreadPoolExecutor(1) as pool:
+    with closing(ShardMember(url, "a")) as store, ThreadPoolExecutor(1) as pool:
         writer = Writer(key).begin(store)
         with psycopg.connect(**parse(url).connect) as mover:
             mover.execute(_LOCK, [key.shard])

@@ -21,7 +21,7 @@ from milecastle.ports.store import Batch
 from milecastle.stores.offloading import SharedObjects, offload
 from milecastle.stores.postgres import secure
 from milecastle.stores.postgres.address import parse
-from milecastle.stores.postgres.shard_member import PlacedStore
+from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.sharded import (
     ShardedStore,
     initialise,
@@ -68,9 +68,9 @@ def test_a_list_is_whole_though_another_reader_has_seen_the_move(
     (key,) = same_shard(1, "b", path)
     Writer(key).begin(store)
     assert len(store.threads("tenant")) == 1
-    listing, passed = PlacedStore.threads, list[str]()
+    listing, passed = ShardMember.threads, list[str]()
 
-    def passes(self: PlacedStore, *given: Any, **named: Any) -> Any:
+    def passes(self: ShardMember, *given: Any, **named: Any) -> Any:
         found = listing(self, *given, **named)
         if self.name == "a" and not passed:
             passed.append(self.name)
@@ -78,7 +78,7 @@ def test_a_list_is_whole_though_another_reader_has_seen_the_move(
             assert len(store.threads("tenant")) == 1
         return found
 
-    monkeypatch.setattr(PlacedStore, "threads", passes)
+    monkeypatch.setattr(ShardMember, "threads", passes)
     assert [line.key for line in store.threads("tenant")] == [key]
 
 
@@ -100,9 +100,9 @@ def test_a_function_that_was_committed_is_not_called_again(
     """Its transaction moved with its shard. Fails if it writes a second time, elsewhere."""
     (key,) = same_shard(1, "a", path)
     writer = Writer(key).begin(store)
-    transact, called = PlacedStore.transact, list[str]()
+    transact, called = ShardMember.transact, list[str]()
 
-    def lost(self: PlacedStore, key: ThreadKey, work: Any) -> None:
+    def lost(self: ShardMember, key: ThreadKey, work: Any) -> None:
         transact(self, key, work)
         move_shard(read_map(path), key.shard, "b")
         raise ShardMoved(
@@ -114,7 +114,7 @@ def test_a_function_that_was_committed_is_not_called_again(
         return results(writer)
 
     with monkeypatch.context() as patched:
-        patched.setattr(PlacedStore, "transact", lost)
+        patched.setattr(ShardMember, "transact", lost)
         store.transact(key, work)
     assert called == ["called"]
     assert [result.task for result in store.results(key)] == ["more"]
@@ -129,14 +129,14 @@ def test_a_deleted_thread_leaves_nothing_where_its_shard_went(
     (writer,) = full(store, [key])
     (waiting,) = store.inputs(key)  # a thread for which an input waits is not deleted at a head
     writer.append(store, thread=a_line(writer), dequeues=waiting.run_id)
-    bury = PlacedStore.bury
+    bury = ShardMember.bury
 
-    def moving(self: PlacedStore, *given: Any) -> bool:
+    def moving(self: ShardMember, *given: Any) -> bool:
         found = bury(self, *given)
         move_shard(read_map(path), key.shard, "b")
         return found
 
-    monkeypatch.setattr(PlacedStore, "bury", moving)
+    monkeypatch.setattr(ShardMember, "bury", moving)
     assert store.delete(key, head=writer.head)
     left = "SELECT count(*) FROM milecastle.entries WHERE kind < 3"
     assert [execute(path, name, left)[0][0] for name in "abc"] == [0, 0, 0]
@@ -150,15 +150,15 @@ def test_a_thread_is_pruned_where_its_shard_went(
     writer = Writer(key).begin(store, 8)
     writer.append(store, SNAPSHOT)
     monkeypatch.setattr("milecastle.stores.postgres.store._BATCH", 2)
-    prune_on, moved = vars(PlacedStore)["_prune_on"], list[str]()
+    prune_on, moved = vars(ShardMember)["_prune_on"], list[str]()
 
-    def moving(self: PlacedStore, *given: Any) -> Any:
+    def moving(self: ShardMember, *given: Any) -> Any:
         if not moved:
             moved.append(self.name)
             move_shard(read_map(path), key.shard, "b")
         return prune_on(self, *given)
 
-    monkeypatch.setattr(PlacedStore, "_prune_on", moving)
+    monkeypatch.setattr(ShardMember, "_prune_on", moving)
     writer.prune(store, writer.head)
     assert [entry.seq for entry in store.history(key)] == [writer.head]
     assert execute(path, "b", "SELECT count(*) FROM milecastle.entries") == [(1,)]

@@ -17,9 +17,9 @@ import pytest
 
 import milecastle
 from milecastle import END, START, App, StateGraph, Store, ThreadKey
+from milecastle.app.results import Result
 from milecastle.app.runs import streams as event_stream
 from milecastle.app.runs.calls import Call
-from milecastle.app.results import Result
 from milecastle.stores.memory import MemoryStore
 from tests.every_store import EVERY_KIND, Stores
 

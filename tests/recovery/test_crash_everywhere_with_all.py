@@ -131,7 +131,7 @@ def test_an_answer_that_is_not_kept_is_found_out(monkeypatch: pytest.MonkeyPatch
     def take(self: Any, answers: dict[str, Any]) -> None:
         if answers:
             progress = self._progress
-            progress.hide(ANSWERS, {**progress.hidden.get(ANSWERS, {}), **answers})
+            progress.hide(ANSWERS, {**progress.reserved.get(ANSWERS, {}), **answers})
 
     monkeypatch.setattr(Run, "_take_answers", take)
     graph = StateGraph(Asked)

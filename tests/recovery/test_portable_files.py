@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from milecastle import InvalidRequest, MilecastleError, ResumeRefused
 from milecastle.app.portable.files import PortableFiles
 from milecastle.app.results import Result
-from milecastle.engine.reserved_channels import SENDS
 from milecastle.engine.plan import Ending
+from milecastle.engine.reserved_channels import SENDS
 from milecastle.model.interrupt import Interrupt
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import Simulator
@@ -106,8 +106,8 @@ def only_ready(ending: Ending) -> Ending:
 
 
 def without_sends(ending: Ending) -> Ending:
-    hidden = {name: value for name, value in ending.hidden.items() if name != SENDS}
-    return msgspec.structs.replace(ending, hidden=hidden)
+    reserved = {name: value for name, value in ending.reserved.items() if name != SENDS}
+    return msgspec.structs.replace(ending, reserved=reserved)
 
 
 FANNED = Shape(

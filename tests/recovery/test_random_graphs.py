@@ -15,7 +15,7 @@ from milecastle.testing import Crashed, CrashPoint, Simulator, crash_everywhere
 pytestmark = pytest.mark.no_cover  # thousands of repetitions of what others cover
 
 
-class Tally(TypedDict):
+class Counters(TypedDict):
     rounds: int
     total: Annotated[int, add]
     notes: Annotated[list[str], append]
@@ -56,21 +56,21 @@ SHAPES: st.SearchStrategy[Shape] = st.fixed_dictionaries(
 )  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
 
 
-def note(state: Tally, name: str) -> dict[str, Any]:
+def note(state: Counters, name: str) -> dict[str, Any]:
     seen = state["seen"].get(name, 0) + 1
     return {"total": len(state["notes"]) + seen, "notes": [name], "seen": {name: seen}}
 
 
-async def note_async(state: Tally, name: str) -> dict[str, Any]:
+async def note_async(state: Counters, name: str) -> dict[str, Any]:
     return note(state, name)
 
 
-def turn(state: Tally) -> dict[str, Any]:
+def turn(state: Counters) -> dict[str, Any]:
     return {"rounds": state["rounds"] + 1}
 
 
-def build(shape: Shape) -> App[Tally]:
-    graph = StateGraph(Tally)
+def build(shape: Shape) -> App[Counters]:
+    graph = StateGraph(Counters)
     layers = [[f"n{layer}{i}" for i in range(size)] for layer, size in enumerate(shape["layers"])]
     names = [name for layer in layers for name in layer]
     for name in names:
@@ -90,8 +90,8 @@ def build(shape: Shape) -> App[Tally]:
     )
 
 
-def connect(graph: StateGraph[Tally], source: str, targets: list[str], *, routed: bool) -> None:
-    def pick(state: Tally) -> list[str]:
+def connect(graph: StateGraph[Counters], source: str, targets: list[str], *, routed: bool) -> None:
+    def pick(state: Counters) -> list[str]:
         """One node at least; which ones follows from the state."""
         first = state.get("total", 0) % len(targets)
         return [targets[first], targets[-1]]
@@ -119,7 +119,7 @@ def test_many_crashes_change_nothing(shape: Shape, seed: int, points: set[CrashP
     assert go_to_the_end(Simulator(build(shape), seed=seed, crashes=points)) == calm
 
 
-def go_to_the_end(simulator: Simulator[Tally]) -> Tally:
+def go_to_the_end(simulator: Simulator[Counters]) -> Counters:
     """Call until the thread ended; its state."""
     while True:
         head = next(simulator.app.history("t", limit=1), None)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from milecastle.engine.reserved_channels import ANSWERS, HIDDEN
+from milecastle.engine.reserved_channels import ANSWERS, RESERVED
 from milecastle.engine.saving import Saver
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.keys import ThreadKey
@@ -85,7 +85,7 @@ def test_an_answer_that_is_not_tied_to_its_branch_is_found(
 
 
 def test_an_answer_that_outlives_its_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = tuple(name for name in HIDDEN if name != ANSWERS)
+    left = tuple(name for name in RESERVED if name != ANSWERS)
     monkeypatch.setattr("milecastle.engine.advancing.HIDDEN", left)
     assert found().problems
 

@@ -22,7 +22,7 @@ import pytest
 from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.errors import CodecError, Corrupted, FormatTooNew, InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.stores.sqlite import SqliteStore, view
+from milecastle.stores.sqlite import SqliteStore, transaction
 from milecastle.stores.sqlite.rows import Row
 from milecastle.testing.entries import Writer, a_key
 from tests.migration.sqlite_golden import REPLACED, everything_in, fill
@@ -134,7 +134,7 @@ def test_without_checksums_a_flipped_bit_would_be_believed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, expected = path.read_bytes(), read_all(path)
-    monkeypatch.setattr(view, "checked", without_checksum)
+    monkeypatch.setattr(transaction, "checked", without_checksum)
     flipped = bits(data, table_pages(path), of_rows=True)[::200]
     believed = [read for _, read in outcomes(path, data, flipped) if read not in (None, expected)]
     assert believed

@@ -17,11 +17,11 @@ from milecastle import InvalidRequest
 from milecastle.app.opening import find_store
 from milecastle.errors import Conflict, Corrupted, StoreError, Unavailable
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
-from milecastle.support.forking import PATIENCE
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.stores.sqlite.connections import Connections, translate
+from milecastle.support.forking import PATIENCE
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import Writer, a_failure, a_key, a_result, a_run, an_entry, make_id
 

@@ -18,7 +18,7 @@ from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.store import Batch
-from milecastle.stores.sqlite import SqliteStore, log, view
+from milecastle.stores.sqlite import SqliteStore, log, transaction
 from milecastle.testing.entries import Writer, a_result
 from tests.migration.sqlite_golden import KEYS, everything_in, fill
 from tests.recovery.test_sqlite_damage import (
@@ -144,7 +144,7 @@ def test_a_truncated_file_is_damage_unless_nothing_is_left(path: Path) -> None:
 def test_without_checksums_a_truncated_file_would_be_believed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (log, view):
+    for module in (log, transaction):
         monkeypatch.setattr(module, "checked", without_checksum)
     size = path.stat().st_size
     assert wrong_lengths(path, range(size - PAGE + 1, size, 41)) != []

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from milecastle.app.application import App
+from milecastle.app.results import Result
 from milecastle.app.runs.calls import Call
 from milecastle.app.threads.children import children_of, is_child, root_of
-from milecastle.app.results import Result
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store

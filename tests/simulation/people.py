@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from milecastle.app.application import App
+from milecastle.app.results import Result, Snapshot
 from milecastle.app.runs.answering import NOTHING_GIVEN, Given
 from milecastle.app.runs.calls import Call
-from milecastle.app.results import Result, Snapshot
 from milecastle.engine.context import Context
 from milecastle.errors import (
     AttemptsExhausted,

@@ -12,33 +12,33 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from milecastle.app.encryption.keyring import Keyring
+from milecastle.app.results import Result, Snapshot
 from milecastle.app.runner import Runner, Thread
 from milecastle.app.runs.answering import UNANSWERED, Given
 from milecastle.app.runs.calls import Call, calls_for, only_file
-from milecastle.app.threads.closing import cancel_run
-from milecastle.app.threads.children import own_threads
-from milecastle.app.threads.difference import Change, difference
-from milecastle.app.threads.compatibility import Fit
+from milecastle.app.runs.starting import StartPolicy
+from milecastle.app.runs.streams import StreamMode
 from milecastle.app.runs.submission import Handle, IfBusy, invoked, submitted
+from milecastle.app.threads.children import own_threads
+from milecastle.app.threads.closing import cancel_run
+from milecastle.app.threads.compatibility import Compatibility
+from milecastle.app.threads.difference import Change, difference
+from milecastle.app.threads.log import At, Migrate, Migration
 from milecastle.app.threads.migrating import foresee
 from milecastle.app.threads.reading import afollow, follow, history, snapshot
-from milecastle.app.results import Result, Snapshot
-from milecastle.app.runs.starting import Terms
-from milecastle.app.runs.streams import StreamMode
 from milecastle.app.threads.tagging import change_tags
-from milecastle.app.threads.log import At, Migrate, Migration
 from milecastle.app.upkeep.removing import delete_thread
 from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata
 from milecastle.model.event import Event
-from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.notebook import card
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.store import Store
+from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath
@@ -144,7 +144,7 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=invoked(key, again, take_over, discard, tags),
+            policy=invoked(key, again, take_over, discard, tags),
             options=options,
             config=config,
             file=only_file(file, checkpoint),
@@ -171,7 +171,7 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=invoked(key, again, take_over, discard, tags),
+            policy=invoked(key, again, take_over, discard, tags),
             options=options,
             config=config,
             file=only_file(file, checkpoint),
@@ -209,7 +209,7 @@ class App(Generic[S]):
             options=options,
             config=config,
             given=given,
-            terms=Terms(take_over=take_over),
+            policy=StartPolicy(take_over=take_over),
             accept_changes=accept_changes,
         )
         return self._runner.invoke(call)
@@ -235,7 +235,7 @@ class App(Generic[S]):
             options=options,
             config=config,
             given=given,
-            terms=Terms(take_over=take_over),
+            policy=StartPolicy(take_over=take_over),
             accept_changes=accept_changes,
         )
         return await self._runner.ainvoke(call)
@@ -270,8 +270,8 @@ class App(Generic[S]):
         it is not in progress (with ``if_busy="cancel"``, also then); ``Conflict`` if the thread has
         another run by now. A run that is started adds ``tags`` to its thread.
         """
-        terms = submitted(key, again, if_busy, tags, if_absent, instead_of)
-        call = Call(input=input, thread=thread, terms=terms)
+        policy = submitted(key, again, if_busy, tags, if_absent, instead_of)
+        call = Call(input=input, thread=thread, policy=policy)
         return self._runner.submit(call, delay, priority)
 
     @explains_keywords
@@ -290,8 +290,8 @@ class App(Generic[S]):
         tags: Iterable[str] = (),
     ) -> Handle[S]:
         """``submit`` on an event loop; calls made in parallel are committed together."""
-        terms = submitted(key, again, if_busy, tags, if_absent, instead_of)
-        call = Call(input=input, thread=thread, terms=terms)
+        policy = submitted(key, again, if_busy, tags, if_absent, instead_of)
+        call = Call(input=input, thread=thread, policy=policy)
         return await self._runner.asubmit(call, delay, priority)
 
     def submit_many(
@@ -412,7 +412,7 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=invoked(key, again, take_over, discard, tags),
+            policy=invoked(key, again, take_over, discard, tags),
             options=options,
             config=config,
             mode=mode,
@@ -446,7 +446,7 @@ class App(Generic[S]):
         call = Call(
             input=input,
             thread=thread,
-            terms=invoked(key, again, take_over, discard, tags),
+            policy=invoked(key, again, take_over, discard, tags),
             options=options,
             config=config,
             mode=mode,
@@ -571,7 +571,7 @@ class App(Generic[S]):
         """
         self._runner.settings.migrations[from_fingerprint] = Migration(function, tuple(types))
 
-    def fit(self, thread: Thread) -> Fit:
+    def fit(self, thread: Thread) -> Compatibility:
         """Whether a thread could be resumed with this graph: reasons against it, or what changed.
 
         Subgraphs that it is in the middle of and registered migrations are taken into account.
@@ -583,7 +583,7 @@ class App(Generic[S]):
             raise ThreadNotFound(tenant=key.tenant, thread=key.thread)
         return foresee(threads, key, chain)
 
-    async def afit(self, thread: Thread) -> Fit:
+    async def afit(self, thread: Thread) -> Compatibility:
         """``fit`` on an event loop."""
         return await self._runner.off_loop(self.fit, thread)
 

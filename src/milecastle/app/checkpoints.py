@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from milecastle.app.opening import find_store, sweep_objects, with_objects
-from milecastle.app.threads.graphless_log import DirectLog
+from milecastle.app.threads.graphless_log import GraphlessLog
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
 from milecastle.app.upkeep.removing import ErasureReport, erase_threads
 from milecastle.app.upkeep.retention import Retention, RetentionReport, apply_retention
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @checks_keys
-class CheckpointStore(DirectLog):
+class CheckpointStore(GraphlessLog):
     """Checkpoints of threads, addressed by ``ThreadKey``.
 
     ``types`` are stored besides plain data: dataclasses, enums, pydantic models, structs.

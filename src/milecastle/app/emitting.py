@@ -26,10 +26,10 @@ from milecastle.codec.envelope import PayloadPlace
 from milecastle.errors import CodecError, EncryptionError, UnserializableState
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
-from milecastle.support.prepared import prepared
-from milecastle.support.printable import printable
 from milecastle.ports.feed import Feed, FeedStore
 from milecastle.ports.store import Store, offers
+from milecastle.support.prepared import prepared
+from milecastle.support.printable import printable
 
 if TYPE_CHECKING:
     from logging import Logger

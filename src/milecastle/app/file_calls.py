@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec.structs
 
-from milecastle.app.runner import Runner, Thread
 from milecastle.app.results import Result
+from milecastle.app.runner import Runner, Thread
 from milecastle.builds.file_run import FileResult, FileRun, load_file_run
 from milecastle.builds.plan import Plan
 from milecastle.builds.workspace import Workspace

@@ -12,9 +12,9 @@ from milecastle.model.checkpoint import Checkpoint
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.notebook import card, table, value_text
+from milecastle.model.run import RunStatus
 from milecastle.support.printable import printable
 from milecastle.support.reading import StateReader
-from milecastle.model.run import RunStatus
 
 S = TypeVar("S")
 

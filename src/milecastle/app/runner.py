@@ -17,17 +17,9 @@ import msgspec
 import msgspec.structs
 
 from milecastle.app.encryption.keyring import Keyring
+from milecastle.app.results import Result, log_reuse
 from milecastle.app.runs.answering import NOTHING_GIVEN, Given, refuse_refused
 from milecastle.app.runs.calls import Call, Launcher, PlannedRun
-from milecastle.app.runs.submission import (
-    Handle,
-    awaiting,
-    has_stopped,
-    lane_of,
-    require_shared,
-    when_stopped,
-)
-from milecastle.app.results import Result, log_reuse
 from milecastle.app.runs.starting import (
     enqueue,
     plan_at,
@@ -42,10 +34,18 @@ from milecastle.app.runs.streams import (
     StreamParts,
     resting_events,
 )
-from milecastle.app.threads.tagging import added_tags, require_tags
+from milecastle.app.runs.submission import (
+    Handle,
+    awaiting,
+    has_stopped,
+    lane_of,
+    require_shared,
+    when_stopped,
+)
 from milecastle.app.threads.log import Migration, Threads
+from milecastle.app.threads.tagging import added_tags, require_tags
 from milecastle.app.upkeep.removing import remove_thread
-from milecastle.compute.executor_choice import PlacedExecutors
+from milecastle.compute.executor_choice import ExecutorChoice
 from milecastle.drivers.local import LocalExecutors
 from milecastle.drivers.observing import Observers, switched_on
 from milecastle.engine.assignment import NOW, Assignment
@@ -56,7 +56,6 @@ from milecastle.errors import Conflict, InvalidRequest, RunInProgress
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
-from milecastle.support.migration_hints import refuse_thread
 from milecastle.model.keys import ThreadKey, refuse_own, refuse_reserved, refuse_subgraph
 from milecastle.model.policies import ExecutionOptions, Retry
 from milecastle.model.run import RunStatus
@@ -65,6 +64,7 @@ from milecastle.ports.executor import Executors
 from milecastle.ports.files import StoredFiles, require_files
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
+from milecastle.support.migration_hints import refuse_thread
 
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath, PortableFiles
@@ -222,7 +222,7 @@ class Runner(Generic[S]):
         return self._submit(call)
 
     def _submit(self, call: Call) -> Handle[S]:
-        if call.terms.looks_first and (found := self._found(call)):
+        if call.policy.looks_first and (found := self._found(call)):
             return found
         planned = self.begin(call)
         if isinstance(planned, Result):
@@ -246,7 +246,7 @@ class Runner(Generic[S]):
         return await self._asubmit(call)
 
     async def _asubmit(self, call: Call) -> Handle[S]:
-        if call.terms.looks_first and (found := await self.off_loop(self._found, call)):
+        if call.policy.looks_first and (found := await self.off_loop(self._found, call)):
             return found
         planned = await self.off_loop(self.begin, call)
         if isinstance(planned, Result):
@@ -295,7 +295,7 @@ class Runner(Generic[S]):
         store, key = require_shared(self.settings.store), self._addressed(call)
         update = self.graph.schema.start_input(call.input)
         observers = Observers(switched_on(self.settings.observers))
-        found = enqueue(self.threads, store, key, update, call.terms, observers)
+        found = enqueue(self.threads, store, key, update, call.policy, observers)
         if found is None:
             return None
         record, reused = found
@@ -317,12 +317,12 @@ class Runner(Generic[S]):
         if not -_HIGHEST <= priority <= _HIGHEST:
             raise InvalidRequest(f"a priority is from -{_HIGHEST} to {_HIGHEST}, not {priority}")
         assignment = Assignment(lane=self.lane, due_at=due_at, priority=priority)
-        terms = msgspec.structs.replace(call.terms, assignment=assignment)
-        return msgspec.structs.replace(call, terms=terms)
+        policy = msgspec.structs.replace(call.policy, assignment=assignment)
+        return msgspec.structs.replace(call, policy=policy)
 
     def _found(self, call: Call) -> Handle[S] | None:
         """What a call gets that starts no run, because its thread exists or is busy."""
-        return self._existing(call) if call.terms.if_absent else self._enqueue(call)
+        return self._existing(call) if call.policy.if_absent else self._enqueue(call)
 
     def _existing(self, call: Call) -> Handle[S] | None:
         """The newest run of a thread that must be absent, if it is not. Nothing is decoded."""
@@ -394,7 +394,7 @@ class Runner(Generic[S]):
         """The result of a thread that is not running, from its log."""
         threads, _ = self.stored(key)
         position, entry, record = threads.standing(key)
-        info = thread_info(entry, record, waits_at(position.hidden))
+        info = thread_info(entry, record, waits_at(position.reserved))
         return self._result(entry.run_id, key, rest_at(position, info.status, info.wake_at))
 
     def stream(self, call: Call) -> Iterator[Event[S]]:
@@ -427,7 +427,7 @@ class Runner(Generic[S]):
         A thread that waits for a person, or completed with the same input, is returned as it is.
         """
         key = self._addressed(call) if call.thread is not None else None
-        tags = call.terms.tags
+        tags = call.policy.tags
         tagged = require_tags(self.settings.store) if tags else None
         if call.file is not None:
             plan, call = self.files().start(call, self.threads, key, self.settings.tenant)
@@ -448,7 +448,7 @@ class Runner(Generic[S]):
 
     def _start(self, call: Call, key: ThreadKey | None) -> RunPlan:
         input = call.input
-        if call.terms.compares and (input is None or key is None or self.threads is None):
+        if call.policy.compares and (input is None or key is None or self.threads is None):
             raise InvalidRequest(
                 "key=, again= and discard= need an input, a thread and a store: without them "
                 "there is no earlier run to compare with"
@@ -468,12 +468,14 @@ class Runner(Generic[S]):
                 key,
                 call.given,
                 accept=call.accept_changes,
-                terms=call.terms,
+                policy=call.policy,
                 known=call.known,
             )
         if key is None:
             key = ThreadKey(self.settings.tenant, self.settings.clock.new_id())
-        return start_with_input(self.threads, key, self.graph.schema.start_input(input), call.terms)
+        return start_with_input(
+            self.threads, key, self.graph.schema.start_input(input), call.policy
+        )
 
     def _resting(self, result: Result[S], mode: StreamMode | None) -> list[Event[S]]:
         """The events of a thread that does not run now."""
@@ -583,7 +585,7 @@ class Runner(Generic[S]):
 
 def _is_final(error: Conflict, call: Call) -> bool:
     """Whether looking again cannot help: the thread is busy, or one run was to be replaced."""
-    return isinstance(error, RunInProgress) or call.terms.instead_of is not None
+    return isinstance(error, RunInProgress) or call.policy.instead_of is not None
 
 
 async def _each(events: Sequence[Event[Any]]) -> AsyncGenerator[Event[Any], None]:
@@ -594,7 +596,7 @@ async def _each(events: Sequence[Event[Any]]) -> AsyncGenerator[Event[Any], None
 def _executors(graph: CompiledGraph, settings: AppSettings) -> Executors:
     """What runs the tasks: this process, unless a node says otherwise."""
     local = LocalExecutors((graph,), settings.observers)
-    return PlacedExecutors(local, graph) if graph.is_placed else local
+    return ExecutorChoice(local, graph) if graph.is_placed else local
 
 
 def _with_caches(graph: CompiledGraph, settings: AppSettings) -> CompiledGraph:

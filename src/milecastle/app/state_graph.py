@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack
 
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore
+from milecastle.app.clock import SystemClock
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.opening import find_store, require_store, with_objects
 from milecastle.app.runner import AppSettings, Runner
-from milecastle.app.clock import SystemClock
 from milecastle.errors import DefinitionError, InvalidRequest, Problem
 from milecastle.graph.builder import GraphBuilder
 from milecastle.graph.compiling import compile_graph
 from milecastle.graph.functions import caller, name_of
 from milecastle.graph.structure import CompiledGraph
-from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 from milecastle.model.policies import CheckpointConfig, Retry, RunOn, Timeout
 from milecastle.observers.registry import find_observers
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
+from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath

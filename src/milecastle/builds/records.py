@@ -23,8 +23,8 @@ from milecastle.disk.files import PRIVATE_FILE, append, sync
 from milecastle.disk.replacing import make_folders
 from milecastle.errors import CodecError, Corrupted, FormatTooNew
 from milecastle.model.keys import ThreadKey
-from milecastle.support.prepared import prepared
 from milecastle.stores.jsonl.shapes import FailureShape, RunShape
+from milecastle.support.prepared import prepared
 
 FORMAT: Final = 1
 

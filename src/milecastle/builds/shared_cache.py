@@ -30,10 +30,10 @@ from milecastle.builds.records import FORMAT, CacheEntry, Item
 from milecastle.codec.envelope import COMPRESSED, compress, decompress, frame, unframe
 from milecastle.errors import CodecError, Corrupted, FormatTooNew, MilecastleError, Unavailable
 from milecastle.model.file import File
-from milecastle.support.prepared import prepared
 from milecastle.stores.offloading import SharedObjects
 from milecastle.stores.offloading.files import TenantFiles
 from milecastle.stores.offloading.objects import root_of
+from milecastle.support.prepared import prepared
 
 __all__ = ["SharedCache"]
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from milecastle.app.threads.children import children_of, every_thread
 from milecastle.errors import InvalidRequest, ThreadNotFound
 from milecastle.model.keys import ThreadKey
-from milecastle.support.printable import is_unsafe
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Store
+from milecastle.support.printable import is_unsafe
 
 
 def command_text(verb: str, *words: str, app: str | None = None) -> str:

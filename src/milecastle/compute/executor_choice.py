@@ -41,7 +41,7 @@ def site_of(run_on: Any) -> Site:
     return shared_cluster(run_on if isinstance(run_on, Ray) else Ray())
 
 
-class PlacedExecutors:
+class ExecutorChoice:
     """Makes executors for a graph with nodes that run elsewhere; the others run by ``local``."""
 
     def __init__(
@@ -55,9 +55,9 @@ class PlacedExecutors:
         self._sites = sites
         self._reference: Reference | None = None
 
-    def seen_by(self, observers: Sequence[Observer]) -> PlacedExecutors:
+    def seen_by(self, observers: Sequence[Observer]) -> ExecutorChoice:
         """The same, for a run that only these observe."""
-        return PlacedExecutors(self._local.seen_by(observers), self._graph, self._sites)
+        return ExecutorChoice(self._local.seen_by(observers), self._graph, self._sites)
 
     def _find(self) -> Reference:
         if self._reference is None:

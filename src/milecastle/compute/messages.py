@@ -23,8 +23,8 @@ from milecastle.engine.pauses import Asked, Parked
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
-from milecastle.support.prepared import prepared
 from milecastle.model.task import RunFacts, TaskFacts
+from milecastle.support.prepared import prepared
 
 
 class TaskMessage(msgspec.Struct, array_like=True, tag=True, frozen=True):

@@ -30,7 +30,6 @@ from threading import Lock, RLock, Thread, Timer
 from time import monotonic, sleep
 from typing import Final, Protocol
 
-from milecastle.compute.task_server import GRACE, Pipe, serve
 from milecastle.compute.messages import (
     AskReply,
     Began,
@@ -48,6 +47,7 @@ from milecastle.compute.messages import (
     pack_raised,
 )
 from milecastle.compute.task_client import RemoteTask, RemoteTasks
+from milecastle.compute.task_server import GRACE, Pipe, serve
 from milecastle.errors import InvalidRequest
 from milecastle.support.forking import call_in_child
 

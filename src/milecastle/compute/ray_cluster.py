@@ -23,12 +23,12 @@ from threading import Lock, Thread, Timer
 from time import monotonic
 from typing import Any, Final
 
-from milecastle.compute.task_server import Server
 from milecastle.compute.processes import NearPipe, Process, ProcessPool
 from milecastle.compute.task_client import RemoteTask
+from milecastle.compute.task_server import Server
 from milecastle.errors import InvalidRequest
-from milecastle.support.forking import call_in_child
 from milecastle.model.policies import Ray
+from milecastle.support.forking import call_in_child
 
 IDLE: Final = 10.0
 """Seconds after which actors that no call uses are ended."""

@@ -119,7 +119,7 @@ class RemoteTasks:
         self._timed: dict[int, tuple[RemoteTask, Timeout]] = {}
         self._done: deque[tuple[RemoteTask, Done | Finished]] = deque()
         self._ended: list[Finished] = []
-        self._desk: ThreadPoolExecutor | None = None
+        self._replies: ThreadPoolExecutor | None = None
 
     # ---- for the driver's thread
 
@@ -265,8 +265,8 @@ class RemoteTasks:
         runs = [run.entered.run for run in self._runs.values()]
         for site in self._sites.values():
             site.forget(runs)
-        if self._desk is not None:
-            self._desk.shutdown(wait=False, cancel_futures=True)
+        if self._replies is not None:
+            self._replies.shutdown(wait=False, cancel_futures=True)
 
     # ---- for the thread of a site
 
@@ -283,10 +283,10 @@ class RemoteTasks:
         """A task asks something of its run."""
         if ask.name == "heartbeat":
             remote.beat = monotonic()
-        if self._desk is None:
-            self._desk = ThreadPoolExecutor(_THREADS, thread_name_prefix="milecastle-desk")
+        if self._replies is None:
+            self._replies = ThreadPoolExecutor(_THREADS, thread_name_prefix="milecastle-replies")
         try:
-            self._desk.submit(self._reply, remote, site, ask)
+            self._replies.submit(self._reply, remote, site, ask)
         except RuntimeError:  # the call is over
             site.reply(remote, AskReply(ask.number, None, pack_raised(_over(remote))))
 

@@ -32,8 +32,8 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from milecastle.errors import MilecastleError, StoreError, Unavailable
-from milecastle.support.forking import call_in_child
 from milecastle.ports.store import Batch, GroupStore, PartedStore, Store, offers
+from milecastle.support.forking import call_in_child
 
 GROUP: Final = 256
 """The maximum number of batches written at once."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from milecastle.drivers.node_caller import Calls, perform
+from milecastle.drivers.node_caller import NodeCaller, perform
 from milecastle.drivers.observing import Observers
 from milecastle.engine.context import Around
 from milecastle.graph.structure import CompiledGraph
@@ -33,7 +33,7 @@ class LocalExecutors:
 
     def on_thread(self, ports: Mapping[str, TaskPort], most: int) -> Executor:
         """Single tasks on the calling thread, several in threads."""
-        return _Threads(Calls(self._graphs, ports, perform, around=self._around()), most)
+        return _Threads(NodeCaller(self._graphs, ports, perform, around=self._around()), most)
 
     def _around(self) -> Around | None:
         return Observers(self._wrapping).around if self._wrapping else None
@@ -53,7 +53,7 @@ class _Threads:
     That may be on two threads at once: the driver waits while something elsewhere wakes it.
     """
 
-    def __init__(self, calls: Calls, most: int) -> None:
+    def __init__(self, calls: NodeCaller, most: int) -> None:
         self._calls = calls
         self._most = most
         self._workers: Workers | None = None

@@ -16,7 +16,7 @@ from contextvars import copy_context
 from time import monotonic
 from typing import Any, Final
 
-from milecastle.drivers.node_caller import Calls, Deadlines, perform
+from milecastle.drivers.node_caller import Deadlines, NodeCaller, perform
 from milecastle.engine.context import Around, RunningTask
 from milecastle.errors import NodeTimeout
 from milecastle.graph.structure import CompiledGraph
@@ -55,7 +55,7 @@ class LoopTasks:
         tell: EmitEvent | None,
         around: Around | None = None,
     ) -> None:
-        self._calls = Calls(graphs, ports, self._run, on_loop=True, around=around)
+        self._calls = NodeCaller(graphs, ports, self._run, on_loop=True, around=around)
         self.call = self._calls.call
         self._most = most
         self._tell = tell

@@ -22,7 +22,7 @@ from milecastle.ports.task import TaskPort
 _set_task = current_task.set
 
 
-class Calls:
+class NodeCaller:
     """Finds what the tasks of a call need to run. Used by one thread: the driver's.
 
     A function of only the state is called by ``call`` with minimal overhead; on a loop

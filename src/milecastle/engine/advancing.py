@@ -17,9 +17,9 @@ from milecastle.engine.applying import (
     refuse_unmade,
     unpack_goto,
 )
+from milecastle.engine.components import Components
 from milecastle.engine.effects import Commit, Effect
-from milecastle.engine.reserved_channels import FAILURE, GOTOS, HIDDEN, SENDS
-from milecastle.engine.components import Parts
+from milecastle.engine.reserved_channels import FAILURE, GOTOS, RESERVED, SENDS
 from milecastle.engine.routing import (
     NOT_ASKED,
     Looked,
@@ -44,12 +44,12 @@ _ASK = Exits()
 class Advance:
     """Leads a run from one step to the next. ``failures`` are for a node that runs ``on_error``."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._graph = parts.graph
-        asks = parts.teller or parts.graph.defers
-        self._exits: Mapping[str, Exits] = {} if asks else parts.graph.exits
-        self._progress = parts.progress
+    def __init__(self, components: Components) -> None:
+        self._components = components
+        self._graph = components.graph
+        asks = components.run_events or components.graph.defers
+        self._exits: Mapping[str, Exits] = {} if asks else components.graph.exits
+        self._progress = components.progress
         self._answer: Any = NOT_ASKED
         self._raised: Exception | None = None
         self.failures: dict[str, Any] = {}
@@ -58,10 +58,10 @@ class Advance:
         self, names: tuple[str, ...], source: Source, gotos: Gotos | None = None
     ) -> Generator[Effect, Any, None]:
         """These nodes have run: decide what runs next and commit the step."""
-        progress, parts = self._progress, self._parts
+        progress, components = self._progress, self._components
         looked: Sequence[Looked] = ()
         problem: RunError | None = None
-        quick = len(names) == 1 and gotos is None and not progress.hidden
+        quick = len(names) == 1 and gotos is None and not progress.reserved
         exits = self._exits.get(names[0], _ASK) if quick else _ASK
         if exits.straight is not None:
             progress.next, progress.route = exits.straight, ()
@@ -70,35 +70,37 @@ class Advance:
             problem = yield from self._find(names, gotos, way)
             looked = way.looked
         progress.nodes = () if source == "input" else names
-        saver = parts.saver
+        saver = components.saver
         if saver is not None and (batch := saver.batch(source)) is not None:
             yield Commit(batch)
             saver.saved(batch)
-            if parts.teller:
-                yield parts.teller.saved(batch.entries[-1])
+            if components.run_events:
+                yield components.run_events.saved(batch.entries[-1])
         if problem is not None:
             raise problem
-        if parts.teller:
-            yield from parts.teller.moved(names, looked, progress.step, progress.values)
+        if components.run_events:
+            yield from components.run_events.moved(names, looked, progress.step, progress.values)
 
     def again(self) -> Generator[Effect, Any, None]:
         """The step is committed, but what runs next is not known: evaluate again."""
-        progress, parts = self._progress, self._parts
+        progress, components = self._progress, self._components
         names = progress.route
-        kept: dict[str, Any] = progress.hidden.get(GOTOS, {})
-        self.failures = progress.hidden.get(FAILURE, {})
+        kept: dict[str, Any] = progress.reserved.get(GOTOS, {})
+        self.failures = progress.reserved.get(FAILURE, {})
         way = Way()
         problem = yield from self._find(names, {n: unpack_goto(kept[n]) for n in kept}, way)
         if problem is not None:
             raise problem
-        if parts.teller:
-            yield from parts.teller.moved(names, way.looked, progress.step, progress.values)
+        if components.run_events:
+            yield from components.run_events.moved(
+                names, way.looked, progress.step, progress.values
+            )
 
     def _ask(self, router: Router) -> bool:
         """The common case, one router that returns one name; ``False`` if it did not."""
         progress = self._progress
         try:
-            returned = router.function(self._parts.schema.present(progress.values))
+            returned = router.function(self._components.schema.present(progress.values))
         except Exception as error:
             self._raised = error
             return False
@@ -115,7 +117,7 @@ class Advance:
         """Evaluate the edges of these nodes; return the error, if any."""
         progress, graph = self._progress, self._graph
         held = self._held(names)
-        state = self._parts.schema.present(progress.values)
+        state = self._components.schema.present(progress.values)
         name = names[0]
         answer, raised = self._answer, self._raised
         self._answer, self._raised = NOT_ASKED, None
@@ -148,22 +150,22 @@ class Advance:
         """Apply the ``Command``s of routers."""
         if not updates:
             return
-        progress, journal = self._progress, self._parts.journal
+        progress, journal = self._progress, self._components.journal
         values = dict(progress.values)
         operations: Operations = []
         for update in updates:
-            if apply_update(self._parts.schema, values, names[0], update, operations):
+            if apply_update(self._components.schema, values, names[0], update, operations):
                 progress.guard.version += 1
-        refuse_unmade(self._parts.schema, values, names[0])
+        refuse_unmade(self._components.schema, values, names[0])
         progress.values = values
         if journal is not None:
             journal.note(operations)
 
     def _hide(self, sends: list[Any] | None) -> None:
         """What the checkpoint contains besides the state: nothing of the step that ended."""
-        progress, journal = self._progress, self._parts.journal
+        progress, journal = self._progress, self._components.journal
         operations: Operations = []
-        for name in HIDDEN if progress.hidden else ():
+        for name in RESERVED if progress.reserved else ():
             operations += progress.hide(name, None)
         if sends:
             operations += progress.hide(SENDS, sends)
@@ -181,7 +183,7 @@ class Advance:
         error: Exception,
         gotos: Gotos | None,
     ) -> RunError:
-        progress, journal = self._progress, self._parts.journal
+        progress, journal = self._progress, self._components.journal
         if not self._graph.defers:
             progress.next = ()
         progress.route = names
@@ -193,6 +195,6 @@ class Advance:
         if isinstance(error, RoutingError | InvalidUpdate):
             return error
         if isinstance(error, ReducerFailed):
-            return self._parts.reducer_error(error)
+            return self._components.reducer_error(error)
         what = f"routing from node '{name}' failed"
-        return self._parts.error(what, name, progress.step, state, error)
+        return self._components.error(what, name, progress.step, state, error)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from milecastle.engine.components import Components
 from milecastle.engine.effects import (
     AwaitTasks,
     Begin,
@@ -21,7 +22,6 @@ from milecastle.engine.effects import (
     StartTasks,
     Stopped,
 )
-from milecastle.engine.components import Parts
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.tasks import Task
 from milecastle.errors import StoreError
@@ -55,8 +55,8 @@ class Child(msgspec.Struct, eq=False):
 class Children:
     """The subgraphs of one step that have not stopped."""
 
-    def __init__(self, parts: Parts, begin: BeginChild) -> None:
-        self._parts = parts
+    def __init__(self, components: Components, begin: BeginChild) -> None:
+        self._components = components
         self._begin = begin
         self._children: list[Child] = []
         self._owners: dict[int, tuple[RunTask, Child]] = {}
@@ -70,16 +70,16 @@ class Children:
         """Look the thread of a subgraph up, and run it until it has to wait."""
         child = Child(task, subgraph, state, attempt)
         self._children.append(child)
-        parts = self._parts
+        components = self._components
         try:
             plan: RunPlan = yield Begin(
                 subgraph,
-                parts.plan,
-                f"{parts.desk.settled_id}.{parts.progress.step + 1}",
+                components.plan,
+                f"{components.task_port.settled_id}.{components.progress.step + 1}",
                 task.id,
                 task.node.name,
                 subgraph.input(state),
-                parts.waiting.answers_within(task.id),
+                components.waiting.answers_within(task.id),
             )
         except Exception as error:
             child.error = error
@@ -109,7 +109,7 @@ class Children:
 
     def go_on(self) -> Generator[Effect, Any, list[Child]]:
         """Resume each child that need not wait any more; return those that have ended."""
-        now = self._parts.plan.clock.monotonic()
+        now = self._components.plan.clock.monotonic()
         for child in self._children:
             if child.waits_for_one and child.ready:
                 item = child.ready.pop()

@@ -5,33 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from milecastle.engine.applying import ReducerFailed
-from milecastle.engine.task_port import Desk
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.records import Records
+from milecastle.engine.run_events import RunEvents
 from milecastle.engine.saving import Saver
-from milecastle.engine.run_events import Teller
+from milecastle.engine.task_port import RunTaskPort
 from milecastle.engine.waiting import Waiting
 from milecastle.errors import ExecutionError
-from milecastle.support.printable import quoted
 from milecastle.ports.services import Services
+from milecastle.support.printable import quoted
 
 
-class Parts:
+class Components:
     """The parts of one run.
 
     ``saver`` is ``None`` without a store, ``teller`` without observers or a reader.
     """
 
     __slots__ = (
-        "desk",
         "graph",
         "journal",
         "plan",
         "progress",
         "records",
+        "run_events",
         "saver",
         "schema",
-        "teller",
+        "task_port",
         "waiting",
     )
 
@@ -42,10 +42,12 @@ class Parts:
         self.journal = plan.journal
         self.progress = Progress(plan)
         self.saver = Saver(plan, plan.journal, self.progress) if plan.journal else None
-        self.teller = Teller(plan, self.saver, self.progress) if plan.telling else None
+        self.run_events = RunEvents(plan, self.saver, self.progress) if plan.has_readers else None
         self.records = Records(plan, self.progress)
         self.waiting = Waiting(plan, self.progress)
-        self.desk = Desk(plan, self.progress, self.saver, self.records, self.waiting, services)
+        self.task_port = RunTaskPort(
+            plan, self.progress, self.saver, self.records, self.waiting, services
+        )
 
     def node_error(self, name: str, values: dict[str, Any], cause: BaseException) -> ExecutionError:
         """What is raised when a node failed for good."""

@@ -67,8 +67,8 @@ class Context(msgspec.Struct, kw_only=True, eq=False):
         from hashlib import sha256
 
         where = (self.thread.tenant, self.thread.thread) if self.thread else (self.run_id, "")
-        parts = (*where, self.began, str(self.step), self.task)
-        text = "".join(f"{len(part)}:{part}" for part in parts)
+        components = (*where, self.began, str(self.step), self.task)
+        text = "".join(f"{len(part)}:{part}" for part in components)
         return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def once(self, name: str, function: Callable[..., T], *args: Any, **named: Any) -> T:

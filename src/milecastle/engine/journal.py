@@ -22,8 +22,8 @@ from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.engine.assignment import Assignment
 from milecastle.engine.failing import describe_superseded
-from milecastle.engine.reserved_channels import BEGAN
 from milecastle.engine.position import Position
+from milecastle.engine.reserved_channels import BEGAN
 from milecastle.engine.status import NOTHING, Waits, thread_info, waits_at
 from milecastle.model.checkpoint import (
     DELTA,
@@ -87,7 +87,7 @@ class Standing(Protocol):
         ...
 
     @property
-    def hidden(self) -> dict[str, Any]:
+    def reserved(self) -> dict[str, Any]:
         """The hidden channels besides the state."""
         ...
 
@@ -227,7 +227,7 @@ class Journal:
         With it the run's status turns to ``status``; if the state cannot be stored, it stays.
         """
         holds = source in HOLDING
-        values = {**at.values, **at.hidden} if at.hidden else at.values
+        values = {**at.values, **at.reserved} if at.reserved else at.values
         kind, body = self._body(values, at.nodes, not holds)
         if status is not None:
             self.turn(status, wake_at)
@@ -238,9 +238,9 @@ class Journal:
         if kind != DELTA:
             self._cut(seq, kind, body)
         entry = self._entry(at, source, note, kind, body, rolled)
-        if not holds and not (at.hidden and BEGAN in at.hidden):
+        if not holds and not (at.reserved and BEGAN in at.reserved):
             self.settled, self.settled_id = seq, entry.id
-        waits = waits_at(at.hidden) if at.hidden else NOTHING
+        waits = waits_at(at.reserved) if at.reserved else NOTHING
         if self._unwritten or waits is not self._waits or source in _BRANCHES:
             batch = self._transition(head, entry, waits)
         else:

@@ -9,9 +9,9 @@ import msgspec
 
 from milecastle.codec.deltas import Operations
 from milecastle.engine.guard import Guard
-from milecastle.engine.reserved_channels import Hidden
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
+from milecastle.engine.reserved_channels import Reserved
 from milecastle.graph.reducers import SET
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Source
@@ -26,7 +26,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is asked to do.
 
     ``update`` is an input to apply first (``None``: continue from the position). ``opening`` is the
-    source of an entry to append before continuing, with ``note`` for the history. ``telling`` says
+    source of an entry to append before continuing, with ``note`` for the history. ``has_readers``:
     whether events are wanted, ``feeding`` whether what nodes emit is published to readers in other
     processes, ``streaming`` the mode of the stream. ``answers`` are new, by label:
     the opening entry stores them. ``fresh_attempts`` says that the user decided to retry, so that
@@ -52,7 +52,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     opening: Source | None = None
     note: str = ""
     node_config: Any = None
-    telling: bool = False
+    has_readers: bool = False
     feeding: bool = False
     streaming: str | None = None
     answers: Mapping[str, Any] = {}
@@ -84,7 +84,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     time: int
     interrupts: tuple[Interrupt, ...] = ()
     wake_at: int | None = None
-    hidden: Hidden = {}
+    reserved: Reserved = {}
 
 
 class Progress:
@@ -94,14 +94,14 @@ class Progress:
     to be evaluated. ``hidden`` is what a checkpoint contains besides the state.
     """
 
-    __slots__ = ("guard", "hidden", "next", "nodes", "route", "since", "step", "values")
+    __slots__ = ("guard", "next", "nodes", "reserved", "route", "since", "step", "values")
 
     def __init__(self, plan: RunPlan) -> None:
         position = plan.position
         entry = position.entry
         self.guard = Guard(plan.config)
         self.values = position.values
-        self.hidden: Hidden = dict(position.hidden)
+        self.reserved: Reserved = dict(position.reserved)
         self.step = position.step
         self.next = position.next
         self.route = position.route
@@ -111,7 +111,7 @@ class Progress:
     def hide(self, name: str, value: Any) -> Operations:
         """Store something besides the state, or drop it with ``None``; return what to log."""
         if value is not None:
-            self.hidden[name] = value
-        elif self.hidden.pop(name, None) is None:
+            self.reserved[name] = value
+        elif self.reserved.pop(name, None) is None:
             return []
         return [SET, name, value]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from milecastle.codec.deltas import LogCodec, Operations
-from milecastle.engine.reserved_channels import BEGAN, Hidden, split
+from milecastle.engine.reserved_channels import BEGAN, Reserved, split
 from milecastle.errors import Corrupted
 from milecastle.graph.reducers import LAST, SET
 from milecastle.graph.schema import StateSchema
@@ -31,7 +31,7 @@ class Position(msgspec.Struct, kw_only=True):
     entry: Entry | None = None
     was_seen: bool = False
     results: dict[str, dict[str, Any]] = {}
-    hidden: Hidden = {}
+    reserved: Reserved = {}
     settled: int = 0
     settled_id: str = ""
     reruns: int = 0
@@ -94,12 +94,12 @@ def restore(
     behind = _check_whole(entries)
     bodies = codec.unseal_chain(entries)
     stored = codec.rebuild(bodies, encoded=encoded)
-    hidden = split(stored)
+    reserved = split(stored)
     for old, new in renamed.items():
         if old in stored:
             stored.setdefault(new, stored.pop(old))
     began, reruns = _began(entries)
-    settled, settled_id = hidden.get(BEGAN) or (began.seq, began.id)
+    settled, settled_id = reserved.get(BEGAN) or (began.seq, began.id)
     values = schema.complete(stored) if schema else stored
     return Position(
         values=values,
@@ -108,7 +108,7 @@ def restore(
         results={
             result.task: codec.decode_state(codec.unseal_result(result)) for result in chain.results
         },
-        hidden=hidden,
+        reserved=reserved,
         settled=settled,
         settled_id=settled_id,
         reruns=reruns,

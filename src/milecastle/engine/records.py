@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from milecastle.engine.reserved_channels import SLEEPS
 from milecastle.engine.plan import Progress, RunPlan
+from milecastle.engine.reserved_channels import SLEEPS
 from milecastle.engine.tasks import outcome_row
 from milecastle.model.checkpoint import TaskResult
 from milecastle.model.task import RunTask
@@ -27,7 +27,7 @@ class Records:
         self._journal = plan.journal
         self._rows: dict[str, Mapping[str, Any]] = {}
         self.recall(plan.position.results)
-        resumed = plan.opening in ("takeover", "answer") or SLEEPS in plan.position.hidden
+        resumed = plan.opening in ("takeover", "answer") or SLEEPS in plan.position.reserved
         self._reruns = 0 if plan.fresh_attempts else plan.position.reruns + resumed
 
     def recall(self, rows: Mapping[str, Mapping[str, Any]]) -> None:

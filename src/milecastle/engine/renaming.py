@@ -12,6 +12,7 @@ from typing import Any
 import msgspec.structs
 
 from milecastle.engine.applying import FAILED, GOTO
+from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import (
     ANSWERS,
     ASKED,
@@ -20,9 +21,8 @@ from milecastle.engine.reserved_channels import (
     GOTOS,
     SENDS,
     SLEEPS,
-    Hidden,
+    Reserved,
 )
-from milecastle.engine.position import Position
 from milecastle.engine.tasks import task_id
 from milecastle.graph.comparison import Renames
 
@@ -43,14 +43,14 @@ def under_new_names(position: Position, renames: Renames) -> Position:
         next=tuple(map(node, position.next)),
         route=tuple(map(node, position.route)),
     )
-    hidden = _hidden(position.hidden, renames)
+    reserved = _reserved(position.reserved, renames)
     if position.next:
-        hidden[BEGAN] = [position.settled, position.settled_id]
+        reserved[BEGAN] = [position.settled, position.settled_id]
     results = {
         row_renamed(row, renames): _outcome(row, kept, renames)
         for row, kept in position.results.items()
     }
-    return msgspec.structs.replace(position, entry=entry, hidden=hidden, results=results)
+    return msgspec.structs.replace(position, entry=entry, reserved=reserved, results=results)
 
 
 def task_renamed(task: str, renames: Renames) -> str:
@@ -78,26 +78,26 @@ def _lookup(names: Mapping[str, str]) -> Rename:
     return lambda name: names.get(name, name)
 
 
-def _hidden(hidden: Hidden, renames: Renames) -> Hidden:
-    node, found = _lookup(renames.nodes), dict(hidden)
-    if SENDS in hidden:
-        sends = hidden[SENDS]
+def _reserved(reserved: Reserved, renames: Renames) -> Reserved:
+    node, found = _lookup(renames.nodes), dict(reserved)
+    if SENDS in reserved:
+        sends = reserved[SENDS]
         pairs = zip(sends[::2], sends[1::2], strict=True)
         found[SENDS] = [part for to, item in pairs for part in (node(to), _update(item, renames))]
     for name in (ASKED, ANSWERS, SLEEPS):
-        if name in hidden:
+        if name in reserved:
             found[name] = {
                 label_renamed(label, renames): kept if name == ANSWERS else _of_task(kept, renames)
-                for label, kept in hidden[name].items()
+                for label, kept in reserved[name].items()
             }
-    if FAILURE in hidden:
+    if FAILURE in reserved:
         found[FAILURE] = {
             renames.nodes.get(whose) or task_renamed(whose, renames): why
-            for whose, why in hidden[FAILURE].items()
+            for whose, why in reserved[FAILURE].items()
         }
-    if GOTOS in hidden:
+    if GOTOS in reserved:
         found[GOTOS] = {
-            node(source): _goto(targets, renames) for source, targets in hidden[GOTOS].items()
+            node(source): _goto(targets, renames) for source, targets in reserved[GOTOS].items()
         }
     return found
 

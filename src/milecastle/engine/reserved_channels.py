@@ -43,33 +43,33 @@ HOSTED: Final = ("__checkpoint__", "__writes__", "__late__", "__stray__", NEEDED
 """What an integration stores beside the state of another library's graph: its own checkpoint, and
 what tasks wrote (``integrations/langgraph``). The engine reads none of it; pruning ``NEEDED``."""
 
-HIDDEN: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS, BEGAN, *HOSTED)
+RESERVED: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS, BEGAN, *HOSTED)
 
-Hidden = dict[str, Any]
+Reserved = dict[str, Any]
 
 
-def split(values: dict[str, Any]) -> Hidden:
+def split(values: dict[str, Any]) -> Reserved:
     """Take the hidden channels out of what a log was rebuilt to."""
-    found: Hidden = {}
-    for name in HIDDEN:
+    found: Reserved = {}
+    for name in RESERVED:
         value = values.pop(name, None)
         if value is not None:
             found[name] = value
     return found
 
 
-def without_children(hidden: Hidden) -> list[Any]:
+def without_children(reserved: Reserved) -> list[Any]:
     """What a log must say so that a branch keeps no more than ``branched`` leaves it."""
-    kept = branched(hidden)
-    changed = [name for name, value in hidden.items() if kept.get(name) != value]
+    kept = branched(reserved)
+    changed = [name for name, value in reserved.items() if kept.get(name) != value]
     return [part for name in changed for part in (SET, name, kept.get(name))]
 
 
-def branched(hidden: Hidden) -> Hidden:
+def branched(reserved: Reserved) -> Reserved:
     """What a branch keeps of it: not what subgraphs wait for, which it will run again."""
-    kept = {name: value for name, value in hidden.items() if name != BEGAN}
+    kept = {name: value for name, value in reserved.items() if name != BEGAN}
     for name in (ASKED, ANSWERS, SLEEPS):
-        labels: dict[str, Any] = hidden.get(name, {})
+        labels: dict[str, Any] = reserved.get(name, {})
         own = {
             label: value for label, value in labels.items() if ":" not in label.partition("/")[2]
         }

@@ -29,11 +29,11 @@ from milecastle.engine.applying import (
     read_outcome,
     refuse_unmade,
 )
-from milecastle.engine.pauses import Paused
+from milecastle.engine.components import Components
 from milecastle.engine.effects import Commit, Effect, Leave, Recall, Stopped
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS
-from milecastle.engine.components import Parts
+from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS
 from milecastle.engine.saving import Saver
 from milecastle.engine.step import Step
 from milecastle.engine.tasks import ready_nodes, task_id, tasks_of
@@ -75,13 +75,13 @@ class Run:
         self._graph = plan.graph
         self._schema = schema = plan.graph.schema
         self._apply = apply_guarded if schema.is_guarded else apply_update
-        self._parts = parts = Parts(plan, services)
-        self._progress = parts.progress
+        self._components = components = Components(plan, services)
+        self._progress = components.progress
         self._journal = plan.journal
-        self._saver = parts.saver
-        self._teller = parts.teller
-        self._desk = parts.desk
-        self._advance = Advance(parts)
+        self._saver = components.saver
+        self._run_events = components.run_events
+        self._task_port = components.task_port
+        self._advance = Advance(components)
         self._skip_interrupt = plan.update is None and plan.position.was_seen
         self._at_rest = False
         self._merged: tuple[int, Mapping[str, Update]] = (0, {})
@@ -101,12 +101,12 @@ class Run:
             raised = yield from self._fail(error)
             raise raised from raised.__cause__
         finally:
-            if self._teller and self._services:
+            if self._run_events and self._services:
                 self._services.end_segment(self._plan.run_id)
 
     def _begin_segment(self) -> None:
         """Tell observers that the run starts, or continues, here."""
-        if not (self._teller and self._services):
+        if not (self._run_events and self._services):
             return
         plan, journal = self._plan, self._journal
         segment = Segment(
@@ -124,13 +124,13 @@ class Run:
     def _open(self) -> Generator[Effect, Any, None]:
         """Apply the input, or take the thread, and determine what runs first."""
         plan, progress = self._plan, self._progress
-        if self._teller and not plan.queues:
-            yield from self._teller.opening(progress.next)
+        if self._run_events and not plan.queues:
+            yield from self._run_events.opening(progress.next)
         if plan.update is not None:
             self._take_input(plan.update)
             progress.nodes = ()
-            if self._teller:
-                yield self._teller.created(self._progress.values)
+            if self._run_events:
+                yield self._run_events.created(self._progress.values)
             if plan.queues:
                 progress.next, progress.route = (), (START,)
                 yield from self._save("input")
@@ -172,13 +172,13 @@ class Run:
 
     def _take_answers(self, answers: Mapping[str, Any]) -> None:
         if answers:
-            known = self._progress.hidden.get(ANSWERS, {})
+            known = self._progress.reserved.get(ANSWERS, {})
             self._note(self._progress.hide(ANSWERS, {**known, **answers}))
 
     def _release(self, tasks: tuple[str, ...]) -> None:
         """Forget what these tasks wait for: they run now, and wait again if they must."""
         for name in (ASKED, SLEEPS) if tasks else ():
-            waits: dict[str, Any] = self._progress.hidden.get(name, {})
+            waits: dict[str, Any] = self._progress.reserved.get(name, {})
             kept = {label: found for label, found in waits.items() if found[0] not in tasks}
             self._note(self._progress.hide(name, kept or None))
 
@@ -188,9 +188,19 @@ class Run:
 
     def _go_on(self) -> Generator[Effect, Any, Ending]:
         """Step after step, until nothing is left to run, or something must be waited for."""
-        progress, graph, schema, desk = self._progress, self._graph, self._schema, self._desk
-        guard, teller, journal, run = progress.guard, self._teller, self._journal, desk.run
-        again, stops, apply = bool(self._parts.records.reruns), graph.stops, self._apply
+        progress, graph, schema, task_port = (
+            self._progress,
+            self._graph,
+            self._schema,
+            self._task_port,
+        )
+        guard, run_events, journal, run = (
+            progress.guard,
+            self._run_events,
+            self._journal,
+            task_port.run,
+        )
+        again, stops, apply = bool(self._components.records.reruns), graph.stops, self._apply
         known, skipping = journal is None or journal.known, self._plan.interval > 1 and self._saver
         assigned = journal is not None and journal.assignment is not None
         while (names := progress.next) and not (assigned and self._is_released):
@@ -200,25 +210,25 @@ class Run:
                 known = yield from self._claim(names)
                 if assigned and self._is_released:
                     continue  # the worker drains, and has released it with this entry
-            guard.enter_step(names, progress.hidden.get(SENDS) if progress.hidden else None)
+            guard.enter_step(names, progress.reserved.get(SENDS) if progress.reserved else None)
             values = dict(progress.values)
             operations: Operations | None = None if journal is None else []
             gotos: Gotos | None = None
             node = graph.nodes[name := names[0]]
-            if len(names) == 1 and not (progress.hidden or again or self._is_special(node)):
+            if len(names) == 1 and not (progress.reserved or again or self._is_special(node)):
                 task = RunTask(run, name, progress.values, name, progress.step + 1)
                 if node.wants_context:
-                    task.facts = desk.facts(task)
-                if teller:
-                    yield from teller.node_start(name, name)
+                    task.facts = task_port.facts(task)
+                if run_events:
+                    yield from run_events.node_start(name, name)
                 try:
                     returned = yield task
                     if schema.prepares:
                         returned = prepared(schema, returned)
                 except BaseException as error:
                     return (yield from self._not_returned(task, error))
-                if teller:
-                    yield teller.node_ended(name, name, returned, None)
+                if run_events:
+                    yield run_events.node_ended(name, name, returned, None)
                 if kind_of(returned) is not dict:
                     returned, gotos = self._read(name, returned, values)
                 changed = apply(schema, values, name, returned, operations)
@@ -239,8 +249,8 @@ class Run:
 
     def _begin_step(self, names: tuple[str, ...]) -> Step:
         """A step that is more than one simple task."""
-        tasks = tasks_of(self._graph, names, self._progress.hidden.get(SENDS))
-        self._step = Step(self._parts, tasks, self._begin_child)
+        tasks = tasks_of(self._graph, names, self._progress.reserved.get(SENDS))
+        self._step = Step(self._components, tasks, self._begin_child)
         return self._step
 
     def _begin_child(self, plan: RunPlan) -> Generator[Effect, Any, Ending]:
@@ -256,11 +266,11 @@ class Run:
         if isinstance(error, Paused):
             return (yield from self._rest_alone(name, error))
         if not isinstance(error, Exception):
-            self._desk.stop()
+            self._task_port.stop()
             raise error
-        if self._teller:
-            yield self._teller.node_ended(name, task.id, None, error)
-        raise self._parts.node_error(name, task.state, error) from error
+        if self._run_events:
+            yield self._run_events.node_ended(name, task.id, None, error)
+        raise self._components.node_error(name, task.state, error) from error
 
     def _read(self, name: str, returned: Any, values: Update) -> tuple[Update, Gotos | None]:
         """What a node returned other than a plain dict: its update and its own targets."""
@@ -283,7 +293,7 @@ class Run:
         task, error = step.tasks[failed[0]], step.failures[failed[0]]
         if task.id not in step.refused:
             state = task.state(self._progress.values)
-            error = self._parts.node_error(task.node.name, state, error)
+            error = self._components.node_error(task.node.name, state, error)
         if len(failed) > 1:
             error.add_note(f"these also failed in the same step: {', '.join(failed[1:10])}")
         raise error
@@ -321,7 +331,7 @@ class Run:
         batch = saver.batch(source, wake_at) if saver else None
         if saver is None or batch is None:
             return
-        records = self._parts.records
+        records = self._components.records
         rows = records.renewed() if self._plan.queues else ()
         if self._plan.rewrites and source == self._plan.opening:
             rows = records.rewritten()
@@ -332,8 +342,8 @@ class Run:
     def _commit(self, saver: Saver, batch: Batch) -> Generator[Effect, Any, None]:
         yield Commit(batch)
         saver.saved(batch)
-        if self._teller:
-            yield self._teller.saved(batch.entries[-1])
+        if self._run_events:
+            yield self._run_events.saved(batch.entries[-1])
 
     def _claim(self, names: tuple[str, ...]) -> Generator[Effect, Any, bool]:
         """Save the last step, or that the run was resumed, before tasks that may write rows.
@@ -344,7 +354,7 @@ class Run:
         node, journal, saver = self._graph.nodes[names[0]], self._journal, self._saver
         if journal is None or saver is None:
             return True
-        plain = len(names) == 1 and not self._progress.hidden
+        plain = len(names) == 1 and not self._progress.reserved
         if plain and node.simple and not node.wants_context:
             return journal.known
         if (batch := saver.flush()) is not None:
@@ -368,7 +378,7 @@ class Run:
                 if self._saver is not None:
                     self._saver.may_record = False
                 raise
-            self._parts.records.recall(rows)
+            self._components.records.recall(rows)
 
     # ---- stopping
 
@@ -407,13 +417,13 @@ class Run:
         order: Sequence[str],
     ) -> Generator[Effect, Any, Ending]:
         """Leave the step as it is: some of its tasks wait."""
-        progress, hidden = self._progress, self._progress.hidden
-        if asked.keys() & hidden.get(ANSWERS, {}).keys():
-            self._note(progress.hide(ANSWERS, still_answered(hidden, asked) or None))
-        self._note(progress.hide(ASKED, still_asked(hidden, ran, asked, order) or None))
-        self._note(progress.hide(SLEEPS, still_asleep(hidden, ran, sleeps) or None))
-        wake_at = wake_time(hidden, ran, sleeps, self._plan.clock.now())
-        found = open_interrupts(hidden, self._place)
+        progress, reserved = self._progress, self._progress.reserved
+        if asked.keys() & reserved.get(ANSWERS, {}).keys():
+            self._note(progress.hide(ANSWERS, still_answered(reserved, asked) or None))
+        self._note(progress.hide(ASKED, still_asked(reserved, ran, asked, order) or None))
+        self._note(progress.hide(SLEEPS, still_asleep(reserved, ran, sleeps) or None))
+        wake_at = wake_time(reserved, ran, sleeps, self._plan.clock.now())
+        found = open_interrupts(reserved, self._place)
         yield from self._save("interrupt" if found else "sleep", wake_at)
         self._at_rest = True
         return (yield from self._tell_rest(found, wake_at))
@@ -424,8 +434,8 @@ class Run:
         ending = self._ending("interrupted" if found else "sleeping", found, wake_at)
         if found:
             yield from self._tell_interrupts(ending)
-        elif self._teller:
-            yield self._teller.asleep(ending.step, wake_at)
+        elif self._run_events:
+            yield self._run_events.asleep(ending.step, wake_at)
         return ending
 
     def _tell_interrupts(self, ending: Ending) -> Generator[Effect, Any, None]:
@@ -433,12 +443,12 @@ class Run:
         if self._plan.leave is not None:
             step, results = self._merged
             yield Leave(self._plan.leave, ending, results if step == ending.step else {})
-        if self._teller:
-            yield from self._teller.interrupted(ending.interrupts, ending.step, ending.values)
+        if self._run_events:
+            yield from self._run_events.interrupted(ending.interrupts, ending.step, ending.values)
 
     @property
     def _place(self) -> str:
-        return f"{self._desk.settled}.{self._progress.step + 1}"
+        return f"{self._task_port.settled}.{self._progress.step + 1}"
 
     def _complete(self) -> Generator[Effect, Any, Ending]:
         if self._is_released:
@@ -451,8 +461,8 @@ class Run:
             # There is nothing to wait for: the event and the file are for information.
             ended = self._ending("completed", self._interrupts(waiting))
             yield from self._tell_interrupts(ended)
-        if self._teller:
-            yield self._teller.completed(self._progress.step, self._progress.nodes)
+        if self._run_events:
+            yield self._run_events.completed(self._progress.step, self._progress.nodes)
         return self._ending("completed")
 
     def _ending(
@@ -465,10 +475,10 @@ class Run:
             nodes=progress.nodes,
             next=progress.next,
             step=progress.step,
-            time=self._desk.time(),
+            time=self._task_port.time(),
             interrupts=found,
             wake_at=wake_at,
-            hidden=progress.hidden,
+            reserved=progress.reserved,
         )
 
     @property
@@ -482,7 +492,7 @@ class Run:
         if isinstance(error, Stopped):
             error = error.reason
         if isinstance(error, ReducerFailed):
-            error = self._parts.reducer_error(error)
+            error = self._components.reducer_error(error)
         if isinstance(error, RunError | StoreError):
             self._locate(error)
         if self._saver and self._saver.may_record and not self._saver.is_lost:
@@ -492,8 +502,8 @@ class Run:
                 yield Commit(self._saver.last_batch(error, self._plan.run_id, attempt, tasks))
             except MilecastleError as unsaved:
                 error.add_note(f"the failure could not be recorded: {unsaved}")
-        if self._teller:
-            yield from self._teller.failed(error, self._progress.step)
+        if self._run_events:
+            yield from self._run_events.failed(error, self._progress.step)
         return error
 
     def _locate(self, error: RunError | StoreError) -> None:

@@ -42,7 +42,7 @@ class Items:
         return {**self.place(task), "done": self._done[task.node.name]}
 
 
-class Teller:
+class RunEvents:
     """Turns what happens in a run into ``Emit`` effects.
 
     Updates for a reader are held back until they are committed.

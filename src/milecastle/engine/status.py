@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec.structs
 
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, SLEEPS, Hidden
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, SLEEPS, Reserved
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 
@@ -44,14 +44,14 @@ NOTHING = Waits(0, 0, ())
 _CLAIMABLE: Final = ("queued", "interrupted", "sleeping", "failed")
 
 
-def waits_at(hidden: Hidden) -> Waits:
+def waits_at(reserved: Reserved) -> Waits:
     """What the hidden channels of a checkpoint say."""
-    if ASKED not in hidden and SLEEPS not in hidden:
+    if ASKED not in reserved and SLEEPS not in reserved:
         return NOTHING
-    answers = hidden.get(ANSWERS, {})
-    asked: dict[str, list[Any]] = hidden.get(ASKED, {})
+    answers = reserved.get(ANSWERS, {})
+    asked: dict[str, list[Any]] = reserved.get(ASKED, {})
     takes_answer = [kept[5] for label, kept in asked.items() if label not in answers]
-    times = tuple(until for _, until in hidden.get(SLEEPS, {}).values())
+    times = tuple(until for _, until in reserved.get(SLEEPS, {}).values())
     return Waits(len(takes_answer), sum(takes_answer), times)
 
 

@@ -1,4 +1,4 @@
-"""The desk: what tasks of a run may ask of it, by a call (``TaskPort``).
+"""The ``TaskPort`` of a run: the calls that its tasks may make.
 
 Records, and what tasks wait for, are in ``records.py`` and ``waiting.py``.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from milecastle.engine.reserved_channels import FAILURE
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.records import Records
+from milecastle.engine.reserved_channels import FAILURE
 from milecastle.engine.saving import Saver
 from milecastle.engine.waiting import Waiting
 from milecastle.errors import InvalidRequest
@@ -23,7 +23,7 @@ from milecastle.ports.services import Services
 from milecastle.ports.store import Batch
 
 
-class Desk:
+class RunTaskPort:
     """The ``TaskPort`` of one run in the process that drives it."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Desk:
         """More data for the context of a task of this step."""
         if self._saver is not None and not self._saver.is_saved:
             self._saver.holds = True
-        return TaskFacts(self._origin(), self._progress.hidden.get(FAILURE, {}), self.settled_id)
+        return TaskFacts(self._origin(), self._progress.reserved.get(FAILURE, {}), self.settled_id)
 
     def is_running(self, task: RunTask) -> bool:
         """Whether the run is in the step of this task, and has not stopped."""
@@ -177,7 +177,7 @@ class Desk:
         self._refuse_if_stopped(task)
         if self._services is not None and self._plan.feeding:
             self._services.publish(self._event(task, value))
-        if self._services is not None and self._plan.telling:
+        if self._services is not None and self._plan.has_readers:
             self._services.emit(self._event(task, value))
 
     async def aemit(self, task: RunTask, value: Any) -> None:
@@ -185,5 +185,5 @@ class Desk:
         self._refuse_if_stopped(task)
         if self._services is not None and self._plan.feeding:
             self._services.publish(self._event(task, value))
-        if self._services is not None and self._plan.telling:
+        if self._services is not None and self._plan.has_readers:
             await self._services.aemit(self._event(task, value))

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from milecastle.engine.pauses import Asked, Parked, Paused
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS, Hidden
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.position import Position
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS, Reserved
 from milecastle.engine.tasks import Task, outcome_row, ready_nodes, tasks_of
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.interrupt import Interrupt
@@ -31,14 +31,14 @@ class Waiting:
 
     def answer(self, label: str) -> Any:
         """The answer to a question, as plain data; ``MISSING`` if there is none yet."""
-        return self._progress.hidden.get(ANSWERS, {}).get(label, MISSING)
+        return self._progress.reserved.get(ANSWERS, {}).get(label, MISSING)
 
     def wake_time(self, label: str, until: int | None, seconds: float) -> int | None:
         """When a sleep ends; ``None`` if the time has come.
 
         A duration counts from when the task first came here.
         """
-        known = self._progress.hidden.get(SLEEPS, {}).get(label)
+        known = self._progress.reserved.get(SLEEPS, {}).get(label)
         now = self._clock.now()
         begun = known[1] if known else now + round(seconds * 1_000_000)
         end: int = begun if until is None else until
@@ -46,14 +46,14 @@ class Waiting:
 
     def waits(self) -> WaitingTasks:
         """What tasks of this step wait for: answers, and future times."""
-        hidden = self._progress.hidden
-        if ASKED not in hidden and SLEEPS not in hidden:
+        reserved = self._progress.reserved
+        if ASKED not in reserved and SLEEPS not in reserved:
             return {}
-        return waits_of(hidden, self._clock.now())
+        return waits_of(reserved, self._clock.now())
 
     def answers_within(self, task: str) -> dict[str, Any]:
         """The answers that belong to the subgraph of a task, by its own ids."""
-        given: dict[str, Any] = self._progress.hidden.get(ANSWERS, {})
+        given: dict[str, Any] = self._progress.reserved.get(ANSWERS, {})
         if given is not self._given:
             self._given, self._by_task = given, {}
             for label, answer in given.items():
@@ -77,13 +77,13 @@ def note_pause(task: str, signal: Paused, asked: Kept, sleeps: Kept) -> None:
         sleeps[signal.label] = [task, signal.until]
 
 
-def still_asked(hidden: Hidden, ran: set[str], asked: Kept, order: Sequence[str]) -> Kept:
+def still_asked(reserved: Reserved, ran: set[str], asked: Kept, order: Sequence[str]) -> Kept:
     """Every question that is open now, of tasks that did not run and of those that did.
 
     They are in the order of the tasks, not of asking.
     """
-    answers = hidden.get(ANSWERS, {})
-    before: Kept = hidden.get(ASKED, {})
+    answers = reserved.get(ANSWERS, {})
+    before: Kept = reserved.get(ASKED, {})
     kept = {
         label: question
         for label, question in before.items()
@@ -93,18 +93,18 @@ def still_asked(hidden: Hidden, ran: set[str], asked: Kept, order: Sequence[str]
     return dict(sorted({**kept, **asked}.items(), key=lambda item: rank[item[1][0]]))
 
 
-def still_answered(hidden: Hidden, asked: Kept) -> dict[str, Any]:
+def still_answered(reserved: Reserved, asked: Kept) -> dict[str, Any]:
     """The answers except those refused on delivery, which are asked again."""
-    given: dict[str, Any] = hidden.get(ANSWERS, {})
+    given: dict[str, Any] = reserved.get(ANSWERS, {})
     return {label: answer for label, answer in given.items() if label not in asked}
 
 
-def still_asleep(hidden: Hidden, ran: set[str], sleeps: Kept) -> Kept:
+def still_asleep(reserved: Reserved, ran: set[str], sleeps: Kept) -> Kept:
     """Every time that is waited for.
 
     A node receives those that have passed; a subgraph does not.
     """
-    before: Kept = hidden.get(SLEEPS, {})
+    before: Kept = reserved.get(SLEEPS, {})
     kept = {
         label: sleep
         for label, sleep in before.items()
@@ -113,13 +113,13 @@ def still_asleep(hidden: Hidden, ran: set[str], sleeps: Kept) -> Kept:
     return {**kept, **sleeps}
 
 
-def waits_of(hidden: Hidden, now: int) -> WaitingTasks:
+def waits_of(reserved: Reserved, now: int) -> WaitingTasks:
     """For each task that asked or sleeps: whether each thing that it waits for is still missing."""
     waits: WaitingTasks = {}
-    answers = hidden.get(ANSWERS, {})
-    for label, question in hidden.get(ASKED, {}).items():
+    answers = reserved.get(ANSWERS, {})
+    for label, question in reserved.get(ASKED, {}).items():
         waits.setdefault(question[0], []).append(question[_ASKS] and label not in answers)
-    for owner, until in hidden.get(SLEEPS, {}).values():
+    for owner, until in reserved.get(SLEEPS, {}).values():
         waits.setdefault(owner, []).append(until > now)
     return waits
 
@@ -141,26 +141,28 @@ def has_work(graph: CompiledGraph, position: Position, now: int) -> bool:
     It would also end a step whose tasks all have their results, and close what was asked by a
     task that has its result: the run that would have done so was interrupted.
     """
-    hidden = position.hidden
-    tasks = tasks_of(graph, ready_nodes(graph, position.next), hidden.get(SENDS))
+    reserved = position.reserved
+    tasks = tasks_of(graph, ready_nodes(graph, position.next), reserved.get(SENDS))
     ended = {t.id for t in tasks if outcome_row(position.step + 1, t.id) in position.results}
-    if len(ended) == len(tasks) or any(kept[0] in ended for kept in hidden.get(ASKED, {}).values()):
+    if len(ended) == len(tasks) or any(
+        kept[0] in ended for kept in reserved.get(ASKED, {}).values()
+    ):
         return True
-    waits = waits_of(hidden, now)
+    waits = waits_of(reserved, now)
     return any(task.id not in ended and not is_held(task, waits) for task in tasks)
 
 
-def wake_time(hidden: Hidden, ran: set[str], sleeps: Kept, now: int) -> int | None:
+def wake_time(reserved: Reserved, ran: set[str], sleeps: Kept, now: int) -> int | None:
     """The first time that a task waits for, also if it has passed while the step ran.
 
     ``ran`` are the tasks that ran in this step, and ``sleeps`` what they wait for now. Of a task
     that waits for an answer, times that have passed mean nothing; a subgraph waits for either.
     """
-    answers = hidden.get(ANSWERS, {})
-    asked = hidden.get(ASKED, {}).items()
+    answers = reserved.get(ANSWERS, {})
+    asked = reserved.get(ASKED, {}).items()
     served = {kept[0] for label, kept in asked if kept[_ASKS] and label not in answers}
     latest: dict[str, int] = {}
-    for label, (owner, until) in hidden.get(SLEEPS, {}).items():
+    for label, (owner, until) in reserved.get(SLEEPS, {}).items():
         latest[owner] = max(until, latest.get(owner, until))
         if label.endswith(":"):
             served.discard(owner)
@@ -169,10 +171,10 @@ def wake_time(hidden: Hidden, ran: set[str], sleeps: Kept, now: int) -> int | No
     return min(times, default=None)
 
 
-def open_interrupts(hidden: Mapping[str, Any], place: str) -> tuple[Interrupt, ...]:
+def open_interrupts(reserved: Mapping[str, Any], place: str) -> tuple[Interrupt, ...]:
     """The questions of a checkpoint that have no answer yet; ids start with its ``place``."""
-    answers = hidden.get(ANSWERS, {})
-    return tuple(_interrupts(hidden.get(ASKED, {}), answers, place))
+    answers = reserved.get(ANSWERS, {})
+    return tuple(_interrupts(reserved.get(ASKED, {}), answers, place))
 
 
 def _interrupts(

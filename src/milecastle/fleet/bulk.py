@@ -33,8 +33,8 @@ from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.model.keys import ThreadKey, own_key, own_name
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry
-from milecastle.support.printable import printable
 from milecastle.model.run import RunStatus, ThreadInfo
+from milecastle.support.printable import printable
 from milecastle.views.listing import found_threads
 
 __all__ = ["Bulk", "JobInfo", "job_key"]

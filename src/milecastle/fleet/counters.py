@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from threading import Lock
 
-__all__ = ["Tally"]
+__all__ = ["Counters"]
 
 
-class Tally:
+class Counters:
     """Totals by name, and by one label if they have one. Any thread may add."""
 
     def __init__(self) -> None:

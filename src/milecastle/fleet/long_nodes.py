@@ -13,8 +13,8 @@ from time import monotonic
 
 from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey
-from milecastle.support.printable import printable
 from milecastle.ports.store import Store
+from milecastle.support.printable import printable
 
 __all__ = ["LongNodes"]
 

@@ -136,7 +136,7 @@ class Probes:
 
     def _counter(self, name: str, label: str, help: str) -> Family:
         samples: dict[Labels, float] = {} if label else {(): 0.0}
-        for value, total in self._worker.tally.totals(name).items():
+        for value, total in self._worker.counters.totals(name).items():
             samples[((label, value),) if label else ()] = total
         return Family(f"{name}_total", "counter", help, samples)
 

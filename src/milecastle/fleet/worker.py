@@ -30,14 +30,14 @@ from time import monotonic
 from typing import Any
 
 from milecastle.app.application import App
+from milecastle.app.emitting import notify_rest
+from milecastle.app.results import Result
 from milecastle.app.runner import Runner
 from milecastle.app.runs.calls import Call, PlannedRun
-from milecastle.app.threads.closing import count_lost, hold_lost, reject_input
-from milecastle.app.emitting import notify_rest
-from milecastle.app.runs.submission import require_shared
 from milecastle.app.runs.ownership import current_owner
-from milecastle.app.results import Result
-from milecastle.app.runs.starting import Terms
+from milecastle.app.runs.starting import StartPolicy
+from milecastle.app.runs.submission import require_shared
+from milecastle.app.threads.closing import count_lost, hold_lost, reject_input
 from milecastle.app.with_store import on_one_store, with_store
 from milecastle.drivers.off_loop import StoreThreads
 from milecastle.engine.assignment import Assignment
@@ -52,18 +52,18 @@ from milecastle.errors import (
     place_of,
 )
 from milecastle.fleet.bulk import Bulk
+from milecastle.fleet.counters import Counters
 from milecastle.fleet.heartbeat import Heartbeat
 from milecastle.fleet.long_nodes import LongNodes
 from milecastle.fleet.schedules import Schedules
 from milecastle.fleet.store_clock import StoreClock
-from milecastle.fleet.counters import Tally
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import Settings
-from milecastle.support.printable import printable
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import SILENT, BellStore, Listening, WorkerInfo, was_lost
+from milecastle.ports.claims import SILENT, Listening, NotifyingStore, WorkerInfo, was_lost
 from milecastle.ports.limits import graph_of
 from milecastle.ports.store import ManyReader, Opened, WritesRefused, offers
+from milecastle.support.printable import printable
 
 __all__ = ["Worker", "WorkerOptions"]
 
@@ -171,7 +171,7 @@ class Worker:
         apps = on_one_store(apps)
         self.options = options or WorkerOptions()
         self.store = store = require_shared(apps[0].store if apps[0].has_store else None)
-        self.tally = Tally()
+        self.counters = Counters()
         own = apps[0].__runner__.settings.clock
         self._clock = StoreClock(store, own, self._ticks)
         runners = [with_store(app, store, clock=self._clock).__runner__ for app in apps]
@@ -184,7 +184,7 @@ class Worker:
         self._foreign: Sequence[str] = ()
         self._next_look = 0.0
         self._refusals: dict[ThreadKey, int] = {}
-        told = isinstance(store, BellStore)
+        told = isinstance(store, NotifyingStore)
         self._poll = self.options.poll or (_POLL_IF_TOLD if told else _POLL)
         self._owed: dict[ThreadKey, float] = {}
         self._claims = 0
@@ -313,7 +313,7 @@ class Worker:
         await self._threads.call(self._schedules.register, insists=True)
         await self._threads.call(self._heartbeat.start)
         self.entered.set()
-        if isinstance(self.store, BellStore):
+        if isinstance(self.store, NotifyingStore):
             self._listening = self.store.listen(lambda: self._on_loop(self._wake.set))
 
     def _fail(self, error: WritesRefused) -> None:
@@ -389,8 +389,8 @@ class Worker:
         began = monotonic()
         known: _Known = {}
         claimed = self.store.claim(self.id, lanes, limit=limit)
-        self.tally.add("claims")
-        self.tally.add("claim_seconds", monotonic() - began)
+        self.counters.add("claims")
+        self.counters.add("claim_seconds", monotonic() - began)
         if len(claimed) > 1 and offers(self.store, ManyReader):
             with suppress(StoreError):  # then each is read by itself, and only some are refused
                 known = self.store.read_many([one.key for one in claimed])
@@ -455,13 +455,13 @@ class Worker:
             is_draining=lambda: self._is_leaving,
             is_lost=lambda: segment.is_lost,
         )
-        self.tally.add("segments_started")
+        self.counters.add("segments_started")
         if is_lost:
-            self.tally.add("taken_over")
+            self.counters.add("taken_over")
         if info.status == "failed":
-            self.tally.add("retried")
-        terms = Terms(take_over=True, assignment=assignment)
-        call = Call(thread=info.key, terms=terms, known=known)
+            self.counters.add("retried")
+        policy = StartPolicy(take_over=True, assignment=assignment)
+        call = Call(thread=info.key, policy=policy, known=known)
         try:
             segment.losses = count_lost(self.store, info.key) if is_lost else 0
             if segment.losses >= self.options.losses:
@@ -487,7 +487,7 @@ class Worker:
         if not task.cancelled() and (error := task.exception()) is not None:
             raised = type(error).__name__, place_of(error)
             _log.error("worker %s: a segment ended with %s at %s", self.id, *raised)
-        self.tally.add("segments_ended", label="lost" if segment.is_lost else segment.outcome)
+        self.counters.add("segments_ended", label="lost" if segment.is_lost else segment.outcome)
         notify_rest(self.store, segment.key)
         self._wake.set()
 
@@ -598,7 +598,7 @@ class Worker:
 
     def _refuse(self, key: ThreadKey, error: Exception) -> None:
         """Leave a thread to workers with other code, and look again after a growing time."""
-        self.tally.add("refused")
+        self.counters.add("refused")
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
         delay = min(_LONGEST_REFUSAL, 2.0 ** (count - 1))
         _log.warning(
@@ -628,7 +628,7 @@ class Worker:
                 _log.warning("worker %s cannot give a thread back: %s", self.id, error)
                 self._owed[key] = self._owed.pop(key)
                 return
-            self.tally.add("given_back", given)
+            self.counters.add("given_back", given)
             del self._owed[key]
 
     # ---- losing and leaving
@@ -674,7 +674,7 @@ class Worker:
             self._drop(segment)
 
     def _drop(self, segment: _Segment) -> None:
-        self.tally.add("lost", not segment.is_lost)
+        self.counters.add("lost", not segment.is_lost)
         segment.is_lost = True
         if segment.task is not None:
             self.has_abandoned |= segment.task.cancel()

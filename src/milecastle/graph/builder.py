@@ -27,9 +27,9 @@ from milecastle.graph.structure import (
     read_retry,
     read_timeout,
 )
-from milecastle.support.migration_hints import explains_keywords
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry, Timeout
+from milecastle.support.migration_hints import explains_keywords
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])

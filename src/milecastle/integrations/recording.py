@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Final, TypeVar
 
-from milecastle.engine.pauses import Asked, Parked
 from milecastle.engine.context import current
+from milecastle.engine.pauses import Asked, Parked
 from milecastle.errors import InvalidRequest
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from milecastle.errors import InvalidRequest
 from milecastle.draw import draw_mermaid, draw_svg
+from milecastle.errors import InvalidRequest
 from milecastle.model.event import Event
 from milecastle.model.manifest import Manifest
 from milecastle.support.prepared import prepared

@@ -45,17 +45,17 @@ import msgspec.structs
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.support.prepared import prepared
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
 from milecastle.ports.limits import Limit
 from milecastle.ports.store import Batch, Store, offers
+from milecastle.support.prepared import prepared
 
 __all__ = [
     "SILENT",
-    "BellStore",
     "ClaimStore",
     "LaneDepth",
     "Listening",
+    "NotifyingStore",
     "SteadyTime",
     "WaitingInput",
     "WorkerInfo",
@@ -284,7 +284,7 @@ class Listening(Protocol):
 
 
 @runtime_checkable
-class BellStore(ClaimStore, Protocol):
+class NotifyingStore(ClaimStore, Protocol):
     """A store that tells workers of other processes when a thread becomes due.
 
     It is a hint: it may be lost, late or doubled, and workers look by themselves as well.

@@ -31,14 +31,6 @@ from milecastle.server.access import Access, Identity, credential, normal_name, 
 from milecastle.server.chat.table import CHAT
 from milecastle.server.documents import WaitQuery
 from milecastle.server.event_stream import EventStreamResponse
-from milecastle.server.request import (
-    Endpoint,
-    Exchange,
-    Reply,
-    convert_query,
-    decode_body,
-    require_scope,
-)
 from milecastle.server.json_answers import json_answer
 from milecastle.server.limits import JSON, read_body, refuse_large_headers, refuse_two_lengths
 from milecastle.server.mounting import mount_point, unmounted
@@ -55,6 +47,14 @@ from milecastle.server.problems import (
     problem_response,
 )
 from milecastle.server.redaction import without_values
+from milecastle.server.request import (
+    ApiRequest,
+    Endpoint,
+    Reply,
+    convert_query,
+    decode_body,
+    require_scope,
+)
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
 from milecastle.server.turns import CALLER, OpenRequests
@@ -113,55 +113,53 @@ class Application:
         await self._router(scope, receive, guarded)
 
     async def answer(
-        self, endpoint: Endpoint | WebPage, request: Request, held: ExitStack
+        self, endpoint: Endpoint | WebPage, http: Request, held: ExitStack
     ) -> Response:
         """What an endpoint or a page answers to a request, whatever happens.
 
         What the request occupies is ``held`` until its answer is sent.
         """
         try:
-            exchange = await self._read(endpoint, request, held)
+            request = await self._read(endpoint, http, held)
             if isinstance(endpoint, WebPage):
-                response = await self._page(endpoint, exchange)
+                response = await self._page(endpoint, request)
             else:
-                reply = await endpoint.handler(exchange)
-                if isinstance(exchange.query, WaitQuery) and exchange.query.wait:
-                    self._recognize(exchange)  # the token may have been revoked meanwhile
+                reply = await endpoint.handler(request)
+                if isinstance(request.query, WaitQuery) and request.query.wait:
+                    self._recognize(request)  # the token may have been revoked meanwhile
                 response = await self._sent(reply) if isinstance(reply, Reply) else reply
             if isinstance(response, EventStreamResponse):
-                response.check = partial(self._recognize, exchange)
+                response.check = partial(self._recognize, request)
             return response
         except Refused as error:
-            return self.problem(error, request, is_page=isinstance(endpoint, WebPage))
+            return self.problem(error, http, is_page=isinstance(endpoint, WebPage))
         except Exception as error:  # its message may be long
             is_page = isinstance(endpoint, WebPage)
-            return await self.service.off_loop(
-                partial(self.problem, error, request, is_page=is_page)
-            )
+            return await self.service.off_loop(partial(self.problem, error, http, is_page=is_page))
 
     async def _sent(self, reply: Reply) -> Response:
         make = partial(reply.leaving, self.service.redact)
         return await json_answer(self.service, make, reply.status)
 
-    async def _page(self, page: WebPage, exchange: Exchange) -> Response:
-        view = await page.handler(exchange)
+    async def _page(self, page: WebPage, request: ApiRequest) -> Response:
+        view = await page.handler(request)
         if not isinstance(view, PageView):
             return view
-        if view.live and page.method == "GET" and wants_stream(exchange.request):
-            parts = live_parts(self._renderer, page, exchange)
+        if view.live and page.method == "GET" and wants_stream(request.http):
+            parts = live_parts(self._renderer, page, request)
             return EventStreamResponse(self.service.closing, parts)
-        return await self._renderer.response(view, exchange)
+        return await self._renderer.response(view, request)
 
-    def _recognize(self, exchange: Exchange) -> None:
+    def _recognize(self, request: ApiRequest) -> None:
         """Refuse a caller who is not the one any more that the request was of."""
-        if self.access.identify(exchange.request.headers) != exchange.identity:
+        if self.access.identify(request.http.headers) != request.identity:
             raise Refused(UNAUTHORIZED, 401, "the caller is another one now")
 
-    def problem(self, error: Exception, request: Request, *, is_page: bool = False) -> Response:
+    def problem(self, error: Exception, http: Request, *, is_page: bool = False) -> Response:
         """The answer to a request that raised: a page for people, else a document."""
         error = without_values(error, self.service.redact)
-        if is_page or prefers_html(request):
-            return self._renderer.problem(error, request)
+        if is_page or prefers_html(http):
+            return self._renderer.problem(error, http)
         return problem_response(error)
 
     async def _nowhere(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,44 +170,42 @@ class Application:
             await send({"type": "websocket.close", "code": 1000, "reason": ""})
 
     async def _read(
-        self, endpoint: Endpoint | WebPage, request: Request, held: ExitStack
-    ) -> Exchange:
+        self, endpoint: Endpoint | WebPage, http: Request, held: ExitStack
+    ) -> ApiRequest:
         identity = _NOBODY
         if endpoint.scope is not None:
-            identity = self.access.identify(request.headers)
+            identity = self.access.identify(http.headers)
             require_scope(identity, endpoint.scope)
             for scope in endpoint.also if isinstance(endpoint, Endpoint) else ():
                 require_scope(identity, scope)
-            caller = self.access.caller(request.headers, identity)
+            caller = self.access.caller(http.headers, identity)
             held.enter_context(self.open_requests.one(caller))
             CALLER.set(caller)
-        query = convert_query(endpoint.query, request.query_params.multi_items())
+        query = convert_query(endpoint.query, http.query_params.multi_items())
         if isinstance(query, WaitQuery) and query.wait:  # the answer has the state
             require_scope(identity, "read")
-        return Exchange(
+        return ApiRequest(
             service=self.service,
             access=self.access,
             identity=identity,
-            request=request,
-            path=_names(request.path_params),
+            http=http,
+            path=_names(http.path_params),
             query=query,
-            body=await _body(self.service, endpoint, request),
+            body=await _body(self.service, endpoint, http),
         )
 
 
-async def _body(service: Service, endpoint: Endpoint | WebPage, request: Request) -> Any:
+async def _body(service: Service, endpoint: Endpoint | WebPage, http: Request) -> Any:
     if isinstance(endpoint, WebPage):
         if endpoint.form is None:
             return None
-        given = await read_body(request, FORM)
-        return await service.if_large(
-            len(given), decode_form, endpoint.form, given, request.headers
-        )
+        given = await read_body(http, FORM)
+        return await service.if_large(len(given), decode_form, endpoint.form, given, http.headers)
     if endpoint.body is None:
         return None
-    is_token = credential(request.headers).is_token  # pages of other sites can send plain text
+    is_token = credential(http.headers).is_token  # pages of other sites can send plain text
     kinds = endpoint.kinds if is_token else (JSON,)
-    given = await read_body(request, *kinds)
+    given = await read_body(http, *kinds)
     return await service.if_large(len(given), decode_body, endpoint.body, given)
 
 
@@ -232,14 +228,14 @@ class _Resource:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(scope["method"])
-        request = Request(scope, receive, send)
+        http = Request(scope, receive, send)
         if endpoint is None:
             allowed = {"Allow": ", ".join(self._endpoints)}
             error = Refused(NOT_FOUND, 405, "it has other methods", allowed)
-            response = self._application.problem(error, request)
+            response = self._application.problem(error, http)
         else:
             with ExitStack() as held:
-                response = await self._application.answer(endpoint, request, held)
+                response = await self._application.answer(endpoint, http, held)
                 await response(scope, receive, send)
             return
         await response(scope, receive, send)

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from milecastle.support.prepared import prepared
 from milecastle.model.tags import MAX_TAG_BYTES, MAX_TAGS
+from milecastle.support.prepared import prepared
 from milecastle.views.documents import QuestionLine, ThreadLine
 
 __all__ = [

@@ -29,8 +29,8 @@ from milecastle.server.broadcasts import FollowedThread
 from milecastle.server.budget import ValueBudget, within
 from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
 from milecastle.server.event_stream import HEARTBEAT, EventStreamResponse, event_text
-from milecastle.server.request import Exchange
 from milecastle.server.redaction import redacted
+from milecastle.server.request import ApiRequest
 from milecastle.server.service import Service
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import moment
@@ -49,10 +49,10 @@ _SMALL: Final = 8 * 1024
 """Bytes of an emitted value that becomes text on the event loop."""
 
 
-async def events(exchange: Exchange) -> Response:
+async def events(request: ApiRequest) -> Response:
     """What happens in a thread, as it happens."""
-    service = exchange.service
-    texts = await read_thread(service, exchange.key, _last_seen(exchange))
+    service = request.service
+    texts = await read_thread(service, request.key, _last_seen(request))
     return EventStreamResponse(service.closing, texts)
 
 
@@ -66,10 +66,10 @@ async def read_thread(service: Service, key: ThreadKey, after: int) -> AsyncGene
     return service.broadcasts.read(key, source, after, head, HEARTBEAT)
 
 
-def _last_seen(exchange: Exchange) -> int:
-    given = exchange.request.headers.get("last-event-id")
+def _last_seen(request: ApiRequest) -> int:
+    given = request.http.headers.get("last-event-id")
     if given is None:
-        after: int = exchange.query.after
+        after: int = request.query.after
         return after
     if not (given.isascii() and given.isdecimal() and len(given) < 18):
         raise InvalidRequest("Last-Event-ID is not an id of this stream")

@@ -10,8 +10,8 @@ import msgspec.structs
 from milecastle.app.application import App
 from milecastle.model.manifest import Manifest
 from milecastle.server.documents import GraphLine, GraphsDocument
-from milecastle.server.request import Exchange, Reply
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.request import ApiRequest, Reply
 from milecastle.server.service import Service
 from milecastle.views.documents import GraphDocument
 from milecastle.views.graphs import input_schema
@@ -19,9 +19,9 @@ from milecastle.views.graphs import input_schema
 __all__ = ["graph_document", "graphs_document", "list_graphs", "served", "show_graph"]
 
 
-async def list_graphs(exchange: Exchange) -> Reply:
+async def list_graphs(request: ApiRequest) -> Reply:
     """The graphs that this server runs."""
-    return Reply(await exchange.off_loop(graphs_document, exchange.service))
+    return Reply(await request.off_loop(graphs_document, request.service))
 
 
 def graphs_document(service: Service) -> GraphsDocument:
@@ -34,14 +34,14 @@ def graphs_document(service: Service) -> GraphsDocument:
     return GraphsDocument(graphs=tuple(lines))
 
 
-async def show_graph(exchange: Exchange) -> Reply:
+async def show_graph(request: ApiRequest) -> Reply:
     """A graph: its manifest, its drawing as SVG, and the JSON schema of its inputs."""
-    return Reply(await exchange.off_loop(graph_document, served(exchange)))
+    return Reply(await request.off_loop(graph_document, served(request)))
 
 
-def served(exchange: Exchange) -> App[Any]:
+def served(request: ApiRequest) -> App[Any]:
     """The app of the graph that the path names."""
-    app = exchange.service.apps.get(exchange.path["graph"])
+    app = request.service.apps.get(request.path["graph"])
     if app is None:
         raise Refused(NOT_FOUND, 404, "this server does not have the graph")
     return app

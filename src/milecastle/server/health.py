@@ -15,9 +15,9 @@ from milecastle.errors import StoreError
 from milecastle.fleet.prometheus import CONTENT_TYPE, Family, Labels, queue_families, render
 from milecastle.ports.claims import ClaimStore
 from milecastle.server.documents import StartDocument
-from milecastle.server.request import Exchange, Reply
 from milecastle.server.mounting import mount_point
 from milecastle.server.problems import UNAUTHORIZED, Refused
+from milecastle.server.request import ApiRequest, Reply
 from milecastle.server.service import Service
 from milecastle.server.sessions import set_session
 from milecastle.version import __version__
@@ -32,14 +32,14 @@ _PATIENCE: Final = 5.0
 """For how many seconds the store may take to answer."""
 
 
-async def health(exchange: Exchange) -> Response:
+async def health(request: ApiRequest) -> Response:
     """This process answers."""
     return PlainTextResponse("ok\n")
 
 
-async def readiness(exchange: Exchange) -> Response:
+async def readiness(request: ApiRequest) -> Response:
     """The store and the queue answer, and the worker of this server works."""
-    service = exchange.service
+    service = request.service
     try:
         async with asyncio.timeout(_PATIENCE):
             await service.ready(_ask, service)
@@ -59,31 +59,31 @@ def _ask(service: Service) -> None:
         service.store.now()
 
 
-async def metrics(exchange: Exchange) -> Response:
+async def metrics(request: ApiRequest) -> Response:
     """The queue of the caller's tenant, and how busy this server is."""
-    store, worker = exchange.service.store, exchange.service.worker
-    depths = await exchange.off_loop(store.depths) if isinstance(store, ClaimStore) else ()
-    families = queue_families([one for one in depths if one.tenant == exchange.tenant])
+    store, worker = request.service.store, request.service.worker
+    depths = await request.off_loop(store.depths) if isinstance(store, ClaimStore) else ()
+    families = queue_families([one for one in depths if one.tenant == request.tenant])
     if worker is not None:
         running: dict[Labels, float] = {(): float(worker.running)}
         families.append(Family("running", "gauge", "Threads that this server runs.", running))
     return Response(render(families), media_type=CONTENT_TYPE)
 
 
-async def start(exchange: Exchange) -> Reply | Response:
+async def start(request: ApiRequest) -> Reply | Response:
     """Exchange the token of the start URL for a cookie; then lead to the threads.
 
     A client that does not ask for HTML is told where everything is.
     """
-    access, headers = exchange.access, exchange.request.headers
-    token: str | None = exchange.query.token
+    access, headers = request.access, request.http.headers
+    token: str | None = request.query.token
     if token is None:
         access.identify(headers)
         if "text/html" in headers.get("accept", ""):
             return RedirectResponse(THREADS, 303)
-        place = mount_point(exchange.request.scope) + OPENAPI
+        place = mount_point(request.http.scope) + OPENAPI
         return Reply(StartDocument(milecastle=__version__, openapi=place))
     if not access.may_start(token):
         raise Refused(UNAUTHORIZED, 401, "this is not the start URL of this server")
     session = access.open_session(token)
-    return set_session(RedirectResponse(THREADS, 303), exchange.request, session)
+    return set_session(RedirectResponse(THREADS, 303), request.http, session)

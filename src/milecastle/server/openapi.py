@@ -11,8 +11,8 @@ import msgspec
 import msgspec.json
 
 from milecastle.server.documents import WaitQuery
-from milecastle.server.request import Endpoint
 from milecastle.server.problems import ProblemDocument
+from milecastle.server.request import Endpoint
 from milecastle.version import __version__
 
 __all__ = ["describe"]

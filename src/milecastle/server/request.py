@@ -1,6 +1,6 @@
 """One request and its answer, as handlers see them; and what the table of routes says of each.
 
-A handler gets an ``Exchange`` with everything read, checked and converted, and returns a document.
+A handler gets an ``ApiRequest``: everything read, checked and converted. It returns a document.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from milecastle.server.redaction import Redact, redacted
 from milecastle.server.service import Service
 from milecastle.views.values import anything
 
-__all__ = ["Endpoint", "Exchange", "Reply", "convert_query", "decode_body", "require_scope"]
+__all__ = ["ApiRequest", "Endpoint", "Reply", "convert_query", "decode_body", "require_scope"]
 
 T = TypeVar("T")
 
@@ -35,13 +35,13 @@ _OPTIONS: Final = (
 )
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request. ``query`` and ``body`` have the types that its endpoint declares."""
 
     service: Service
     access: Access
     identity: Identity
-    request: Request
+    http: Request
     path: Mapping[str, str]
     query: Any
     body: Any
@@ -76,7 +76,7 @@ class Reply(msgspec.Struct, frozen=True):
         return within(redacted(self.document, redact), ValueBudget())
 
 
-Handler = Callable[[Exchange], Awaitable[Reply | Response]]
+Handler = Callable[[ApiRequest], Awaitable[Reply | Response]]
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from milecastle.fleet.prometheus import CONTENT_TYPE
-from milecastle.support.prepared import prepared
 from milecastle.server import events, graphs, health, jobs, runs, threads
 from milecastle.server.documents import (
     AnswersRequest,
@@ -39,10 +38,11 @@ from milecastle.server.documents import (
     WaitQuery,
     WholeStateQuery,
 )
-from milecastle.server.request import Endpoint, Exchange
 from milecastle.server.json_answers import json_answer
 from milecastle.server.mounting import mount_point
 from milecastle.server.openapi import describe
+from milecastle.server.request import ApiRequest, Endpoint
+from milecastle.support.prepared import prepared
 from milecastle.views.documents import (
     CancelDocument,
     DeleteDocument,
@@ -70,10 +70,10 @@ def _described() -> dict[str, Any]:
     return describe(ENDPOINTS, (StateEvent, EmittedEvent, MissedEvent, RestEvent))
 
 
-async def openapi(exchange: Exchange) -> Response:
+async def openapi(request: ApiRequest) -> Response:
     """This description."""
-    servers = [{"url": mount_point(exchange.request.scope) or "/"}]
-    return await json_answer(exchange.service, lambda: {**_described(), "servers": servers})
+    servers = [{"url": mount_point(request.http.scope) or "/"}]
+    return await json_answer(request.service, lambda: {**_described(), "servers": servers})
 
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec.structs
 
-from milecastle.app.threads.children import is_child
-from milecastle.app.runs.submission import Handle
 from milecastle.app.results import Result
+from milecastle.app.runs.submission import Handle
+from milecastle.app.threads.children import is_child
 from milecastle.errors import InvalidRequest, RunError
 from milecastle.model.keys import ThreadKey
 from milecastle.server import limits
@@ -21,7 +21,7 @@ from milecastle.server.documents import (
     RunsQuery,
     ThreadRunsQuery,
 )
-from milecastle.server.request import Exchange, Reply
+from milecastle.server.request import ApiRequest, Reply
 from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
 from milecastle.views.documents import RunDocument, RunsDocument
@@ -43,12 +43,12 @@ __all__ = [
 ]
 
 
-async def submit(exchange: Exchange) -> Reply:
+async def submit(request: ApiRequest) -> Reply:
     """Hand a run over to the workers; with ``wait``, its result if it is there by then."""
-    asked: RunRequest = exchange.body
-    key = _idempotency_key(exchange, asked.key)
+    asked: RunRequest = request.body
+    key = _idempotency_key(request, asked.key)
     asked = msgspec.structs.replace(asked, key=key)
-    return await _handed_over(exchange, await submit_run(exchange.service, exchange.key, asked))
+    return await _handed_over(request, await submit_run(request.service, request.key, asked))
 
 
 async def submit_run(
@@ -76,8 +76,8 @@ def _submit(
     )
 
 
-def _idempotency_key(exchange: Exchange, given: str | None) -> str | None:
-    header = exchange.request.headers.get("idempotency-key")
+def _idempotency_key(request: ApiRequest, given: str | None) -> str | None:
+    header = request.http.headers.get("idempotency-key")
     if header is None:
         return given
     if len(header) > 1 and header[0] == header[-1] == '"':  # a string of structured fields
@@ -87,14 +87,14 @@ def _idempotency_key(exchange: Exchange, given: str | None) -> str | None:
     return header
 
 
-async def answer(exchange: Exchange) -> Reply:
+async def answer(request: ApiRequest) -> Reply:
     """Answer open questions, and let a worker resume the run."""
-    asked: AnswersRequest = exchange.body
+    asked: AnswersRequest = request.body
     if not asked.answers:
         raise InvalidRequest("there is no answer in the body")
-    key = _idempotency_key(exchange, asked.key)
-    handle = await answer_thread(exchange.service, exchange.key, asked.answers, key)
-    return await _handed_over(exchange, handle)
+    key = _idempotency_key(request, asked.key)
+    handle = await answer_thread(request.service, request.key, asked.answers, key)
+    return await _handed_over(request, handle)
 
 
 async def answer_thread(
@@ -106,11 +106,11 @@ async def answer_thread(
     )
 
 
-async def resume(exchange: Exchange) -> Reply:
+async def resume(request: ApiRequest) -> Reply:
     """Hand a thread whose run failed, died or was cancelled over to the workers."""
-    asked: ResumeRequest = exchange.body
-    handle = await retry_thread(exchange.service, exchange.key, delay=asked.delay)
-    return await _handed_over(exchange, handle)
+    asked: ResumeRequest = request.body
+    handle = await retry_thread(request.service, request.key, delay=asked.delay)
+    return await _handed_over(request, handle)
 
 
 async def retry_thread(service: Service, key: ThreadKey, *, delay: float = 0.0) -> Handle[Any]:
@@ -118,16 +118,16 @@ async def retry_thread(service: Service, key: ThreadKey, *, delay: float = 0.0) 
     return await service.off_loop(lambda: service.app_of(key).retry(key, delay=delay))
 
 
-async def _handed_over(exchange: Exchange, handle: Handle[Any]) -> Reply:
+async def _handed_over(request: ApiRequest, handle: Handle[Any]) -> Reply:
     try:
-        result = await _result(exchange, handle) if exchange.query.wait else None
+        result = await _result(request, handle) if request.query.wait else None
     except RunError:  # the run failed, or was cancelled: this request did not
-        return Reply(await exchange.off_loop(_ended, exchange.service, handle))
+        return Reply(await request.off_loop(_ended, request.service, handle))
     if result is not None:
-        return Reply(await exchange.off_loop(run_document, result))
+        return Reply(await request.off_loop(run_document, result))
     document = submit_document(handle)
     if document.seq is None:
-        head = await exchange.off_loop(exchange.service.store.head, handle.thread)
+        head = await request.off_loop(request.service.store.head, handle.thread)
         document = msgspec.structs.replace(document, seq=head.seq if head else None)
     return Reply(document, 202)
 
@@ -153,15 +153,15 @@ def _ended(service: Service, handle: Handle[Any]) -> RunDocument:
     )
 
 
-async def _result(exchange: Exchange, handle: Handle[Any]) -> Result[Any] | None:
+async def _result(request: ApiRequest, handle: Handle[Any]) -> Result[Any] | None:
     """The result, if it is there in time; ``None`` also if the server is to stop meanwhile."""
     waiting: Coroutine[Any, Any, Result[Any]] = handle.aresult()
     result = asyncio.create_task(waiting)
-    closing = asyncio.create_task(exchange.service.closing.wait())
+    closing = asyncio.create_task(request.service.closing.wait())
     try:
         await asyncio.wait(
             [result, closing],
-            timeout=exchange.query.wait,
+            timeout=request.query.wait,
             return_when=asyncio.FIRST_COMPLETED,
         )
         return await result if result.done() else None
@@ -170,9 +170,9 @@ async def _result(exchange: Exchange, handle: Handle[Any]) -> Result[Any] | None
         closing.cancel()
 
 
-async def list_runs_of_thread(exchange: Exchange) -> Reply:
+async def list_runs_of_thread(request: ApiRequest) -> Reply:
     """The runs of a thread, newest first."""
-    found = await exchange.off_loop(_of_thread, exchange.service, exchange.key, exchange.query)
+    found = await request.off_loop(_of_thread, request.service, request.key, request.query)
     return Reply(found)
 
 
@@ -183,9 +183,9 @@ def _of_thread(service: Service, key: ThreadKey, query: ThreadRunsQuery) -> Runs
     return RunsDocument(tenant=key.tenant, runs=tuple(run_lines(store, runs)))
 
 
-async def list_runs(exchange: Exchange) -> Reply:
+async def list_runs(request: ApiRequest) -> Reply:
     """Runs of the caller's tenant: the current ones by status, or all, newest first."""
-    found = await exchange.off_loop(_runs, exchange.service, exchange.tenant, exchange.query)
+    found = await request.off_loop(_runs, request.service, request.tenant, request.query)
     return Reply(found)
 
 

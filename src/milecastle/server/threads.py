@@ -8,8 +8,8 @@ from typing import Any
 import msgspec.structs
 from starlette.responses import Response
 
-from milecastle.app.threads.tagging import change_tags
 from milecastle.app.threads.log import At
+from milecastle.app.threads.tagging import change_tags
 from milecastle.app.upkeep.removing import delete_thread as remove_thread
 from milecastle.errors import CodecError, EncryptionError
 from milecastle.model.checkpoint import CheckpointMetadata
@@ -29,10 +29,10 @@ from milecastle.server.documents import (
     UpdateRequest,
     WholeStateQuery,
 )
-from milecastle.server.request import Exchange, Reply
 from milecastle.server.json_answers import json_answer
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import after_hook
+from milecastle.server.request import ApiRequest, Reply
 from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.documents import (
@@ -73,9 +73,9 @@ __all__ = [
 ]
 
 
-async def list_threads(exchange: Exchange) -> Reply:
+async def list_threads(request: ApiRequest) -> Reply:
     """The threads of the caller's tenant, by name."""
-    return Reply(await exchange.off_loop(_list, exchange.service, exchange.tenant, exchange.query))
+    return Reply(await request.off_loop(_list, request.service, request.tenant, request.query))
 
 
 def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
@@ -93,10 +93,10 @@ def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
     return LsDocument(tenant=tenant, threads=lines, next=next)
 
 
-async def show(exchange: Exchange) -> Reply:
+async def show(request: ApiRequest) -> Reply:
     """A thread at its head or at a checkpoint, with its state."""
     return Reply(
-        await exchange.off_loop(show_thread, exchange.service, exchange.key, exchange.query.at)
+        await request.off_loop(show_thread, request.service, request.key, request.query.at)
     )
 
 
@@ -113,10 +113,10 @@ def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> Show
     return show_document(service.store, key, chain, decoded)
 
 
-async def whole_state(exchange: Exchange) -> Response:
+async def whole_state(request: ApiRequest) -> Response:
     """The state of a thread, or one of its channels, however large it is."""
-    make = partial(_whole, exchange.service, exchange.key, exchange.query)
-    return await json_answer(exchange.service, make)
+    make = partial(_whole, request.service, request.key, request.query)
+    return await json_answer(request.service, make)
 
 
 def _whole(service: Service, key: ThreadKey, query: WholeStateQuery) -> Any:
@@ -129,9 +129,9 @@ def _whole(service: Service, key: ThreadKey, query: WholeStateQuery) -> Any:
     return shown if query.channel is None else shown[query.channel]
 
 
-async def history(exchange: Exchange) -> Reply:
+async def history(request: ApiRequest) -> Reply:
     """The checkpoints of a thread, newest first, without their states."""
-    return Reply(await exchange.off_loop(_history, exchange.service, exchange.key, exchange.query))
+    return Reply(await request.off_loop(_history, request.service, request.key, request.query))
 
 
 def _history(service: Service, key: ThreadKey, query: HistoryQuery) -> HistoryDocument:
@@ -141,9 +141,9 @@ def _history(service: Service, key: ThreadKey, query: HistoryQuery) -> HistoryDo
     return HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines)
 
 
-async def diff(exchange: Exchange) -> Reply:
+async def diff(request: ApiRequest) -> Reply:
     """The differences between two checkpoints of a thread, by path."""
-    return Reply(await exchange.off_loop(_diff, exchange.service, exchange.key, exchange.query))
+    return Reply(await request.off_loop(_diff, request.service, request.key, request.query))
 
 
 def _diff(service: Service, key: ThreadKey, query: DiffQuery) -> DiffDocument:
@@ -161,11 +161,9 @@ def _diff(service: Service, key: ThreadKey, query: DiffQuery) -> DiffDocument:
     )
 
 
-async def list_questions(exchange: Exchange) -> Reply:
+async def list_questions(request: ApiRequest) -> Reply:
     """The open questions of the caller's tenant, by thread."""
-    found = await exchange.off_loop(
-        inbox_document, exchange.service, exchange.tenant, exchange.query
-    )
+    found = await request.off_loop(inbox_document, request.service, request.tenant, request.query)
     return Reply(found)
 
 
@@ -193,10 +191,10 @@ def inbox_line(service: Service, info: ThreadInfo) -> InboxLine:
     )
 
 
-async def fork(exchange: Exchange) -> Reply:
+async def fork(request: ApiRequest) -> Reply:
     """Go back to a checkpoint, in the same thread or in a new one."""
-    asked: ForkRequest = exchange.body
-    return Reply(await exchange.off_loop(fork_thread, exchange.service, exchange.key, asked))
+    asked: ForkRequest = request.body
+    return Reply(await request.off_loop(fork_thread, request.service, request.key, asked))
 
 
 def fork_thread(service: Service, key: ThreadKey, asked: ForkRequest) -> WrittenDocument:
@@ -208,10 +206,10 @@ def fork_thread(service: Service, key: ThreadKey, asked: ForkRequest) -> Written
     return _written(app.fork(key, at, target))
 
 
-async def update(exchange: Exchange) -> Reply:
+async def update(request: ApiRequest) -> Reply:
     """Change the state of a thread by adding a checkpoint."""
-    asked: UpdateRequest = exchange.body
-    return Reply(await exchange.off_loop(update_thread, exchange.service, exchange.key, asked))
+    asked: UpdateRequest = request.body
+    return Reply(await request.off_loop(update_thread, request.service, request.key, asked))
 
 
 def update_thread(service: Service, key: ThreadKey, asked: UpdateRequest) -> WrittenDocument:
@@ -231,10 +229,10 @@ def _written(known: CheckpointMetadata) -> WrittenDocument:
     return WrittenDocument(tenant=key.tenant, thread=key.thread, checkpoint=checkpoint_line(known))
 
 
-async def tag(exchange: Exchange) -> Reply:
+async def tag(request: ApiRequest) -> Reply:
     """Add and remove tags of a thread."""
-    asked: TagRequest = exchange.body
-    return Reply(await exchange.off_loop(tag_thread, exchange.service, exchange.key, asked))
+    asked: TagRequest = request.body
+    return Reply(await request.off_loop(tag_thread, request.service, request.key, asked))
 
 
 def tag_thread(service: Service, key: ThreadKey, asked: TagRequest) -> TagDocument:
@@ -244,9 +242,9 @@ def tag_thread(service: Service, key: ThreadKey, asked: TagRequest) -> TagDocume
     return TagDocument(tenant=key.tenant, thread=key.thread, tags=tags)
 
 
-async def cancel(exchange: Exchange) -> Reply:
+async def cancel(request: ApiRequest) -> Reply:
     """Close the unfinished run of a thread."""
-    return Reply(await cancel_thread(exchange.service, exchange.key))
+    return Reply(await cancel_thread(request.service, request.key))
 
 
 async def cancel_thread(
@@ -257,10 +255,10 @@ async def cancel_thread(
     return CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled)
 
 
-async def delete(exchange: Exchange) -> Reply:
+async def delete(request: ApiRequest) -> Reply:
     """Delete a thread, its runs, its subgraphs and its key."""
-    take_over: bool = exchange.query.take_over
-    return Reply(await delete_thread(exchange.service, exchange.key, take_over=take_over))
+    take_over: bool = request.query.take_over
+    return Reply(await delete_thread(request.service, request.key, take_over=take_over))
 
 
 async def delete_thread(

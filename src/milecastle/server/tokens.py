@@ -14,9 +14,9 @@ import msgspec
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import check_name, refuse_reserved
+from milecastle.server.identity import Identity, TokenScope
 from milecastle.support.prepared import prepared
 from milecastle.support.printable import printable
-from milecastle.server.identity import Identity, TokenScope
 
 __all__ = ["TokenFile", "new_secret", "read_tokens", "refuse_weak"]
 

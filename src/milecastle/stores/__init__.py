@@ -13,10 +13,10 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import Failure, Owner, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import (
-    BellStore,
     ClaimStore,
     LaneDepth,
     Listening,
+    NotifyingStore,
     WaitingInput,
     WorkerInfo,
     dated,
@@ -61,7 +61,6 @@ __all__ = [
     "ROLLUP",
     "SNAPSHOT",
     "Batch",
-    "BellStore",
     "Chain",
     "Check",
     "ClaimStore",
@@ -79,6 +78,7 @@ __all__ = [
     "Maintenance",
     "ManyReader",
     "MemoryStore",
+    "NotifyingStore",
     "ObjectStorage",
     "Opened",
     "Owner",

@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from milecastle.app.application import App
-from milecastle.app.threads.children import delete_with_children
 from milecastle.app.clock import SystemClock
+from milecastle.app.threads.children import delete_with_children
 from milecastle.app.threads.log import log_codec_for
 from milecastle.app.with_store import with_store
 from milecastle.codec.deltas import LogCodec

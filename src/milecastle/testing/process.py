@@ -21,9 +21,8 @@ from typing import Any, Literal, Protocol, TypeVar, assert_never
 import msgspec
 
 from milecastle.app.runs.calls import PlannedRun
-from milecastle.drivers.node_caller import Calls, perform
 from milecastle.drivers.host import Host, HostServices
-from milecastle.engine.pauses import Paused
+from milecastle.drivers.node_caller import NodeCaller, perform
 from milecastle.engine.context import RunningTask
 from milecastle.engine.effects import (
     AwaitTasks,
@@ -38,6 +37,7 @@ from milecastle.engine.effects import (
     StartTasks,
     Stopped,
 )
+from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending
 from milecastle.errors import InvalidRequest, NodeTimeout, RunCancelled, RunTimeout
 from milecastle.model.task import Finished, RunTask
@@ -141,7 +141,7 @@ class SimulatedProcess:
         self._clock = clock
         self._gate = gate
         self._witness = witness
-        self._calls = Calls((planned.plan.graph,), planned.host.ports, perform)
+        self._calls = NodeCaller((planned.plan.graph,), planned.host.ports, perform)
         self._commit = planned.host.commit
         self._pending: list[RunTask] = []
         self._ready: list[Finished] = []

@@ -20,9 +20,9 @@ from typing import Any, Generic, TypeVar
 
 from milecastle.app.application import App
 from milecastle.app.portable.files import FilePath
+from milecastle.app.results import Result
 from milecastle.app.runs.answering import UNANSWERED, Given
 from milecastle.app.runs.calls import Call
-from milecastle.app.results import Result
 from milecastle.app.with_store import with_store
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions

@@ -20,8 +20,8 @@ from milecastle.codec.bounds import refuse_excess
 from milecastle.codec.deltas import LogCodec, Operations, list_head, replay
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.codec.values import UntypedCodec
-from milecastle.engine.reserved_channels import SENDS, split
 from milecastle.engine.position import Position, restore
+from milecastle.engine.reserved_channels import SENDS, split
 from milecastle.engine.status import NOTHING, Waits, waits_at
 from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring
@@ -85,12 +85,12 @@ def decode(
         if graph is not None:
             raise
         return _in_part(chain, codec)
-    interrupts = open_interrupts(found.hidden, found.place)
-    return Decoded(found.values, {}, interrupts, _tasks(found), waits_at(found.hidden))
+    interrupts = open_interrupts(found.reserved, found.place)
+    return Decoded(found.values, {}, interrupts, _tasks(found), waits_at(found.reserved))
 
 
 def _tasks(found: Position) -> Mapping[str, int]:
-    sends: bytes | list[Any] | None = found.hidden.get(SENDS)
+    sends: bytes | list[Any] | None = found.reserved.get(SENDS)
     if isinstance(sends, bytes):
         return {name: list_head(sends)[0] // 2 for name in found.next}
     return Counter(sends[::2] if sends else found.next)

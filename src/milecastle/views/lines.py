@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec.structs
 
-from milecastle.app.runs.submission import Handle
 from milecastle.app.results import Result
+from milecastle.app.runs.submission import Handle
 from milecastle.graph.schedules import ScheduleInfo
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
-from milecastle.support.copying import copied
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.ports.limits import Limit
+from milecastle.support.copying import copied
 from milecastle.views.documents import (
     CheckpointLine,
     FailureLine,

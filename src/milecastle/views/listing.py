@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec.structs
 
-from milecastle.app.threads.children import every_thread, own_threads
 from milecastle.app.runs.ownership import why_lost
+from milecastle.app.threads.children import every_thread, own_threads
 from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed
 from milecastle.model.keys import ThreadKey

@@ -10,11 +10,11 @@ from milecastle.app.threads.reading import running_now
 from milecastle.engine.status import claimed
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.support.printable import quoted
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import ClaimStore, LaneDepth, WorkerInfo, waiting_inputs
 from milecastle.ports.limits import Limit, graph_of
 from milecastle.ports.store import Store, offers
+from milecastle.support.printable import quoted
 from milecastle.views.documents import WhyDocument, WhyLine
 from milecastle.views.lines import moment, names, seconds
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec.structs
 
-from milecastle.app.threads.difference import Change, difference
 from milecastle.app.runs.ownership import why_lost
+from milecastle.app.threads.difference import Change, difference
 from milecastle.app.threads.reading import running_now
 from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed_run, thread_info

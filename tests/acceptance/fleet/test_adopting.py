@@ -34,7 +34,7 @@ def other(store: Store) -> App[Trip]:
 
 
 def refusals(worker: Worker) -> float:
-    return worker.tally.totals("segments_ended").get("refused", 0)
+    return worker.counters.totals("segments_ended").get("refused", 0)
 
 
 async def completed(app: App[Any], thread: str) -> bool:

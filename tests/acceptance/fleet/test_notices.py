@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from milecastle import RunCancelled, Store
-from milecastle.app.runs import submission as handing
 from milecastle.app.emitting import feed_of
+from milecastle.app.runs import submission as handing
 from tests.acceptance.fleet.working import Trip, line, serving, start
 
 LONG = 60.0

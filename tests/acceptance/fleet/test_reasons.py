@@ -7,8 +7,8 @@ from typing import Any, TypedDict
 import pytest
 
 from milecastle import END, START, App, StateGraph, Store, ThreadKey, interrupt
-from milecastle.app.threads.closing import hold_lost
 from milecastle.app.runs.submission import require_shared
+from milecastle.app.threads.closing import hold_lost
 from milecastle.errors import ExecutionError, InvalidRequest
 from milecastle.model.run import Owner
 from milecastle.ports.claims import WorkerInfo

@@ -31,7 +31,7 @@ from milecastle import (
     renamed_from,
 )
 from milecastle.app.runs.calls import Call, PlannedRun
-from milecastle.app.runs.starting import Terms
+from milecastle.app.runs.starting import StartPolicy
 from milecastle.app.upkeep import removing
 from milecastle.app.upkeep.copying import copy_threads
 from milecastle.app.upkeep.removing import delete_thread, remove_thread
@@ -186,8 +186,8 @@ def test_a_worker_does_not_start_an_input_that_was_cancelled_meanwhile(store: St
     shared = cast("ClaimStore", store)
     assert len(shared.claim("one", [app.__runner__.lane], limit=9)) == 1
     assignment = Assignment(lane=app.__runner__.lane, worker="one")
-    terms = Terms(take_over=True, assignment=assignment)
-    late = app.__runner__.begin(Call(thread=KEY, terms=terms))
+    policy = StartPolicy(take_over=True, assignment=assignment)
+    late = app.__runner__.begin(Call(thread=KEY, policy=policy))
     assert app.cancel("t")
     assert isinstance(late, PlannedRun)
     with pytest.raises(Conflict):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from milecastle import Context, Store
-from milecastle.app.runs import starting
 from milecastle.app.clock import SystemClock
+from milecastle.app.runs import starting
 from milecastle.errors import Unavailable
 from milecastle.fleet.worker import WorkerOptions
 from milecastle.ports.claims import ClaimStore

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from milecastle import Event, ThreadKey
-from milecastle.app.encryption.keyring import Keyring
 from milecastle.app import emitting
 from milecastle.app.emitting import Mailbox, Publisher, feed_of
+from milecastle.app.encryption.keyring import Keyring
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.codec.registry import TypeRegistry

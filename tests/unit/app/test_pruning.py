@@ -17,8 +17,8 @@ from milecastle import (
     append,
     interrupt,
 )
-from milecastle.app.threads.pruning import prune_thread
 from milecastle.app.threads.log import log_codec_for
+from milecastle.app.threads.pruning import prune_thread
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
 from milecastle.ports.store import Chain
 from milecastle.stores.memory import MemoryStore

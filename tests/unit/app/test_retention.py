@@ -57,7 +57,7 @@ class Draft(msgspec.Struct):
     step: int = 1
     nodes: tuple[str, ...] = ("write",)
     route: tuple[str, ...] = ()
-    hidden: dict[str, Any] = {}
+    reserved: dict[str, Any] = {}
 
 
 class Diary:

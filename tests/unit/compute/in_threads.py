@@ -14,11 +14,11 @@ from typing import Any
 import msgspec.structs
 
 from milecastle import App, StateGraph
-from milecastle.compute.task_server import Server
+from milecastle.compute.executor_choice import ExecutorChoice
 from milecastle.compute.messages import Ready, encode
-from milecastle.compute.executor_choice import PlacedExecutors
 from milecastle.compute.processes import Process, ProcessPool
 from milecastle.compute.task_client import Site
+from milecastle.compute.task_server import Server
 from milecastle.drivers.local import LocalExecutors
 
 
@@ -115,7 +115,7 @@ def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
     app = graph.compile(**given)
     runner = app.__runner__
     local = LocalExecutors((app.graph,), runner.settings.observers)
-    placed = PlacedExecutors(local, app.graph, lambda run_on: site)
+    placed = ExecutorChoice(local, app.graph, lambda run_on: site)
     runner.launcher = msgspec.structs.replace(runner.launcher, executors=placed)
     return app
 

@@ -29,8 +29,7 @@ from milecastle import (
     StateGraph,
     Timeout,
 )
-from milecastle.compute import far_side, processes
-from milecastle.compute.task_server import Server
+from milecastle.compute import processes, task_server
 from milecastle.compute.messages import (
     Ask,
     AskReply,
@@ -52,6 +51,7 @@ from milecastle.compute.messages import (
 from milecastle.compute.processes import ProcessPool, shared_pool, usable_cpus
 from milecastle.compute.ray_cluster import QueuePipe
 from milecastle.compute.task_client import RemoteTask
+from milecastle.compute.task_server import Server
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work as State
 from tests.unit.compute.in_threads import (
@@ -609,7 +609,7 @@ def test_state_that_cannot_be_made_is_refused_without_its_values() -> None:
 
 
 def test_question_of_a_task_is_answered_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(far_side, "GRACE", 0.01)
+    monkeypatch.setattr(task_server, "GRACE", 0.01)
     near = Near(graphs.asking, "asking")
     near.send(near.work(1))
     (ask,) = near.receive()
@@ -629,13 +629,13 @@ def test_main_function_ends_with_its_pipe(monkeypatch: pytest.MonkeyPatch) -> No
     import signal
 
     ended: list[int] = []
-    monkeypatch.setattr(far_side, "GRACE", 0.01)
+    monkeypatch.setattr(task_server, "GRACE", 0.01)
     monkeypatch.setattr("os._exit", ended.append)
     before = signal.getsignal(signal.SIGINT)
     near, far = connection.Pipe()
     near.close()
     try:
-        far_side.serve(far)
+        task_server.serve(far)
         end = time.monotonic() + 10
         while not ended and time.monotonic() < end:
             time.sleep(0.01)

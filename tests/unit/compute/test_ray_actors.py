@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from milecastle import InvalidRequest, ProcessLost, Ray, StateGraph
-from milecastle.compute import placing, ray_cluster
+from milecastle.compute import executor_choice, ray_cluster
 from milecastle.compute.ray_cluster import RayActors, shared_cluster
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work
@@ -161,9 +161,9 @@ def test_actors_are_shared_by_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     ray, start_over = FakeRay(CPU=1), vars(ray_cluster)["_start_over"]
     monkeypatch.setitem(sys.modules, "ray", ray)
     try:
-        first = placing.site_of("ray")
+        first = executor_choice.site_of("ray")
         assert shared_cluster(Ray()) is first
-        assert placing.site_of(Ray(num_cpus=2)) is not first
+        assert executor_choice.site_of(Ray(num_cpus=2)) is not first
         assert ray.begun == [{"log_to_driver": False}]
     finally:
         start_over()

@@ -105,7 +105,7 @@ def test_nothing_is_written_after_a_commit_that_failed() -> None:
 
 def test_a_driver_that_goes_away_gets_nothing_more() -> None:
     for steps in range(4):
-        effects = effects_of(line("a"), stored=True, telling=True)
+        effects = effects_of(line("a"), stored=True, has_readers=True)
         effects.send(None)
         for _ in range(steps):
             effects.send(None)
@@ -308,7 +308,7 @@ def drop_events(effects: Effects, effect: Any) -> Any:
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_reader_that_leaves_after_the_end_changes_nothing(stored: bool) -> None:
-    effects = effects_of(line("a"), stored=stored, telling=True)
+    effects = effects_of(line("a"), stored=stored, has_readers=True)
     effect: Any = effects.send(None)
     while not (isinstance(effect, Emit) and effect.event.type == "graph_complete"):
         effect = effects.send({} if isinstance(effect, RunTask) else None)
@@ -317,7 +317,7 @@ def test_a_reader_that_leaves_after_the_end_changes_nothing(stored: bool) -> Non
 
 
 def test_a_reader_that_leaves_before_the_end_cancels_the_run() -> None:
-    effects = effects_of(line("a"), stored=True, telling=True)
+    effects = effects_of(line("a"), stored=True, has_readers=True)
     effect: Any = effects.send(None)
     while not isinstance(effect, RunTask):
         effect = effects.send(None)
@@ -332,7 +332,7 @@ def test_a_reader_that_leaves_before_the_end_cancels_the_run() -> None:
 
 
 def test_the_key_of_the_thread_is_in_every_event() -> None:
-    effects = effects_of(line("a"), stored=True, telling=True)
+    effects = effects_of(line("a"), stored=True, has_readers=True)
     event: Any = effects.send(None)
     assert (event.event.type, event.event.key) == ("graph_start", KEY)
     effects.close()

@@ -16,8 +16,8 @@ def question(task: str, asks: bool = True) -> list[object]:
 
 def test_sleep_of_a_subgraph_that_ran_is_replaced_by_what_it_waits_for_now() -> None:
     """Fails if a subgraph that ran keeps the time that it waited for, or another loses its own."""
-    hidden = {SLEEPS: {"a:": ["a", 5], "b:": ["b", 6], "c/nap": ["c", 7]}}
-    assert still_asleep(hidden, {"a", "c"}, {"d:": ["d", 8]}) == {
+    reserved = {SLEEPS: {"a:": ["a", 5], "b:": ["b", 6], "c/nap": ["c", 7]}}
+    assert still_asleep(reserved, {"a", "c"}, {"d:": ["d", 8]}) == {
         "b:": ["b", 6],
         "c/nap": ["c", 7],
         "d:": ["d", 8],
@@ -26,17 +26,17 @@ def test_sleep_of_a_subgraph_that_ran_is_replaced_by_what_it_waits_for_now() -> 
 
 def test_answers_and_past_times_are_not_waited_for() -> None:
     """Fails if an answer, a pause that takes none, or a time that has come counts as missing."""
-    hidden = {
+    reserved = {
         ASKED: {"a/x": question("a"), "a/y": question("a"), "b": question("b", asks=False)},
         ANSWERS: {"a/x": 1},
         SLEEPS: {"c/nap": ["c", NOW], "c/rest": ["c", NOW + 1]},
     }
-    assert waits_of(hidden, NOW) == {"a": [False, True], "b": [False], "c": [False, True]}
+    assert waits_of(reserved, NOW) == {"a": [False, True], "b": [False], "c": [False, True]}
 
 
 def test_open_questions_are_in_the_order_of_their_tasks() -> None:
     """Fails if a task that ran keeps what it does not ask any more, or the order is another."""
-    hidden = {
+    reserved = {
         ASKED: {
             "work#1/x": question("work#1"),
             "first/y": question("first"),
@@ -45,7 +45,7 @@ def test_open_questions_are_in_the_order_of_their_tasks() -> None:
     }
     asked = {"work#0/z": question("work#0")}
     order = ["first", "work#0", "work#1"]
-    found = still_asked(hidden, {"work#0"}, asked, order)
+    found = still_asked(reserved, {"work#0"}, asked, order)
     assert [*found] == ["first/y", "work#0/z", "work#1/x"]
 
 
@@ -61,8 +61,8 @@ def test_run_wakes_at_the_first_time_that_is_still_waited_for(
     ran: set[str], sleeps: dict[str, list[object]], expected: int
 ) -> None:
     """Fails if a run sleeps over a time, or wakes for one that was served."""
-    hidden = {SLEEPS: {"l": ["late", 50], "n": ["next", 120], "m": ["more", 130]}}
-    assert wake_time(hidden, ran, sleeps, NOW) == expected
+    reserved = {SLEEPS: {"l": ["late", 50], "n": ["next", 120], "m": ["more", 130]}}
+    assert wake_time(reserved, ran, sleeps, NOW) == expected
 
 
 def test_past_time_of_a_task_that_waits_for_an_answer_means_nothing() -> None:

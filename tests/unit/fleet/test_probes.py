@@ -16,8 +16,8 @@ import pytest
 
 from milecastle import App, InvalidRequest, Unavailable
 from milecastle.fleet import probes
-from milecastle.fleet.prometheus import MOST, Family, queue_families, render
 from milecastle.fleet.probes import Probes, parse_address
+from milecastle.fleet.prometheus import MOST, Family, queue_families, render
 from milecastle.fleet.worker import Worker
 from milecastle.ports.claims import LaneDepth, WorkerInfo
 from milecastle.stores.memory import MemoryStore

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from milecastle.support import forking
 from milecastle.ports.store import Store
 from milecastle.stores.memory import MemoryStore
+from milecastle.support import forking
 from milecastle.testing.entries import Writer, a_key, a_result
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from milecastle.errors import InvalidRequest
 from milecastle.draw import draw_mermaid, draw_svg
+from milecastle.errors import InvalidRequest
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.observers.trace import NodeTrace, TraceObserver, draw_trace, read_trace

@@ -10,7 +10,7 @@ import pytest
 
 from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.claims import BellStore, ClaimStore, Listening
+from milecastle.ports.claims import ClaimStore, Listening, NotifyingStore
 from milecastle.ports.feed import Feed, FeedStore
 from milecastle.ports.maintenance import Maintenance, Unopened
 from milecastle.ports.store import (
@@ -29,7 +29,7 @@ from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing.entries import Writer, a_key, a_result, an_entry
 
 PORTS: tuple[type, ...] = (
-    BellStore,
+    NotifyingStore,
     ClaimStore,
     FeedStore,
     GroupStore,
@@ -97,7 +97,7 @@ def test_maintenance_is_that_of_the_store_inside(tmp_path: Path) -> None:
 def test_bell_and_feed_are_those_of_the_store_inside() -> None:
     inner = Ringing()
     store = offloading(inner)
-    assert isinstance(store, BellStore)
+    assert isinstance(store, NotifyingStore)
     assert isinstance(store, FeedStore)
     heard: list[str] = []
     listening: object = store.listen(lambda: heard.append("ding"))

@@ -15,9 +15,9 @@ from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.server.access import ALL_SCOPES, Access, Identify, Identity, TokenScope
 from milecastle.server.application import Application
 from milecastle.server.chat.table import CHAT
-from milecastle.server.request import Endpoint
 from milecastle.server.problems import ProblemDocument
 from milecastle.server.redaction import Redact
+from milecastle.server.request import Endpoint
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
 from milecastle.stores.memory import MemoryStore

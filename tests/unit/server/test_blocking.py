@@ -22,10 +22,10 @@ from starlette.datastructures import Headers
 
 from milecastle import END, START, Context, ExecutionConfig, StateGraph, interrupt
 from milecastle.server.chat.table import CHAT
-from milecastle.server.request import Endpoint
 from milecastle.server.pages.forms import csrf_token
 from milecastle.server.pages.table import PAGES
 from milecastle.server.pages.view import WebPage
+from milecastle.server.request import Endpoint
 from milecastle.server.routes import ENDPOINTS
 from tests.unit.server.calling import ADDRESS, Api, token_of
 

@@ -12,9 +12,9 @@ import httpx
 
 from milecastle.server.access import ALL_SCOPES
 from milecastle.server.chat.table import CHAT
-from milecastle.server.request import Endpoint
 from milecastle.server.limits import MOST_BODY
 from milecastle.server.pages.table import PAGES
+from milecastle.server.request import Endpoint
 from milecastle.server.routes import ENDPOINTS
 from tests.unit.server.browsing import Browser
 from tests.unit.server.calling import ADDRESS, OTHER, Api, build, token_of, trip

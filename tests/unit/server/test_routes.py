@@ -8,8 +8,8 @@ import pytest
 
 from milecastle.server.access import ALL_SCOPES
 from milecastle.server.documents import WaitQuery
-from milecastle.server.request import Endpoint
 from milecastle.server.limits import MOST_BODY, MOST_HEADERS
+from milecastle.server.request import Endpoint
 from milecastle.server.routes import ENDPOINTS
 from tests.unit.server.calling import OTHER, Api, token_of, trip
 

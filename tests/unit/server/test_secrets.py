@@ -31,10 +31,10 @@ from milecastle.fleet.probes import Probes
 from milecastle.fleet.worker import Worker
 from milecastle.server import Identity, asgi, events
 from milecastle.server.chat.table import CHAT
-from milecastle.server.request import Endpoint
 from milecastle.server.pages.table import PAGES
 from milecastle.server.pages.view import WebPage
 from milecastle.server.redaction import Redact, redacted
+from milecastle.server.request import Endpoint
 from milecastle.server.routes import ENDPOINTS
 from milecastle.stores.memory import MemoryStore
 from milecastle.views.documents import ChangeLine, QuestionLine

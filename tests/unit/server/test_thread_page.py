@@ -24,9 +24,9 @@ from milecastle import (
 )
 from milecastle.model.checkpoint import Entry
 from milecastle.server.access import ALL_SCOPES
-from milecastle.server.pages.timeline import branches, folded, intervals, visits
 from milecastle.server.pages.excerpts import Excerpts
 from milecastle.server.pages.rendering import segment
+from milecastle.server.pages.timeline import branches, folded, intervals, visits
 from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
 from tests.unit.server.browsing import Browser, Document
@@ -38,8 +38,8 @@ UNSAFE = ("<script>alert", "\x1b", "\u202e")
 
 def fact(found: Document, name: str) -> str:
     """What a page says of a thread or its checkpoint."""
-    terms = [one.text for one in found.all("dt")]
-    return found.all("dd")[terms.index(name)].text.strip()
+    policy = [one.text for one in found.all("dt")]
+    return found.all("dd")[policy.index(name)].text.strip()
 
 
 def buttons(found: Document) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from milecastle.app.opening import find_store
 from milecastle.app.threads.children import is_child, root_of
-from milecastle.app.threads.graphless_log import DirectLog
+from milecastle.app.threads.graphless_log import GraphlessLog
 from milecastle.errors import Conflict, Corrupted, InvalidRequest
 from milecastle.model.checkpoint import Checkpoint
 from milecastle.model.keys import KEYS_TENANT, ThreadKey
@@ -156,7 +156,7 @@ class Keyring:
         return 0
 
 
-class KeyStore(DirectLog):
+class KeyStore(GraphlessLog):
     """The key store, which uses the reserved tenant."""
 
     def _refuse_reserved(self, tenant: str) -> None:

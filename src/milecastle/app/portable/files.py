@@ -24,17 +24,25 @@ import msgspec
 import msgspec.structs
 
 from milecastle.app.runs.calls import Call
-from milecastle.app.threads.compatibility import judge_fit
 from milecastle.app.runs.starting import plan_at, start_at
+from milecastle.app.threads.compatibility import judge_compatibility
 from milecastle.app.threads.log import Threads
 from milecastle.codec.pickles import MAX_PICKLE, PickleCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.signing import FORMAT, close_file, open_file
 from milecastle.disk.files import append, make_root, sync, sync_folder
 from milecastle.disk.names import file_name
-from milecastle.engine.reserved_channels import ANSWERS, ASKED, FAILURE, SENDS, SLEEPS, Hidden, branched
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import Position
+from milecastle.engine.reserved_channels import (
+    ANSWERS,
+    ASKED,
+    FAILURE,
+    SENDS,
+    SLEEPS,
+    Reserved,
+    branched,
+)
 from milecastle.engine.tasks import ready_nodes, tasks_of
 from milecastle.errors import (
     CodecError,
@@ -49,9 +57,9 @@ from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import END
+from milecastle.ports.clock import Clock
 from milecastle.support.prepared import prepared
 from milecastle.support.printable import path_segment, printable
-from milecastle.ports.clock import Clock
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -229,7 +237,7 @@ class PortableFiles:
         *,
         step: int = 0,
         results: Mapping[str, Any] | None = None,
-        pending: Hidden | None = None,
+        pending: Reserved | None = None,
     ) -> bytes:
         """The bytes of a file.
 
@@ -298,7 +306,7 @@ class PortableFiles:
             values=content.state,
             entry=self._entry(content, run_id),
             was_seen=True,
-            hidden=content.pending,
+            reserved=content.pending,
         )
         call = msgspec.structs.replace(call, config=merge_config(content.config, call.config))
         if threads is None:
@@ -369,7 +377,7 @@ class PortableFiles:
         An outline has no objects, so the types of its values are not checked.
         """
         graph = self.graph
-        fit = judge_fit(self._entry(content, ""), content.manifest, graph)
+        fit = judge_compatibility(self._entry(content, ""), content.manifest, graph)
         if not fit:
             whose = f"it was saved by graph '{content.graph}', but this graph is '{graph.name}'"
             raise ResumeRefused(str(path), [whose, *fit.reasons], what="file")
@@ -399,16 +407,16 @@ class PortableFiles:
             raise UntrustedFile(f"{path} is not a portable file")
 
 
-def _portable(ending: Ending) -> Hidden:
+def _portable(ending: Ending) -> Reserved:
     """What a file contains besides the state.
 
     A subgraph runs again from its start, because a file has no threads for it. So it asks again;
     its answers and wake times would be lost.
     """
-    pending = branched(ending.hidden)
+    pending = branched(ending.reserved)
     for name, what in ((ANSWERS, "has received answers"), (SLEEPS, "is sleeping")):
         lost = [
-            label for label in ending.hidden.get(name, {}) if label not in pending.get(name, {})
+            label for label in ending.reserved.get(name, {}) if label not in pending.get(name, {})
         ]
         if lost:
             task = lost[0].partition("/")[0]

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from milecastle.codec.answers import as_plain, check_answer
-from milecastle.engine.reserved_channels import ANSWERS
 from milecastle.engine.position import Position
 from milecastle.engine.renaming import label_renamed
+from milecastle.engine.reserved_channels import ANSWERS
 from milecastle.engine.waiting import has_work, open_interrupts
 from milecastle.errors import (
     AlreadyAnswered,
@@ -106,13 +106,13 @@ def match_answers(thread: str, position: Position, given: Given) -> dict[str, An
 
 def _questions(position: Position) -> dict[str, Interrupt]:
     """The open questions that take an answer, by id."""
-    found = open_interrupts(position.hidden, position.place)
+    found = open_interrupts(position.reserved, position.place)
     return {interrupt.id: interrupt for interrupt in found if interrupt.asks}
 
 
 def refuse_unasked(thread: str, position: Position, given: Given) -> None:
     """Refuse answers to questions that are not open, and say whether they were answered."""
-    found, answered = _questions(position), position.hidden.get(ANSWERS, {})
+    found, answered = _questions(position), position.reserved.get(ANSWERS, {})
     for id in given.ids:
         place, _, label = id.partition(":")
         if id in found:
@@ -160,7 +160,7 @@ def _only(thread: str, found: Sequence[Interrupt]) -> str:
 
 def refuse_without_answer(thread: str, graph: CompiledGraph, position: Position, now: int) -> None:
     """A thread whose tasks all wait for an answer or a time cannot continue without one."""
-    found = open_interrupts(position.hidden, position.place)
+    found = open_interrupts(position.reserved, position.place)
     if not found or has_work(graph, position, now):
         return
     ids = ", ".join(repr(interrupt.id) for interrupt in found)

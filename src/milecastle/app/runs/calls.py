@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 import msgspec.structs
 
-from milecastle.app.runs.answering import NOTHING_GIVEN, Given
-from milecastle.app.threads.children import child_key
 from milecastle.app.emitting import Publisher, feed_of
+from milecastle.app.runs.answering import NOTHING_GIVEN, Given
 from milecastle.app.runs.ownership import Driving
-from milecastle.app.runs.starting import NO_TERMS, Terms, plan_at, start_child
+from milecastle.app.runs.starting import DEFAULT_START, StartPolicy, plan_at, start_child
 from milecastle.app.runs.streams import StreamMode, selector
+from milecastle.app.threads.children import child_key
 from milecastle.app.threads.log import Threads
-from milecastle.compute.executor_choice import PlacedExecutors
+from milecastle.compute.executor_choice import ExecutorChoice
 from milecastle.drivers import blocking
 from milecastle.drivers.host import Host
 from milecastle.drivers.local import LocalExecutors
@@ -30,7 +30,6 @@ from milecastle.errors import InvalidRequest
 from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.event import Event
-from milecastle.support.migration_hints import refuse_config
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
 from milecastle.ports.clock import Clock
@@ -38,6 +37,7 @@ from milecastle.ports.executor import Executors
 from milecastle.ports.observer import Observer
 from milecastle.ports.services import Services
 from milecastle.ports.store import Opened, Store
+from milecastle.support.migration_hints import refuse_config
 
 if TYPE_CHECKING:
     from milecastle.drivers.asynchronous import Drive
@@ -62,7 +62,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     mode: StreamMode | None = None
     subgraphs: bool = False
     given: Given = NOTHING_GIVEN
-    terms: Terms = NO_TERMS
+    policy: StartPolicy = DEFAULT_START
     accept_changes: bool = False
     file: Any = None
     run_id: str | None = None
@@ -80,9 +80,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def calls_for(inputs: Mapping[str, Any], terms: Terms) -> list[Call]:
+def calls_for(inputs: Mapping[str, Any], policy: StartPolicy) -> list[Call]:
     """One call for each thread and its input."""
-    return [Call(input=input, thread=thread, terms=terms) for thread, input in inputs.items()]
+    return [Call(input=input, thread=thread, policy=policy) for thread, input in inputs.items()]
 
 
 def only_file(file: Any, checkpoint: Any) -> Any:
@@ -150,7 +150,7 @@ class PlannedRun(msgspec.Struct, frozen=True):
     def _driving(self) -> AbstractContextManager[None]:
         if self.plan.journal is None:
             return nullcontext()
-        return Driving(self.plan.journal, self.host.store, self.call.terms.take_over)
+        return Driving(self.plan.journal, self.host.store, self.call.policy.take_over)
 
     def _events(self) -> Generator[Event, None, Ending]:
         with self._driving():
@@ -228,7 +228,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         observers, executors = self.observers, self.executors
         if observers and (on := switched_on(observers)) != observers:
             observers = on
-            if isinstance(executors, LocalExecutors | PlacedExecutors):
+            if isinstance(executors, LocalExecutors | ExecutorChoice):
                 executors = executors.seen_by(on)
         host = Host(
             clock=self.clock,
@@ -249,7 +249,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
             options=call.options,
             interval=self.interval,
             node_config=call.config,
-            telling=bool(observers) or call.mode is not None,
+            has_readers=bool(observers) or call.mode is not None,
             feeding=publisher is not None,
             streaming=call.mode,
             accept_changes=call.accept_changes,
@@ -259,7 +259,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
 
     def _publisher(self, plan: RunPlan, call: Call) -> Publisher | None:
         """What publishes the emitted values of a run, if a worker runs it."""
-        if self.store is None or plan.journal is None or not call.terms.is_claimed:
+        if self.store is None or plan.journal is None or not call.policy.is_claimed:
             return None
         return Publisher(feed_of(self.store), plan.journal.key, plan.journal.codec)
 
@@ -272,7 +272,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
             options=parent.options,
             interval=effect.subgraph.interval,
             node_config=parent.node_config,
-            telling=parent.telling,
+            has_readers=parent.has_readers,
             feeding=parent.feeding,
             streaming=parent.streaming,
             accept_changes=parent.accept_changes,

@@ -21,11 +21,11 @@ import msgspec
 from milecastle.engine.journal import Journal
 from milecastle.errors import RunInProgress
 from milecastle.model.checkpoint import to_datetime
-from milecastle.support.forking import call_in_child
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Owner, RunRecord
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store, offers
+from milecastle.support.forking import call_in_child
 
 __all__ = [
     "Driving",

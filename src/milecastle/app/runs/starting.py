@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 import msgspec.structs
 
+from milecastle.app.environment import describe_environment
 from milecastle.app.runs.answering import (
     NOTHING_GIVEN,
     Given,
@@ -33,12 +34,11 @@ from milecastle.app.runs.answering import (
     refuse_unasked,
     refuse_without_answer,
 )
-from milecastle.app.threads.closing import before_input
-from milecastle.app.environment import describe_environment
-from milecastle.app.threads.migrating import BroughtOver, bring_over
 from milecastle.app.runs.ownership import current_owner, is_served, refuse_busy
+from milecastle.app.threads.closing import before_input
+from milecastle.app.threads.log import Threads, interrupts_at, recorded
+from milecastle.app.threads.migrating import BroughtOver, bring_over
 from milecastle.app.threads.tagging import change_tags
-from milecastle.app.threads.log import Threads, recorded
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.drivers.observing import Observers
 from milecastle.engine.assignment import LOST, Assignment
@@ -51,7 +51,6 @@ from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, RunInProgress, ThreadNotFound
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Entry, Source, to_datetime
-from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ANSWERED, CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
 from milecastle.model.tags import TagChange
@@ -60,10 +59,9 @@ from milecastle.ports.clock import Clock
 from milecastle.ports.store import Chain, Opened
 
 __all__ = [
-    "NO_TERMS",
-    "Terms",
+    "DEFAULT_START",
+    "StartPolicy",
     "enqueue",
-    "interrupts_at",
     "plan_at",
     "rest_at",
     "start_at",
@@ -82,7 +80,7 @@ _ANSWERED_IN: Final = 20
 """How many keys of answers a run keeps, and in how many of a thread's runs they are looked for."""
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class StartPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How a call treats earlier runs of the thread.
 
     ``key`` is compared instead of the input. ``again`` starts a new run although the newest one
@@ -135,7 +133,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return self.key is not None or self.again or self.discard
 
 
-NO_TERMS: Final = Terms()
+DEFAULT_START: Final = StartPolicy()
 
 
 def plan_at(
@@ -153,55 +151,55 @@ def _plan_ended(threads: Threads, position: Position, run_id: str, ended: Ending
 
 
 def start_with_input(
-    threads: Threads, key: ThreadKey, update: Mapping[str, Any], terms: Terms = NO_TERMS
+    threads: Threads, key: ThreadKey, update: Mapping[str, Any], policy: StartPolicy = DEFAULT_START
 ) -> RunPlan:
     """Start a run with an input, resume the run that this input started, or return its result."""
     found = _look(threads, key)
     threads = threads.for_thread(key, found[0] if found else None)
-    digest = _digest(threads, update, terms.key)
+    digest = _digest(threads, update, policy.key)
     if found is None:
         record = _new_record(threads, key, previous=None, digest=digest)
-        return _start(threads, _afresh(threads), record, terms, update=update)
+        return _start(threads, _afresh(threads), record, policy, update=update)
     chain, previous = found
     entry = chain.entries[-1]
-    if terms.if_absent:
+    if policy.if_absent:
         raise Conflict(tenant=key.tenant, thread=key.thread, expected=1, head=entry.seq)
-    named = threads.store.find_run(key, digest) if terms.names_run else None
+    named = threads.store.find_run(key, digest) if policy.names_run else None
     if named is not None and named.run_id != previous.run_id:
-        return _plan_named(threads, chain, named, terms)
-    _refuse_another_run(threads, entry, previous, terms)
-    unless = digest if terms.names_run else None
+        return _plan_named(threads, chain, named, policy)
+    _refuse_another_run(threads, entry, previous, policy)
+    unless = digest if policy.names_run else None
     if not entry.next and not entry.route:
-        if previous.status == "completed" and previous.input_digest == digest and not terms.again:
+        if previous.status == "completed" and previous.input_digest == digest and not policy.again:
             end = _end_of_run(threads, chain, previous) or chain
             return _plan_completed(threads, end, previous)
-        if not (terms.discard or terms.take_over):
-            _refuse_before_waiting_input(threads, key, entry, terms)
+        if not (policy.discard or policy.take_over):
+            _refuse_before_waiting_input(threads, key, entry, policy)
         over = bring_over(threads, key, chain)
         record = _new_record(threads, key, previous=None, digest=digest)
-        return _start(threads, over, record, terms, update=update, unless=unless)
-    if terms.waits and (terms.again or previous.input_digest != digest):
+        return _start(threads, over, record, policy, update=update, unless=unless)
+    if policy.waits and (policy.again or previous.input_digest != digest):
         raise _taken_meanwhile(key, entry)
-    if terms.queues and previous.input_digest == digest and is_served(threads.store, previous):
+    if policy.queues and previous.input_digest == digest and is_served(threads.store, previous):
         position = bring_over(threads, key, chain).position
         return _plan_ended(threads, position, previous.run_id, rest_at(position, previous.status))
-    if not terms.take_over:
+    if not policy.take_over:
         refuse_busy(threads.store, previous, entry.seq)
     if previous.input_digest != digest:
-        if terms.discard:
+        if policy.discard:
             record = _new_record(threads, key, previous=None, digest=digest)
-            return _start_instead(threads, chain, previous, update, record, terms, unless)
+            return _start_instead(threads, chain, previous, update, record, policy, unless)
         raise InvalidRequest(
             f"thread '{key.thread}' has an unfinished run with another input ({previous.status}, "
             f"next: {', '.join(entry.next or entry.route)}): resume('{key.thread}') continues it, "
             "invoke(..., discard=True) closes it and starts with this input"
         )
     over = bring_over(threads, key, chain)
-    info = thread_info(entry, previous, waits_at(over.position.hidden))
+    info = thread_info(entry, previous, waits_at(over.position.reserved))
     if _is_waiting(info, threads.clock.now()):
         resting = rest_at(over.position, info.status, info.wake_at)
         return _plan_ended(threads, over.position, previous.run_id, resting)
-    return _resumed(threads, key, over, previous, terms=terms)
+    return _resumed(threads, key, over, previous, policy=policy)
 
 
 def _taken_meanwhile(key: ThreadKey, head: Entry) -> Conflict:
@@ -210,20 +208,22 @@ def _taken_meanwhile(key: ThreadKey, head: Entry) -> Conflict:
 
 
 def _refuse_before_waiting_input(
-    threads: Threads, key: ThreadKey, head: Entry, terms: Terms
+    threads: Threads, key: ThreadKey, head: Entry, policy: StartPolicy
 ) -> None:
     """Refuse an input that would start before one that waits."""
     for one in waiting_inputs(threads.store, key, 1):
-        if terms.waits:
+        if policy.waits:
             raise _taken_meanwhile(key, head)
         if (queued := threads.store.run(key, one.run_id)) is not None:
             refuse_busy(threads.store, queued, head.seq)
 
 
-def _refuse_another_run(threads: Threads, entry: Entry, previous: RunRecord, terms: Terms) -> None:
+def _refuse_another_run(
+    threads: Threads, entry: Entry, previous: RunRecord, policy: StartPolicy
+) -> None:
     """Refuse a call that is to replace a run, if another one has the thread, or it has ended."""
-    is_it = previous.run_id == terms.instead_of and bool(entry.next or entry.route)
-    if terms.instead_of is not None and not is_it:
+    is_it = previous.run_id == policy.instead_of and bool(entry.next or entry.route)
+    if policy.instead_of is not None and not is_it:
         refuse_busy(threads.store, previous, entry.seq)
         key, seq = previous.key, entry.seq
         raise Conflict(tenant=key.tenant, thread=key.thread, expected=seq, head=seq)
@@ -235,10 +235,10 @@ def _plan_completed(threads: Threads, end: Chain, run: RunRecord) -> RunPlan:
     return _plan_ended(threads, position, run.run_id, rest_at(position, "completed"))
 
 
-def _plan_named(threads: Threads, chain: Chain, named: RunRecord, terms: Terms) -> RunPlan:
+def _plan_named(threads: Threads, chain: Chain, named: RunRecord, policy: StartPolicy) -> RunPlan:
     """Return the result of the run that a key names, which is not the one at the head."""
     key, head = named.key, chain.entries[-1].seq
-    if terms.queues:  # its caller looks again, and finds the run
+    if policy.queues:  # its caller looks again, and finds the run
         raise Conflict(tenant=key.tenant, thread=key.thread, expected=head + 1, head=head)
     refuse_busy(threads.store, named, head)
     if named.status != "completed":
@@ -260,7 +260,7 @@ def enqueue(
     store: ClaimStore,
     key: ThreadKey,
     update: Mapping[str, Any],
-    terms: Terms,
+    policy: StartPolicy,
     observers: Observers,
 ) -> tuple[RunRecord, bool] | None:
     """Let an input wait behind the runs of a busy thread; the run, and whether it was there before.
@@ -272,19 +272,19 @@ def enqueue(
     if info is None:
         return None
     is_free = info.status == "completed" and info.due_at is None and not info.worker
-    waits = terms.waits and not is_free
-    if not waits and not terms.names_run:
+    waits = policy.waits and not is_free
+    if not waits and not policy.names_run:
         return None
     threads = threads.for_thread(key, store.read(key)) if threads.encrypts else threads
-    digest = _digest(threads, update, terms.key)
+    digest = _digest(threads, update, policy.key)
     current = store.run(key, info.run_id)
-    known = None if terms.again else current
-    if terms.names_run:
+    known = None if policy.again else current
+    if policy.names_run:
         known = store.find_run(key, digest)
     if known is not None and known.input_digest == digest:
         if known.run_id == info.run_id and info.status != "completed":
             return None
-        if terms.names_run:
+        if policy.names_run:
             return known, True
     if not waits:
         return None
@@ -292,7 +292,7 @@ def enqueue(
     head = store.head(key) if info.status == "cancelled" else None
     if head is not None:
         before_input(store, key, head)  # where the input would start, or refused
-    return _wait_behind(threads, store, key, update, terms, observers, digest)
+    return _wait_behind(threads, store, key, update, policy, observers, digest)
 
 
 def _wait_behind(
@@ -300,7 +300,7 @@ def _wait_behind(
     store: ClaimStore,
     key: ThreadKey,
     update: Mapping[str, Any],
-    terms: Terms,
+    policy: StartPolicy,
     observers: Observers,
     digest: str,
 ) -> tuple[RunRecord, bool]:
@@ -311,14 +311,14 @@ def _wait_behind(
     body = threads.codec.encode_state(dict(update))
     payload = threads.codec.for_thread(key).seal(body, _input_place(record.run_id))
     segment = Segment(run_id=record.run_id, graph=record.graph, key=key, queues=True)
-    mark = record.run_id if terms.again else digest
-    if terms.tags and not any(one.mark == mark for one in store.inputs(key)):
+    mark = record.run_id if policy.again else digest
+    if policy.tags and not any(one.mark == mark for one in store.inputs(key)):
         # before the input: a caller that tries again finds the run, and then adds none
-        change_tags(store, key, TagChange(add=terms.tags))
+        change_tags(store, key, TagChange(add=policy.tags))
     try:
         carried = _as_metadata(observers.begin_segment(segment))
         record = msgspec.structs.replace(record, metadata=record.metadata | carried)
-        unless = digest if terms.names_run else None
+        unless = digest if policy.names_run else None
         run_id = store.enqueue(record, mark, payload, unless=unless)
     finally:
         observers.end_segment(segment.run_id)
@@ -328,7 +328,7 @@ def _wait_behind(
 
 
 def _start_waiting(
-    threads: Threads, key: ThreadKey, chain: Chain, previous: RunRecord, terms: Terms
+    threads: Threads, key: ThreadKey, chain: Chain, previous: RunRecord, policy: StartPolicy
 ) -> RunPlan | None:
     """Start a run with the first waiting input of a thread; ``None`` if there is none."""
     waiting = waiting_inputs(threads.store, key, 1)
@@ -344,9 +344,9 @@ def _start_waiting(
     fingerprint, owner = threads.graph.fingerprint, current_owner()
     record = msgspec.structs.replace(record, status="running", fingerprint=fingerprint, owner=owner)
     if previous.status == "cancelled":
-        plan = _start_instead(threads, chain, previous, update, record, terms)
+        plan = _start_instead(threads, chain, previous, update, record, policy)
     else:
-        plan = _start(threads, bring_over(threads, key, chain), record, terms, update=update)
+        plan = _start(threads, bring_over(threads, key, chain), record, policy, update=update)
     if plan.journal is not None:
         plan.journal.dequeues = record.run_id
     return plan
@@ -362,7 +362,7 @@ def _start_instead(
     previous: RunRecord,
     update: Mapping[str, Any],
     record: RunRecord,
-    terms: Terms,
+    policy: StartPolicy,
     unless: str | None = None,
 ) -> RunPlan:
     """Start a run with another input, on the state before the input of an unfinished run.
@@ -374,7 +374,7 @@ def _start_instead(
     base = before_input(threads.store, key, head)
     over = bring_over(threads, key, base) if base else _afresh(threads)
     over = msgspec.structs.replace(over, note=f"discards run {previous.run_id}")
-    start = _start(threads, over, record, terms, update=update, head=head, unless=unless)
+    start = _start(threads, over, record, policy, update=update, head=head, unless=unless)
     if start.journal and TRANSITIONS[previous.status]:
         attempt = attempts_at(head.step, threads.restore(chain).results)
         start.journal.supersede(previous, head.next, attempt)
@@ -415,19 +415,8 @@ def rest_at(position: Position, status: Any, wake_at: int | None = None) -> Endi
         time=entry.created_at if entry else 0,
         interrupts=interrupts_at(position, status),
         wake_at=wake_at,
-        hidden=position.hidden,
+        reserved=position.reserved,
     )
-
-
-def interrupts_at(position: Position, status: str) -> tuple[Interrupt, ...]:
-    """What a thread waits for: its open questions, or else the nodes that it stopped at.
-
-    Questions are open whatever the status of the run: a user may have gone back to them.
-    """
-    found = open_interrupts(position.hidden, position.place)
-    if found or status != "interrupted":
-        return found
-    return tuple(Interrupt(id=f"{position.place}:{name}", node=name) for name in position.next)
 
 
 def _look(
@@ -444,7 +433,7 @@ def start_resumed(
     given: Given = NOTHING_GIVEN,
     *,
     accept: bool = False,
-    terms: Terms = NO_TERMS,
+    policy: StartPolicy = DEFAULT_START,
     known: Opened | None = None,
 ) -> RunPlan:
     """Resume from the head, however the previous run ended.
@@ -459,15 +448,15 @@ def start_resumed(
     threads = threads.for_thread(key, chain)
     entry = chain.entries[-1]
     has_ended = not entry.next and not entry.route
-    if terms.is_claimed and (has_ended or previous.status == "cancelled"):
-        start = _start_waiting(threads, key, chain, previous, terms)
+    if policy.is_claimed and (has_ended or previous.status == "cancelled"):
+        start = _start_waiting(threads, key, chain, previous, policy)
         if start is not None:
             return start
     digest = _answer_digest(threads, given)
     if digest and _was_answered(threads, previous, digest):
         position = bring_over(threads, key, chain, accept=accept).position
-        info = thread_info(entry, previous, waits_at(position.hidden))
-        if terms.queues or has_ended or info.status in ("interrupted", "sleeping"):
+        info = thread_info(entry, previous, waits_at(position.reserved))
+        if policy.queues or has_ended or info.status in ("interrupted", "sleeping"):
             resting = rest_at(position, info.status, info.wake_at)
             return _plan_ended(threads, position, previous.run_id, resting)
         if info.status == "cancelled":
@@ -479,16 +468,16 @@ def start_resumed(
         raise ResumeRefused(
             key.thread, ["it has already ended: invoke() with a new input continues from its state"]
         )
-    if not terms.take_over:
+    if not policy.take_over:
         try:
             refuse_busy(threads.store, previous, entry.seq)
         except RunInProgress:
             refuse_unasked(key.thread, threads.restore(chain), given)
             raise
     over = bring_over(threads, key, chain, accept=accept)
-    if terms.assignment is not None and terms.assignment.is_retaken and not over.note:
+    if policy.assignment is not None and policy.assignment.is_retaken and not over.note:
         over = msgspec.structs.replace(over, note=LOST)
-    return _resumed(threads, key, over, previous, given, terms, digest)
+    return _resumed(threads, key, over, previous, given, policy, digest)
 
 
 def _answer_digest(threads: Threads, given: Given) -> str:
@@ -510,7 +499,7 @@ def start_at(threads: Threads, key: ThreadKey, position: Position, note: str) ->
     """Start a thread without checkpoints at a position from elsewhere."""
     record = _new_record(threads, key, previous=None, digest="")
     unsaved = Position(values=position.values)
-    start = _start(threads, BroughtOver(unsaved, note), record, NO_TERMS, opening="fork")
+    start = _start(threads, BroughtOver(unsaved, note), record, DEFAULT_START, opening="fork")
     return msgspec.structs.replace(start, position=position)
 
 
@@ -520,27 +509,27 @@ def _resumed(
     over: BroughtOver,
     previous: RunRecord,
     given: Given = NOTHING_GIVEN,
-    terms: Terms = NO_TERMS,
+    policy: StartPolicy = DEFAULT_START,
     digest: str = "",
 ) -> RunPlan:
     """``digest`` is that of the answer's key."""
-    if terms.queues:  # workers would run it with the code of this graph
+    if policy.queues:  # workers would run it with the code of this graph
         threads.refuse_foreign(previous)
     position = over.position
     answers = match_answers(key.thread, position, given.renamed(over.renames)) if given else {}
     released = over.released if not answers else ()
     if not answers and not released:
-        if not terms.is_claimed:  # then the store has compared the time with its own clock
+        if not policy.is_claimed:  # then the store has compared the time with its own clock
             _refuse_sleeping(threads, key, previous, position)
         refuse_without_answer(key.thread, threads.graph, position, threads.clock.now())
     is_unsafe = previous.status == "running" or (
-        previous.status == "queued" and not terms.is_claimed  # a worker may have begun with it
+        previous.status == "queued" and not policy.is_claimed  # a worker may have begun with it
     )
     opening: Source | None = "takeover" if over.note or is_unsafe else None
     opening = "answer" if answers else opening
     if over.changed:
         opening = "update"
-    if terms.queues:
+    if policy.queues:
         opening = opening or "takeover"
     how: dict[str, Any] = {"opening": opening, "answers": answers, "released": released}
     if previous.status in ("queued", "interrupted", "sleeping"):
@@ -553,11 +542,11 @@ def _resumed(
             owner=current_owner(),
             metadata=_with_answer(previous.metadata, digest),
         )
-        return _start(threads, over, record, terms, **how)
+        return _start(threads, over, record, policy, **how)
     record = _new_record(threads, key, previous=previous, digest=previous.input_digest)
     metadata = _with_answer(record.metadata | _answers_of(previous.metadata), digest)
     record = msgspec.structs.replace(record, metadata=metadata)
-    start = _start(threads, over, record, terms, **how)
+    start = _start(threads, over, record, policy, **how)
     if previous.status == "running" and start.journal:
         attempt = attempts_at(position.step, position.results)
         start.journal.supersede(previous, position.next, attempt)
@@ -571,7 +560,7 @@ def _refuse_sleeping(
     if (
         record.status == "sleeping"
         and record.wake_at is not None
-        and record.wake_at in waits_at(position.hidden).times  # or somebody went back before it
+        and record.wake_at in waits_at(position.reserved).times  # or somebody went back before it
         and record.wake_at > threads.clock.now()
     ):
         until = to_datetime(record.wake_at).isoformat(timespec="seconds")
@@ -591,7 +580,7 @@ def start_child(
     threads = threads.for_thread(key, found[0] if found else None)
     if found is None:
         record = _new_record(threads, key, previous=None, digest="")
-        return _start(threads, _afresh(threads), record, NO_TERMS, update=update)
+        return _start(threads, _afresh(threads), record, DEFAULT_START, update=update)
     chain, previous = found
     entry = chain.entries[-1]
     over = bring_over(threads, key, chain, accept=accept)  # or refused: it no longer matches
@@ -599,7 +588,7 @@ def start_child(
     if not entry.next and not entry.route:
         resting = rest_at(position, "completed")
         return _plan_ended(threads, position, previous.run_id, resting)
-    asked = {found.id for found in open_interrupts(position.hidden, position.place) if found.asks}
+    asked = {found.id for found in open_interrupts(position.reserved, position.place) if found.asks}
     known = Given(answers=answers).renamed(over.renames).answers or {}
     given = Given(answers={id: answer for id, answer in known.items() if id in asked})
     try:
@@ -622,7 +611,7 @@ def _start(
     threads: Threads,
     over: BroughtOver,
     record: RunRecord,
-    terms: Terms,
+    policy: StartPolicy,
     *,
     update: Mapping[str, Any] | None = None,
     opening: Source | None = None,
@@ -646,7 +635,7 @@ def _start(
         head_id=newest.id if newest else None,
         rollup_after=threads.store.rollup_after,
         manifest=threads.graph.manifest.to_bytes(),
-        assignment=terms.assignment,
+        assignment=policy.assignment,
     )
     journal.unless = unless
     if over.changed:
@@ -665,7 +654,7 @@ def _start(
         answers=answers,
         released=released,
         recall=lambda: _rows(threads, journal),
-        queues=terms.queues,
+        queues=policy.queues,
         rewrites=bool(over.renames),
     )
 

@@ -19,7 +19,7 @@ import msgspec
 
 from milecastle.app.emitting import feed_of
 from milecastle.app.results import Result
-from milecastle.app.runs.starting import Terms
+from milecastle.app.runs.starting import StartPolicy
 from milecastle.app.threads.log import Threads
 from milecastle.errors import InvalidRequest, RunCancelled, RunFailed, ThreadNotFound
 from milecastle.model.keys import ThreadKey
@@ -56,10 +56,10 @@ stores that carry notices from other processes."""
 
 def invoked(
     key: str | None, again: bool, take_over: bool, discard: bool, tags: Iterable[str]
-) -> Terms:
+) -> StartPolicy:
     """The terms of ``invoke`` and ``stream``."""
     named = read_tags(tags) if tags else ()
-    return Terms(key=key, again=again, take_over=take_over, discard=discard, tags=named)
+    return StartPolicy(key=key, again=again, take_over=take_over, discard=discard, tags=named)
 
 
 def submitted(
@@ -69,12 +69,12 @@ def submitted(
     tags: Iterable[str],
     if_absent: bool = False,
     instead_of: str | None = None,
-) -> Terms:
+) -> StartPolicy:
     """The terms of ``submit``."""
     if if_busy not in ("reject", "queue", "cancel"):
         raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
     cancels = if_busy == "cancel"
-    return Terms(
+    return StartPolicy(
         key=key,
         again=again,
         discard=cancels or instead_of is not None,

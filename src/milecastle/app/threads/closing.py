@@ -16,8 +16,8 @@ from contextlib import suppress
 
 import msgspec.structs
 
-from milecastle.app.threads.children import children_of
 from milecastle.app.emitting import notify_rest
+from milecastle.app.threads.children import children_of
 from milecastle.codec.deltas import LogCodec
 from milecastle.engine.assignment import LOST
 from milecastle.engine.failing import describe, describe_lost

@@ -18,7 +18,7 @@ _OTHER_NODE: Final = (
 )
 
 
-class Fit(msgspec.Struct, frozen=True, kw_only=True):
+class Compatibility(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict.
 
     ``reasons`` lists everything that prevents a resume; ``note`` says what changed, or is ''.
@@ -36,16 +36,20 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return not self.reasons
 
 
-def judge_fit(entry: Entry, stored: bytes | None, graph: CompiledGraph) -> Fit:
+def judge_compatibility(entry: Entry, stored: bytes | None, graph: CompiledGraph) -> Compatibility:
     """Whether a thread whose head is ``entry`` can be resumed with ``graph``.
 
     ``stored`` is the manifest that the store has under the entry's fingerprint.
     """
     if entry.fingerprint == graph.fingerprint:
         unknown = _unknown(entry, graph, {})
-        return Fit(reasons=unknown, advice=_OTHER_NODE, acceptable=False) if unknown else Fit()
+        return (
+            Compatibility(reasons=unknown, advice=_OTHER_NODE, acceptable=False)
+            if unknown
+            else Compatibility()
+        )
     if not entry.fingerprint and not entry.next and not entry.route:
-        return Fit(note="the state was put without a graph")  # its values are compared
+        return Compatibility(note="the state was put without a graph")  # its values are compared
     if stored is None:
         reason = "the graph changed, and the old one is not recorded"
         return _misfit(entry, [reason], acceptable=not _unknown(entry, graph, {}))
@@ -55,7 +59,7 @@ def judge_fit(entry: Entry, stored: bytes | None, graph: CompiledGraph) -> Fit:
     if reasons:
         return _misfit(entry, reasons, acceptable=not unknown and difference.is_readable)
     note = f"the graph changed: {difference.summary()}"
-    return Fit(note=note, renames=difference.declared)
+    return Compatibility(note=note, renames=difference.declared)
 
 
 def _unknown(entry: Entry, graph: CompiledGraph, renamed: Mapping[str, str]) -> tuple[str, ...]:
@@ -65,8 +69,8 @@ def _unknown(entry: Entry, graph: CompiledGraph, renamed: Mapping[str, str]) -> 
     return tuple(f"node '{name}' would run next, but the graph has no such node" for name in gone)
 
 
-def _misfit(entry: Entry, reasons: Sequence[str], *, acceptable: bool) -> Fit:
+def _misfit(entry: Entry, reasons: Sequence[str], *, acceptable: bool) -> Compatibility:
     advice = f"app.migrate({entry.fingerprint!r}, ...) migrates threads of that graph"
     if acceptable:
         advice += "; resume(..., accept_changes=True) resumes it anyway"
-    return Fit(reasons=tuple(reasons), advice=advice, acceptable=acceptable)
+    return Compatibility(reasons=tuple(reasons), advice=advice, acceptable=acceptable)

@@ -11,28 +11,28 @@ from typing import Any, cast
 
 import msgspec
 
-from milecastle.app.threads.closing import cancel_run, close_children, supersede_running
-from milecastle.app.threads.children import delete_with_children
 from milecastle.app.clock import SystemClock
 from milecastle.app.environment import describe_environment
+from milecastle.app.threads.children import delete_with_children
+from milecastle.app.threads.closing import cancel_run, close_children, supersede_running
 from milecastle.app.threads.pruning import prune_thread
 from milecastle.codec.deltas import LogCodec, Operations, operations_between
 from milecastle.codec.envelope import Sealers
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
-from milecastle.engine.reserved_channels import HIDDEN, branched
 from milecastle.engine.journal import Journal, Standing
 from milecastle.engine.position import Position, restore
+from milecastle.engine.reserved_channels import RESERVED, branched
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.graph.schema import recorded_misfits
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey, checks_keys, refuse_own, refuse_reserved
 from milecastle.model.manifest import Manifest
-from milecastle.support.printable import quoted
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.clock import Clock
 from milecastle.ports.files import FileStore
 from milecastle.ports.store import Store
+from milecastle.support.printable import quoted
 
 State = dict[str, Any]
 
@@ -45,11 +45,11 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     next: tuple[str, ...]
     route: tuple[str, ...] = ()
-    hidden: State = {}
+    reserved: State = {}
 
 
 @checks_keys
-class DirectLog:
+class GraphlessLog:
     """Checkpoints of threads in a store, put and read one by one."""
 
     def __init__(
@@ -111,7 +111,7 @@ class DirectLog:
         )
         codec = found[0] if found else self._codec.for_thread(key, new=True)
         changes = None
-        if delta and not position.hidden:
+        if delta and not position.reserved:
             changes = operations_between(position.values, made.values, codec)
         return self._append(key, codec, position, made, position.entry, changes)
 
@@ -146,8 +146,8 @@ class DirectLog:
         if head is None or found is None:
             raise InvalidRequest(f"thread '{key.thread}' has no checkpoint with id {parent_id}")
         codec, parent = found
-        values, hidden = _checked(new_state), branched(parent.hidden)
-        made = Position(values=values, entry=parent.entry, hidden=hidden)
+        values, reserved = _checked(new_state), branched(parent.reserved)
+        made = Position(values=values, entry=parent.entry, reserved=reserved)
         return self._append(key, codec, parent, made, head).id
 
     def list_threads(
@@ -292,6 +292,6 @@ def _checked(state: Mapping[Any, Any]) -> State:
     for name in state:
         if not isinstance(name, str):
             raise InvalidRequest(f"the keys of a state are str, not {type(name).__name__}")
-        if name in HIDDEN:
+        if name in RESERVED:
             raise InvalidRequest(f"'{name}' is a name that a state cannot have: it is reserved")
     return dict(state)

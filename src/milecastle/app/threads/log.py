@@ -12,7 +12,7 @@ import msgspec
 import msgspec.structs
 
 from milecastle.app.threads.closing import close_children, supersede_running
-from milecastle.app.threads.compatibility import judge_fit
+from milecastle.app.threads.compatibility import judge_compatibility
 from milecastle.app.threads.tagging import tags_at
 from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.codec.envelope import Sealers
@@ -26,21 +26,23 @@ from milecastle.engine.applying import (
     refuse_unmade,
 )
 from milecastle.engine.assignment import kept_in_lane
-from milecastle.engine.reserved_channels import HOSTED, branched, without_children
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
 from milecastle.engine.renaming import under_new_names
+from milecastle.engine.reserved_channels import HOSTED, branched, without_children
+from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import InvalidRequest, InvalidUpdate, ResumeRefused, ThreadNotFound
 from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata, Entry, Source
+from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey, refuse_own
-from milecastle.support.printable import quoted
 from milecastle.model.run import ANSWERED, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
 from milecastle.ports.files import FileStore
 from milecastle.ports.store import Chain, Opened, Store
+from milecastle.support.printable import quoted
 
 At = int | str | None
 """A checkpoint of a thread: its seq, its id, or ``None`` for the head."""
@@ -72,6 +74,17 @@ def log_codec_for(
     annotations = [channel.annotation for channel in graph.schema.channels.values()]
     registry = TypeRegistry.for_annotations(annotations, files=files, former=types, drops=drops)
     return LogCodec(ValueCodec(registry), sealers=sealers)
+
+
+def interrupts_at(position: Position, status: str) -> tuple[Interrupt, ...]:
+    """What a thread waits for: its open questions, or else the nodes that it stopped at.
+
+    Questions are open whatever the status of the run: a user may have gone back to them.
+    """
+    found = open_interrupts(position.reserved, position.place)
+    if found or status != "interrupted":
+        return found
+    return tuple(Interrupt(id=f"{position.place}:{name}", node=name) for name in position.next)
 
 
 def recorded(key: ThreadKey, opened: Opened) -> RunRecord:
@@ -142,7 +155,7 @@ class Threads:
 
     def not_hosted(self, position: Position) -> Position:
         """Return the position, unless another library's graph wrote it: then it is refused."""
-        if any(name in position.hidden for name in HOSTED):
+        if any(name in position.reserved for name in HOSTED):
             raise InvalidRequest(
                 "the thread is one of another library's graph, and not of "
                 f"{quoted(self.graph.name)}: use another thread, or that library"
@@ -275,9 +288,9 @@ class Threads:
             journal.restart()
         supersede_running(self.store, self.codec, journal, head)
         self.close_children(key)
-        hidden = branched(position.hidden)
-        journal.note([*operations, *without_children(position.hidden)])
-        standing = Position(values=dict(values), entry=entry, hidden=hidden)
+        reserved = branched(position.reserved)
+        journal.note([*operations, *without_children(position.reserved)])
+        standing = Position(values=dict(values), entry=entry, reserved=reserved)
         return self._commit(journal, standing, source, "", known)
 
     def _found(
@@ -314,7 +327,9 @@ class Threads:
         tags = tags_at(self.store, key)
         journal.tags = TagChange(add=tags) if tags else None
         note = f"from seq {entry.seq} of thread '{key.thread}'"
-        standing = Position(values=position.values, entry=entry, hidden=branched(position.hidden))
+        standing = Position(
+            values=position.values, entry=entry, reserved=branched(position.reserved)
+        )
         return self._commit(journal, standing, "fork", note)
 
     def _opened(self, key: ThreadKey, at: At) -> tuple[Threads, Chain]:
@@ -332,7 +347,7 @@ class Threads:
         if entry.fingerprint == self.graph.fingerprint:
             return self.restore(chain), Renames()
         manifest = self.store.manifest(key, entry.fingerprint)
-        renames = judge_fit(entry, manifest, self.graph).renames
+        renames = judge_compatibility(entry, manifest, self.graph).renames
         return self.restore(chain, renames), renames
 
     def _newest(self, key: ThreadKey, at: At) -> Entry | None:

@@ -13,7 +13,7 @@ import msgspec
 import msgspec.structs
 
 from milecastle.app.threads.children import children_at, root_of
-from milecastle.app.threads.compatibility import Fit, judge_fit
+from milecastle.app.threads.compatibility import Compatibility, judge_compatibility
 from milecastle.app.threads.log import Migration, Threads, log_codec_for
 from milecastle.engine.position import Position, place_of, restore
 from milecastle.engine.renaming import task_renamed
@@ -21,8 +21,8 @@ from milecastle.errors import CodecError, InvalidRequest, ResumeRefused
 from milecastle.graph.comparison import Renames
 from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
-from milecastle.support.printable import quoted
 from milecastle.ports.store import Chain
+from milecastle.support.printable import quoted
 
 
 class BroughtOver(msgspec.Struct, frozen=True):
@@ -39,27 +39,27 @@ class BroughtOver(msgspec.Struct, frozen=True):
     renames: Renames = Renames()
 
 
-def foresee(threads: Threads, key: ThreadKey, chain: Chain) -> Fit:
+def foresee(threads: Threads, key: ThreadKey, chain: Chain) -> Compatibility:
     """What ``bring_over`` would decide for a thread. No migration is called, no state decoded."""
     fit = _own_fit(threads, key, chain.entries[-1])
     inside = [found.fit() for found in _inside(threads, key, chain)]
     unfit = [found for found in (fit, *inside) if not found]
     if not unfit:
         return fit
-    return Fit(
+    return Compatibility(
         reasons=tuple(reason for found in unfit for reason in found.reasons),
         advice="; ".join(dict.fromkeys(found.advice for found in unfit)),
         acceptable=all(found.acceptable for found in unfit),
     )
 
 
-def _own_fit(threads: Threads, key: ThreadKey, entry: Entry) -> Fit:
+def _own_fit(threads: Threads, key: ThreadKey, entry: Entry) -> Compatibility:
     fingerprint = entry.fingerprint
     if fingerprint == threads.graph.fingerprint:
-        return judge_fit(entry, None, threads.graph)
+        return judge_compatibility(entry, None, threads.graph)
     if fingerprint in threads.migrations:
-        return Fit(note=_note(fingerprint))
-    return judge_fit(entry, threads.store.manifest(key, fingerprint), threads.graph)
+        return Compatibility(note=_note(fingerprint))
+    return judge_compatibility(entry, threads.store.manifest(key, fingerprint), threads.graph)
 
 
 class _Inside(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class _Inside(msgspec.Struct, frozen=True):
     key: ThreadKey
     chain: Chain
 
-    def fit(self) -> Fit:
+    def fit(self) -> Compatibility:
         fit = foresee(self.threads, self.key, self.chain)
         reasons = tuple(f"in subgraph '{self.node}': {reason}" for reason in fit.reasons)
         return msgspec.structs.replace(fit, reasons=reasons)
@@ -185,7 +185,7 @@ def _migrated(threads: Threads, key: ThreadKey, chain: Chain, migration: Migrati
         values=graph.schema.complete(graph.schema.read_input(values)),
         entry=msgspec.structs.replace(entry, next=nodes, route=()),
         was_seen=old.was_seen,
-        hidden=old.hidden if nodes == entry.next else {},
+        reserved=old.reserved if nodes == entry.next else {},
         settled=old.settled,
         settled_id=old.settled_id,
     )

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import msgspec.structs
 
 from milecastle.codec.deltas import LogCodec
-from milecastle.engine.reserved_channels import NEEDED
 from milecastle.engine.position import restore
+from milecastle.engine.reserved_channels import NEEDED
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
@@ -53,7 +53,7 @@ def _needed(store: Store, codec: LogCodec, key: ThreadKey) -> int | None:
     0 if that checkpoint is not found: then nothing is cut.
     """
     chain = store.read_state(key)
-    id = restore(chain, codec).hidden.get(NEEDED) if chain else None
+    id = restore(chain, codec).reserved.get(NEEDED) if chain else None
     return None if id is None else store.locate(key, id) or 0
 
 
@@ -78,7 +78,7 @@ def _as_snapshot(store: Store, codec: LogCodec, key: ThreadKey, entry: Entry) ->
     if chain is None:
         raise InvalidRequest(f"thread '{key.thread}' changed while it was being pruned: try again")
     found = restore(chain, codec)
-    body = codec.encode_state({**found.values, **found.hidden})
+    body = codec.encode_state({**found.values, **found.reserved})
     snapshot = msgspec.structs.replace(
         chain.entries[-1], kind=SNAPSHOT, base_seq=entry.seq, roll_seq=entry.seq
     )

@@ -14,11 +14,10 @@ from typing import Any
 
 import msgspec.structs
 
-from milecastle.app.threads.children import children_of
 from milecastle.app.emitting import Mailbox, feed_of
 from milecastle.app.results import Snapshot
-from milecastle.app.runs.starting import interrupts_at
-from milecastle.app.threads.log import At, Threads
+from milecastle.app.threads.children import children_of
+from milecastle.app.threads.log import At, Threads, interrupts_at
 from milecastle.codec.deltas import LogCodec, replay
 from milecastle.engine.reserved_channels import split
 from milecastle.engine.status import claimed, thread_info, waits_at
@@ -45,7 +44,7 @@ def snapshot(threads: Threads, key: ThreadKey, at: At) -> Snapshot[Any]:
     """A thread at its head, or at a checkpoint given by seq or id."""
     position, entry, record = threads.standing(key, at)
     known = CheckpointMetadata.of(key, entry)
-    info = thread_info(entry, record, waits_at(position.hidden))
+    info = thread_info(entry, record, waits_at(position.reserved))
     status, next = running_now(threads.store, key, entry, info.status)
     is_taken = status != info.status
     known = msgspec.structs.replace(known, next=next)

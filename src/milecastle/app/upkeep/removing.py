@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from milecastle.app.threads.children import delete_with_children
 from milecastle.app.runs.ownership import refuse_busy
+from milecastle.app.threads.children import delete_with_children
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.claims import waiting_inputs
 from milecastle.ports.store import Store

@@ -6,7 +6,7 @@ import click
 
 from milecastle.app.runs.answering import Given
 from milecastle.app.runs.calls import Call
-from milecastle.app.runs.starting import Terms
+from milecastle.app.runs.starting import StartPolicy
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.questions import choose, parse_answer
@@ -68,7 +68,7 @@ def command(
                 options=options_of(max_steps, timeout),
                 config=node_config,
                 mode="events",
-                terms=Terms(take_over=take_over),
+                policy=StartPolicy(take_over=take_over),
                 given=given,
             )
         )

@@ -9,8 +9,8 @@ from milecastle.cli.addressing import find_checkpoint
 from milecastle.cli.printing import print_document, print_lines, say
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_argument, verb
-from milecastle.errors import InvalidRequest
 from milecastle.draw import draw_mermaid, draw_svg, draw_text, notes_of
+from milecastle.errors import InvalidRequest
 from milecastle.model.manifest import Manifest
 from milecastle.views.documents import GraphDocument
 

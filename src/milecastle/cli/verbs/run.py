@@ -7,7 +7,7 @@ import shlex
 import click
 
 from milecastle.app.runs.calls import Call
-from milecastle.app.runs.starting import Terms
+from milecastle.app.runs.starting import StartPolicy
 from milecastle.cli.addressing import command_text
 from milecastle.cli.printing import say
 from milecastle.cli.running import (
@@ -78,7 +78,7 @@ def command(
     call = Call(
         input=fitted(app.graph.schema, values, {}),
         thread=_key(session, thread, has_store=app.has_store),
-        terms=Terms(
+        policy=StartPolicy(
             key=key, again=again, discard=discard, take_over=take_over, tags=read_tags(tags)
         ),
         options=options_of(max_steps, timeout),

@@ -37,8 +37,8 @@ from milecastle.integrations.langgraph.packing import (
 )
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, Source
 from milecastle.model.keys import ThreadKey
-from milecastle.support.prepared import prepared
 from milecastle.model.run import RunRecord
+from milecastle.support.prepared import prepared
 
 CHECKPOINT, WRITES, LATE, STRAY, NEEDED = HOSTED
 

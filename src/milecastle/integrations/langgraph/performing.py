@@ -18,9 +18,9 @@ from milecastle.drivers.committer import committer_of
 from milecastle.drivers.loop_commits import commits_of
 from milecastle.drivers.off_loop import off_loop
 from milecastle.integrations.langgraph.log import Log, TaskWrite
-from milecastle.support.forking import call_in_child
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
+from milecastle.support.forking import call_in_child
 
 T = TypeVar("T")
 LogEffect = Batch | Callable[[], Any]

@@ -12,7 +12,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from milecastle.app.clock import SystemClock
 from milecastle.app.runs.ownership import current_owner
-from milecastle.engine.reserved_channels import HIDDEN
+from milecastle.engine.reserved_channels import RESERVED
 from milecastle.engine.status import NOTHING, thread_info
 from milecastle.errors import InvalidRequest
 from milecastle.graph.reducers import SET
@@ -234,7 +234,7 @@ def _channels(
     values = checkpoint["channel_values"]
     found: dict[str, Packed] = {}
     for name in checkpoint["channel_versions"]:
-        if name in HIDDEN:
+        if name in RESERVED:
             raise InvalidRequest(f"a channel cannot be named '{name}': the log uses that name")
         before = base.channels.get(name)
         if before is not None and name not in new_versions:

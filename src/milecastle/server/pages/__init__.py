@@ -1,6 +1,6 @@
 """The web view: HTML pages of what ``views`` shows.
 
-``table.py`` lists the pages. A page is a function that gets an ``Exchange`` and returns a
+``table.py`` lists the pages. A page is a function that gets an ``ApiRequest`` and returns a
 ``PageView``: a template, its values, and the command line that shows the same. ``rendering.py``
 makes HTML of it.
 """

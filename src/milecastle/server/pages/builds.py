@@ -15,12 +15,12 @@ from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Mode, RunRecord
 from milecastle.server.documents import Message
-from milecastle.server.request import Exchange
 from milecastle.server.graphs import served
 from milecastle.server.pages.fitting import BYTES, fitting
 from milecastle.server.pages.rendering import shown_size
 from milecastle.server.pages.view import PageView, of_tenant
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.request import ApiRequest
 from milecastle.views.builds import FileThreads, plan_document
 from milecastle.views.documents import FileShowDocument, PlanDocument, PlanLine
 
@@ -53,23 +53,23 @@ class BuildLine(msgspec.Struct, frozen=True, kw_only=True):
     reused: int
 
 
-async def list_builds(exchange: Exchange) -> PageView:
+async def list_builds(request: ApiRequest) -> PageView:
     """The file runs of a graph, newest first."""
-    query: BuildsQuery = exchange.query
-    apps = {name: app for name, app in exchange.service.apps.items() if app.workspace is not None}
+    query: BuildsQuery = request.query
+    apps = {name: app for name, app in request.service.apps.items() if app.workspace is not None}
     graph = query.graph or next(iter(apps), None)
     if query.graph and query.graph not in apps:
         raise Refused(NOT_FOUND, 404, "this server has no builds of the graph")
     found: tuple[list[BuildLine], str | None] = ([], None)
     if graph is not None:
-        found = await exchange.off_loop(_lines, apps[graph], exchange.tenant, query.after or None)
+        found = await request.off_loop(_lines, apps[graph], request.tenant, query.after or None)
     lines, next_ = found
     chosen = {"graph": query.graph or None, "after": query.after or None}
     return PageView(
         template="builds.html",
         live="_builds.html",
         title="Builds",
-        commands=(("runs", *of_tenant(exchange.tenant)), ("plan",)),
+        commands=(("runs", *of_tenant(request.tenant)), ("plan",)),
         values={
             "graphs": sorted(apps),
             "graph": graph,
@@ -111,18 +111,18 @@ def _workspace(app: App[Any]) -> Workspace:
     return app.workspace
 
 
-async def show_build(exchange: Exchange) -> PageView:
+async def show_build(request: ApiRequest) -> PageView:
     """One file run: which nodes it ran, and which it reused."""
-    document = await exchange.off_loop(_shown, exchange)
+    document = await request.off_loop(_shown, request)
     nodes = list(fitting(document.nodes, _node_size))
     address = f"{document.thread}@{document.run.run_id}"
     return PageView(
         template="build.html",
         live="_build.html",
         title="Build",
-        commands=(("show", *of_tenant(exchange.tenant), "--", address),),
+        commands=(("show", *of_tenant(request.tenant), "--", address),),
         values={
-            "graph": exchange.path["graph"],
+            "graph": request.path["graph"],
             "document": document,
             "nodes": nodes,
             "left": len(document.nodes) - len(nodes),
@@ -130,9 +130,9 @@ async def show_build(exchange: Exchange) -> PageView:
     )
 
 
-def _shown(exchange: Exchange) -> FileShowDocument:
-    files = FileThreads(_workspace(served(exchange)), exchange.tenant)
-    record = files.run(exchange.path["run"])
+def _shown(request: ApiRequest) -> FileShowDocument:
+    files = FileThreads(_workspace(served(request)), request.tenant)
+    record = files.run(request.path["run"])
     if record is None:
         raise Refused(NOT_FOUND, 404, "there is no such build")
     return files.show_document(record)
@@ -142,16 +142,16 @@ def _node_size(node: Any) -> int:
     return 300 + shown_size(node.node) + sum(map(shown_size, node.outputs))
 
 
-async def show_plan(exchange: Exchange) -> PageView:
+async def show_plan(request: ApiRequest) -> PageView:
     """What a build would run and reuse, and why. It runs nothing."""
-    mode: Mode = exchange.query.mode
-    app = served(exchange)
-    document = await exchange.off_loop(_plan, app, exchange.tenant, mode)
+    mode: Mode = request.query.mode
+    app = served(request)
+    document = await request.off_loop(_plan, app, request.tenant, mode)
     nodes = list(fitting(document.nodes, _plan_size))
     return PageView(
         template="plan.html",
         title="Plan",
-        commands=(("plan", *of_tenant(exchange.tenant), f"--mode={mode}"),),
+        commands=(("plan", *of_tenant(request.tenant), f"--mode={mode}"),),
         values={
             "graph": app.graph.name,
             "document": document,

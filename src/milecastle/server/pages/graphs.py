@@ -13,13 +13,11 @@ from markupsafe import escape
 from starlette.responses import Response
 
 from milecastle.app.application import App
+from milecastle.draw.style import STYLE
 from milecastle.errors import InvalidAnswer, InvalidRequest, MilecastleError
 from milecastle.fleet.schedules import Schedules
-from milecastle.draw.style import STYLE
-from milecastle.support.printable import printable
 from milecastle.ports.claims import ClaimStore
 from milecastle.server.documents import RunRequest
-from milecastle.server.request import Exchange
 from milecastle.server.graphs import graph_document, graphs_document, served
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.rendering import command_line, segment, shown_size
@@ -27,7 +25,9 @@ from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed
 from milecastle.server.pages.view import PagePlace, PageView, of_tenant
 from milecastle.server.problems import Refused, problem_document
 from milecastle.server.redaction import Redact, after_hook, without_values
+from milecastle.server.request import ApiRequest
 from milecastle.server.runs import submit_run
+from milecastle.support.printable import printable
 from milecastle.views.documents import ScheduleLine
 from milecastle.views.graphs import input_schema
 from milecastle.views.lines import schedule_line
@@ -62,9 +62,9 @@ class StartForm(SchemaForm, frozen=True, kw_only=True):
     delay: str = ""
 
 
-async def list_graphs(exchange: Exchange) -> PageView:
+async def list_graphs(request: ApiRequest) -> PageView:
     """The graphs that this server runs."""
-    lines = (await exchange.off_loop(graphs_document, exchange.service)).graphs
+    lines = (await request.off_loop(graphs_document, request.service)).graphs
     shown = list(fitting(lines, lambda line: 400 + shown_size(line.graph)))
     return PageView(
         template="graphs.html",
@@ -74,28 +74,31 @@ async def list_graphs(exchange: Exchange) -> PageView:
     )
 
 
-async def show_graph(exchange: Exchange) -> PageView:
+async def show_graph(request: ApiRequest) -> PageView:
     """One graph, with a form that starts a run of it."""
-    return await _shown(exchange, served(exchange))
+    return await _shown(request, served(request))
 
 
-async def draw_graph(exchange: Exchange) -> Response:
+async def draw_graph(request: ApiRequest) -> Response:
     """The drawing of a graph. Its style is inside it, and nothing else is loaded."""
-    drawing = await exchange.off_loop(served(exchange).draw, "svg")
+    drawing = await request.off_loop(served(request).draw, "svg")
     headers = {"Content-Security-Policy": _POLICY}
     return Response(drawing, headers=headers, media_type="image/svg+xml")
 
 
 async def _shown(
-    exchange: Exchange, app: App[Any], form: StartForm | None = None, error: Exception | None = None
+    request: ApiRequest,
+    app: App[Any],
+    form: StartForm | None = None,
+    error: Exception | None = None,
 ) -> PageView:
-    return await exchange.off_loop(_view, exchange, app, form, error)
+    return await request.off_loop(_view, request, app, form, error)
 
 
 def _view(
-    exchange: Exchange, app: App[Any], form: StartForm | None, error: Exception | None
+    request: ApiRequest, app: App[Any], form: StartForm | None, error: Exception | None
 ) -> PageView:
-    document, redact = graph_document(app), exchange.service.redact
+    document, redact = graph_document(app), request.service.redact
     error = None if error is None else without_values(error, redact)
     manifest = after_hook("manifest", document.manifest, redact)
     nodes, channels = document.manifest["nodes"], document.manifest["channels"]
@@ -111,17 +114,17 @@ def _view(
         template="graph.html",
         title=document.graph,
         status=200 if error is None else problem_document(error)[0].status,
-        commands=(("graph",), _command(exchange, app, form)),
+        commands=(("graph",), _command(request, app, form)),
         values={
             "document": document,
             "nodes": list(fitting(rows, _size, _PART)),
             "node_count": len(nodes),
             "channels": list(fitting(channels, _size, _PART)),
             "channel_count": len(channels),
-            "schedules": _schedules(exchange, app),
+            "schedules": _schedules(request, app),
             "manifest": _whole(manifest),
             "schema": _whole(after_hook("input", document.input, redact)),
-            "start": start_values(exchange, app, form, error),
+            "start": start_values(request, app, form, error),
         },
     )
 
@@ -136,18 +139,18 @@ def _whole(value: Any) -> Any:
     return value if len(escape(as_json(value, indent=2)).encode()) <= _PART else None
 
 
-def _schedules(exchange: Exchange, app: App[Any]) -> list[ScheduleLine] | None:
+def _schedules(request: ApiRequest, app: App[Any]) -> list[ScheduleLine] | None:
     """The schedules of a graph, which are those of the tenant of its app; ``None`` for others."""
-    if exchange.tenant != app.tenant or not isinstance(exchange.service.store, ClaimStore):
+    if request.tenant != app.tenant or not isinstance(request.service.store, ClaimStore):
         return None
     lines = [schedule_line(info) for info in Schedules(app).all()]
     return list(fitting(lines, lambda line: 600 + shown_size(line.name), _PART))
 
 
-def _command(exchange: Exchange, app: App[Any], form: StartForm | None) -> tuple[str, ...]:
+def _command(request: ApiRequest, app: App[Any], form: StartForm | None) -> tuple[str, ...]:
     example = as_json(_example(input_schema(app.graph)))
     thread = form.thread if form is not None else "NAME"
-    return ("submit", *of_tenant(exchange.tenant), f"--thread={thread}", f"--input={example}")
+    return ("submit", *of_tenant(request.tenant), f"--thread={thread}", f"--input={example}")
 
 
 def _example(schema: dict[str, Any]) -> dict[str, Any]:
@@ -158,13 +161,13 @@ def _example(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def start_values(
-    exchange: Exchange,
+    request: ApiRequest,
     app: App[Any],
     form: StartForm | None = None,
     error: Exception | None = None,
 ) -> dict[str, Any] | None:
     """What ``_start.html`` shows: a form for the input of a graph; ``None`` without the scope."""
-    if "run" not in exchange.identity.scopes:
+    if "run" not in request.identity.scopes:
         return None
     name, schema = app.graph.name, input_schema(app.graph)
     proposal = StartForm(thread=f"{printable(name[:100])}-{token_hex(4)}")
@@ -172,47 +175,47 @@ def start_values(
         "action": f"/graphs/{segment(name)}/runs",
         "graph": name,
         "fields": form_fields(
-            after_hook("input", schema, exchange.service.redact),
+            after_hook("input", schema, request.service.redact),
             {} if form is None else typed_in(form),
         ),
         "given": form or proposal,
         "error": problem_document(error)[0].detail if error is not None else "",
-        "samples": _samples(exchange, name, _example(schema)),
+        "samples": _samples(request, name, _example(schema)),
     }
 
 
-def _samples(exchange: Exchange, graph: str, example: dict[str, Any]) -> dict[str, str]:
+def _samples(request: ApiRequest, graph: str, example: dict[str, Any]) -> dict[str, str]:
     """How the same is done elsewhere."""
-    request = exchange.request
+    http = request.http
     given = as_json(example)
     body = as_json({"graph": graph, "input": example})
     submit = ("submit", "--app=MODULE:ATTRIBUTE", "--thread=first", f"--input={given}")
     return {
         "shell": command_line(submit),
         "python": f'app.submit({example!r}, "first")',
-        "curl": f"curl {request.url.scheme}://{request.headers['host']}/v1/threads/first/runs \\\n"
+        "curl": f"curl {http.url.scheme}://{http.headers['host']}/v1/threads/first/runs \\\n"
         '  -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" \\\n'
         f"  -d {shlex.quote(body)}",
     }
 
 
-async def start_run(exchange: Exchange) -> PageView:
+async def start_run(request: ApiRequest) -> PageView:
     """Submit a run, and lead to its thread. What was typed is shown again if it is refused."""
-    form: StartForm = exchange.body
-    app = served(exchange)
+    form: StartForm = request.body
+    app = served(request)
     try:
-        key = exchange.service.key(exchange.tenant, form.thread)
-        asked = await exchange.off_loop(_asked, app, form, exchange.service.redact)
-        handle = await submit_run(exchange.service, key, asked)
+        key = request.service.key(request.tenant, form.thread)
+        asked = await request.off_loop(_asked, app, form, request.service.redact)
+        handle = await submit_run(request.service, key, asked)
     except (MilecastleError, Refused) as error:
-        if "read" not in exchange.identity.scopes:
+        if "read" not in request.identity.scopes:
             raise
-        return await _shown(exchange, app, form, error)
+        return await _shown(request, app, form, error)
     thread = handle.thread.thread
     return PageView(
         template="started.html",
         title="Started",
-        commands=(("show", *of_tenant(exchange.tenant), "--", thread),),
+        commands=(("show", *of_tenant(request.tenant), "--", thread),),
         values={"thread_name": thread, "state": handle.status},
         place=PagePlace("/threads/{thread}", {"thread": thread}),
     )

@@ -17,7 +17,6 @@ from starlette.responses import RedirectResponse, Response
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import InboxDocument, InboxLine, InboxQuery, Message
-from milecastle.server.request import Exchange
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.outcomes import ThreadOutcome, outcome_of
 from milecastle.server.pages.rendering import multiline, query_text, segment, shown_size
@@ -30,6 +29,7 @@ from milecastle.server.pages.schema_forms import (
 )
 from milecastle.server.pages.view import PageView, of_tenant
 from milecastle.server.redaction import Redact, after_hook
+from milecastle.server.request import ApiRequest
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import inbox_document, inbox_line
@@ -81,20 +81,20 @@ class QuestionKind(msgspec.Struct, kw_only=True):
     asked: list[ShownQuestion]
 
 
-async def show_inbox(exchange: Exchange) -> PageView:
+async def show_inbox(request: ApiRequest) -> PageView:
     """Open questions, by thread, those that ask for the same type together."""
-    return await _inbox(exchange, exchange.query.graph or None, exchange.query.after or None)
+    return await _inbox(request, request.query.graph or None, request.query.after or None)
 
 
 async def _inbox(
-    exchange: Exchange,
+    request: ApiRequest,
     graph: str | None,
     after: str | None,
     outcomes: Iterable[ThreadOutcome] | None = None,
 ) -> PageView:
     query = InboxQuery(graph=graph, after=after, limit=_ROWS)
-    service, tenant = exchange.service, exchange.tenant
-    kinds, unreadable, next, left = await exchange.off_loop(_read, service, tenant, query)
+    service, tenant = request.service, request.tenant
+    kinds, unreadable, next, left = await request.off_loop(_read, service, tenant, query)
     chosen = {"graph": graph, "after": after}
     return PageView(
         template="inbox.html",
@@ -109,7 +109,7 @@ async def _inbox(
             "here": f"/inbox{query_text(chosen)}",
             "next": {**chosen, "after": next} if next else None,
             "graphs": sorted(service.apps),
-            "may_answer": "answer" in exchange.identity.scopes,
+            "may_answer": "answer" in request.identity.scopes,
             "outcomes": outcomes,
         },
     )
@@ -216,9 +216,9 @@ def _size(asked: ShownQuestion, kind: QuestionKind) -> int:
     return shown + sum(map(_field_size, kind.fields)) * (1 if kind.asked else 2)
 
 
-async def answer(exchange: Exchange) -> PageView | Response:
+async def answer(request: ApiRequest) -> PageView | Response:
     """Answer some questions, and show the inbox again to those who may read it."""
-    form: InboxForm = exchange.body
+    form: InboxForm = request.body
     if not form.question:
         raise InvalidRequest("no question is selected: go back and select some")
     by_thread: dict[str, list[str]] = {}
@@ -229,31 +229,31 @@ async def answer(exchange: Exchange) -> PageView | Response:
     outcomes = [
         await outcome_of(
             thread,
-            _answered(exchange, thread, ids, form.kind, typed),
-            exchange.service.redact,
+            _answered(request, thread, ids, form.kind, typed),
+            request.service.redact,
         )
         for thread, ids in by_thread.items()
     ]
     graph, after = named(form.graph) or None, named(form.after) or None
-    may_read = "read" in exchange.identity.scopes
-    if may_read and exchange.request.headers.get("hx-request") == "true":
-        return await _inbox(exchange, graph, after, outcomes)
+    may_read = "read" in request.identity.scopes
+    if may_read and request.http.headers.get("hx-request") == "true":
+        return await _inbox(request, graph, after, outcomes)
     if may_read and not any(code for _, _, code in outcomes):
         return RedirectResponse(f"/inbox{query_text({'graph': graph, 'after': after})}", 303)
     return PageView(
         template="outcomes.html",
         title="Answers",
-        commands=(("ls", *of_tenant(exchange.tenant), "--status=interrupted"),),
+        commands=(("ls", *of_tenant(request.tenant), "--status=interrupted"),),
         values={"outcomes": outcomes, "back": "/inbox", "back_to": "Inbox"},
     )
 
 
 async def _answered(
-    exchange: Exchange, thread: str, ids: list[str], kind: str, typed: Mapping[str, str]
+    request: ApiRequest, thread: str, ids: list[str], kind: str, typed: Mapping[str, str]
 ) -> str:
-    service = exchange.service
-    key = service.key(exchange.tenant, thread)
-    answers = await exchange.off_loop(_typed, service, key, ids, kind, typed)
+    service = request.service
+    key = service.key(request.tenant, thread)
+    answers = await request.off_loop(_typed, service, key, ids, kind, typed)
     await answer_thread(service, key, answers)
     return "answered"
 

@@ -18,10 +18,10 @@ import msgspec.json
 from starlette.requests import Request
 
 from milecastle.server.event_stream import HEARTBEAT, event_text
-from milecastle.server.request import Exchange
 from milecastle.server.pages.rendering import Renderer
 from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.request import ApiRequest
 
 __all__ = ["live_parts", "wants_stream"]
 
@@ -33,13 +33,13 @@ _SHARE: Final = 10
 """How many times as long as rendering a part the pause is."""
 
 
-def wants_stream(request: Request) -> bool:
+def wants_stream(http: Request) -> bool:
     """Whether the live part is asked for as it changes."""
-    return request.headers.get("accept") == "text/event-stream"
+    return http.headers.get("accept") == "text/event-stream"
 
 
 async def live_parts(
-    renderer: Renderer, page: WebPage, exchange: Exchange
+    renderer: Renderer, page: WebPage, request: ApiRequest
 ) -> AsyncGenerator[bytes, None]:
     """The events; an empty text if there was none for a while."""
     loop = asyncio.get_running_loop()
@@ -48,9 +48,9 @@ async def live_parts(
     while (began := loop.time()) < opened + LONGEST:
         was, of = (
             of,
-            "" if page.made_of is None else await exchange.off_loop(page.made_of, exchange),
+            "" if page.made_of is None else await request.off_loop(page.made_of, request),
         )
-        if (not of or of != was) and (text := await _part(renderer, page, exchange)) != shown:
+        if (not of or of != was) and (text := await _part(renderer, page, request)) != shown:
             shown, said = text, loop.time()
             yield event_text("part", msgspec.json.encode(text).decode())  # 300 kB at most
         elif loop.time() > said + HEARTBEAT:
@@ -59,8 +59,8 @@ async def live_parts(
         await asyncio.sleep(max(PAUSE, _SHARE * (loop.time() - began)))
 
 
-async def _part(renderer: Renderer, page: WebPage, exchange: Exchange) -> str:
-    view = await page.handler(exchange)
+async def _part(renderer: Renderer, page: WebPage, request: ApiRequest) -> str:
+    view = await page.handler(request)
     if not isinstance(view, PageView) or view.live is None:
         raise Refused(NOT_FOUND, 404, "it is not a live page any more")
-    return await exchange.off_loop(renderer.part, view, view.live, exchange)
+    return await request.off_loop(renderer.part, view, view.live, request)

@@ -8,9 +8,9 @@ from typing import Final
 from starlette.responses import RedirectResponse, Response
 
 from milecastle.server.documents import Message
-from milecastle.server.request import Exchange
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import Refused, problem_document
+from milecastle.server.request import ApiRequest
 from milecastle.server.sessions import end_session, set_session
 
 __all__ = ["LoginForm", "LogoutForm", "login", "logout", "show_login"]
@@ -30,7 +30,7 @@ class LogoutForm(Message, frozen=True):
     """Nothing."""
 
 
-async def show_login(exchange: Exchange) -> PageView:
+async def show_login(request: ApiRequest) -> PageView:
     """The form for a token."""
     return _asked("/")
 
@@ -46,18 +46,18 @@ def _asked(next: str, error: Refused | None = None) -> PageView:
     )
 
 
-async def login(exchange: Exchange) -> PageView | Response:
+async def login(request: ApiRequest) -> PageView | Response:
     """Exchange a token for a session."""
-    form: LoginForm = exchange.body
+    form: LoginForm = request.body
     place = form.next if _OWN.fullmatch(form.next) else "/"
     try:
-        session = exchange.access.open_session(form.token.strip())
+        session = request.access.open_session(form.token.strip())
     except Refused as error:
         return _asked(place, error)
-    return set_session(RedirectResponse(place, 303), exchange.request, session)
+    return set_session(RedirectResponse(place, 303), request.http, session)
 
 
-async def logout(exchange: Exchange) -> Response:
+async def logout(request: ApiRequest) -> Response:
     """End the session, here and in the browser."""
-    exchange.access.end_session(exchange.request.headers)
-    return end_session(RedirectResponse("/login", 303), exchange.request)
+    request.access.end_session(request.http.headers)
+    return end_session(RedirectResponse("/login", 303), request.http)

@@ -24,13 +24,13 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from milecastle.support.printable import is_unsafe, printable
-from milecastle.server.request import Exchange
 from milecastle.server.mounting import mount_point, mounted_html
 from milecastle.server.pages.forms import csrf_token
 from milecastle.server.pages.static import static_url
 from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import problem_document
+from milecastle.server.request import ApiRequest
+from milecastle.support.printable import is_unsafe, printable
 from milecastle.views.lines import seconds
 from milecastle.views.values import as_json
 
@@ -57,10 +57,10 @@ _DOTS: Final = (".", "..")
 """Names that browsers take out of a path, also if they are encoded."""
 
 
-def prefers_html(request: Request) -> bool:
+def prefers_html(http: Request) -> bool:
     """Whether a person asks, not a client of the API."""
-    is_api = request.url.path.startswith("/v1/")
-    return not is_api and "text/html" in request.headers.get("accept", "")
+    is_api = http.url.path.startswith("/v1/")
+    return not is_api and "text/html" in http.headers.get("accept", "")
 
 
 class Renderer:
@@ -100,57 +100,57 @@ class Renderer:
             segment=segment,
         )
 
-    async def response(self, view: PageView, exchange: Exchange) -> Response:
+    async def response(self, view: PageView, request: ApiRequest) -> Response:
         """The answer: the whole page, or its live part if the script asks for that."""
-        request, place = exchange.request, view.place
+        http, place = request.http, view.place
         if place is not None and (url := self._href(place.path, **place.names)) is not None:
             return RedirectResponse(url, 303)
-        if view.live is not None and request.headers.get("hx-request") == "true":
-            text = await exchange.off_loop(self.part, view, view.live, exchange)
+        if view.live is not None and http.headers.get("hx-request") == "true":
+            text = await request.off_loop(self.part, view, view.live, request)
         else:
-            text = await exchange.off_loop(self._whole, view, exchange)
+            text = await request.off_loop(self._whole, view, request)
         return HTMLResponse(text, view.status, HEADERS)
 
-    def _whole(self, view: PageView, exchange: Exchange) -> str:
-        return self.part(view, view.template, exchange, self._badges(exchange))
+    def _whole(self, view: PageView, request: ApiRequest) -> str:
+        return self.part(view, view.template, request, self._badges(request))
 
     def part(
         self,
         view: PageView,
         template: str,
-        exchange: Exchange,
+        request: ApiRequest,
         badges: Mapping[str, str] | None = None,
     ) -> str:
         """A view by its whole template, or by that of its live part."""
-        own = {"tenant": exchange.tenant, "scopes": exchange.identity.scopes, "badges": badges}
+        own = {"tenant": request.tenant, "scopes": request.identity.scopes, "badges": badges}
         values = {**view.values, **own}
-        return self._text(template, exchange.request, view.title, view.commands, values)
+        return self._text(template, request.http, view.title, view.commands, values)
 
-    def problem(self, error: Exception, request: Request) -> Response:
+    def problem(self, error: Exception, http: Request) -> Response:
         """The page that says what is wrong, and what to do; for 401, how to log in."""
         document, headers = problem_document(error)
         code = document.code
         text = self._text(
             "login.html" if document.status == 401 else "problem.html",
-            request,
+            http,
             "Log in" if document.status == 401 else document.title,
             (("explain", code),) if code else (),
-            {"tenant": "", "scopes": (), "badges": {}, "problem": document, "next": _url(request)},
+            {"tenant": "", "scopes": (), "badges": {}, "problem": document, "next": _url(http)},
         )
         return HTMLResponse(text, document.status, {**HEADERS, **headers})
 
-    def _badges(self, exchange: Exchange) -> dict[str, str]:
+    def _badges(self, request: ApiRequest) -> dict[str, str]:
         found = ((page, page.badge) for page in self._linked)
         return {
-            page.path: badge(exchange.service, exchange.tenant)
+            page.path: badge(request.service, request.tenant)
             for page, badge in found
-            if badge is not None and "read" in exchange.identity.scopes
+            if badge is not None and "read" in request.identity.scopes
         }
 
     def _text(
         self,
         template: str,
-        request: Request,
+        http: Request,
         title: str,
         commands: Iterable[Sequence[str]],
         values: Mapping[str, Any],
@@ -158,21 +158,21 @@ class Renderer:
         text = self.environment.get_template(template).render(
             title=title,
             commands=[command_line(one) for one in commands],
-            csrf=csrf_token(request.headers),
-            path=request.url.path,
-            url=_url(request),
+            csrf=csrf_token(http.headers),
+            path=http.url.path,
+            url=_url(http),
             navigation=self._linked,
             **values,
         )
-        return mounted_html(text, mount_point(request.scope))
+        return mounted_html(text, mount_point(http.scope))
 
 
-def _url(request: Request) -> str:
+def _url(http: Request) -> str:
     """Path and query as they were sent, if a form may lead back there."""
-    if request.method != "GET":
+    if http.method != "GET":
         return "/"
-    query = request.scope["query_string"].decode("ascii", "replace")
-    return f"{request.scope['path']}?{query}" if query else request.scope["path"]
+    query = http.scope["query_string"].decode("ascii", "replace")
+    return f"{http.scope['path']}?{query}" if query else http.scope["path"]
 
 
 def _finalized(value: Any) -> Any:

@@ -16,12 +16,12 @@ from milecastle.ports.store import Store
 from milecastle.server import limits
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import BulkRequest, CurrentStatus, Message, RunsQuery
-from milecastle.server.request import Exchange
 from milecastle.server.jobs import job_document, submit_job
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.rendering import segment, shown_size
 from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.request import ApiRequest
 from milecastle.server.runs import runs_document
 from milecastle.server.service import Service
 from milecastle.views.documents import RunLine, RunsDocument
@@ -64,28 +64,28 @@ class BulkForm(Message, frozen=True):
     confirmed: str = ""
 
 
-async def list_runs(exchange: Exchange) -> PageView:
+async def list_runs(request: ApiRequest) -> PageView:
     """The current runs of a status, those that failed first; or all, newest first."""
-    query: RunsPageQuery = exchange.query
+    query: RunsPageQuery = request.query
     status, graph = query.status or "failed", query.graph or None
     if status not in STATUSES:
         raise InvalidRequest("there is no such status")
     chosen = {"status": status, "graph": graph, "after": query.after or None}
-    document = await exchange.off_loop(_document, exchange.service, exchange.tenant, chosen, _ROWS)
+    document = await request.off_loop(_document, request.service, request.tenant, chosen, _ROWS)
     return PageView(
         template="runs.html",
         live="_runs.html",
         title="Runs",
-        commands=(_command(exchange.tenant, chosen),),
+        commands=(_command(request.tenant, chosen),),
         values={
             "lines": document.runs,
             "next": {**chosen, "after": document.next} if document.next else None,
             "first": {**chosen, "after": None},
             "chosen": chosen,
             "statuses": STATUSES,
-            "graphs": sorted(exchange.service.apps),
+            "graphs": sorted(request.service.apps),
             "looked_at": limits.LOOKED_AT,
-            **bulk_values(exchange, status, graph),
+            **bulk_values(request, status, graph),
         },
     )
 
@@ -116,10 +116,10 @@ def _command(tenant: str, chosen: dict[str, Any]) -> tuple[str, ...]:
     return ("runs", *of_tenant(tenant), status, *graph, f"--limit={_ROWS}")
 
 
-def bulk_values(exchange: Exchange, status: str | None, graph: str | None) -> dict[str, Any]:
+def bulk_values(request: ApiRequest, status: str | None, graph: str | None) -> dict[str, Any]:
     """What the caller may do by a job to all threads that are listed: those of one graph."""
-    scopes, can = exchange.identity.scopes, isinstance(exchange.service.store, ClaimStore)
-    apps = exchange.service.apps
+    scopes, can = request.identity.scopes, isinstance(request.service.store, ClaimStore)
+    apps = request.service.apps
     return {
         "bulk_actions": [
             action
@@ -130,21 +130,21 @@ def bulk_values(exchange: Exchange, status: str | None, graph: str | None) -> di
     }
 
 
-async def change_runs(action: BulkAction, exchange: Exchange) -> PageView | Response:
+async def change_runs(action: BulkAction, request: ApiRequest) -> PageView | Response:
     """Ask whether to change all runs of a filter; if that was confirmed, hand over a job."""
-    form: BulkForm = exchange.body
+    form: BulkForm = request.body
     asked = _asked(action, form)
     if form.confirmed:
-        job = await submit_job(exchange, action, asked)
+        job = await submit_job(request, action, asked)
         return RedirectResponse(f"/jobs/{segment(job.job)}", 303)
-    exchange.service.named(named(form.graph))
-    count = await exchange.off_loop(_count, exchange.service.store, exchange.tenant, asked)
+    request.service.named(named(form.graph))
+    count = await request.off_loop(_count, request.service.store, request.tenant, asked)
     limit = [f"--limit={asked.limit}"] if asked.limit else []
     chosen = (f"--status={form.status}", f"--graph={asked.graph}", *limit)
     return PageView(
         template="confirm_runs.html",
         title=_title(action),
-        commands=(("runs", *of_tenant(exchange.tenant), *chosen, f"--{action}-all"),),
+        commands=(("runs", *of_tenant(request.tenant), *chosen, f"--{action}-all"),),
         values={"action": action, "asked": asked, "most": _COUNTED, "count": count},
     )
 
@@ -170,15 +170,15 @@ def _asked(action: BulkAction, form: BulkForm) -> BulkRequest:
         raise InvalidRequest("how many runs at most is a number above 0, or empty") from None
 
 
-async def show_job(exchange: Exchange) -> PageView:
+async def show_job(request: ApiRequest) -> PageView:
     """How far a job is."""
-    job = await exchange.off_loop(job_document, exchange)
+    job = await request.off_loop(job_document, request)
     return PageView(
         template="job.html",
         live="_job.html",
         title=_title(job.action),
         commands=(
-            ("show", *of_tenant(exchange.tenant), "--", job_key(exchange.tenant, job.job).thread),
+            ("show", *of_tenant(request.tenant), "--", job_key(request.tenant, job.job).thread),
         ),
         values={"job": job},
     )

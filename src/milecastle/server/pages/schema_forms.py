@@ -26,9 +26,9 @@ import msgspec.json
 
 from milecastle.codec.answers import check_answer
 from milecastle.errors import InvalidAnswer
-from milecastle.support.printable import path_segment, printable
 from milecastle.server.documents import Message
 from milecastle.server.pages.forms import named
+from milecastle.support.printable import path_segment, printable
 from milecastle.views.values import as_json
 
 __all__ = ["FormField", "SchemaForm", "form_fields", "parsed", "typed_in"]

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from milecastle.server.request import Exchange
 from milecastle.server.problems import NOT_FOUND, Refused
+from milecastle.server.request import ApiRequest
 
 __all__ = ["static", "static_files", "static_url"]
 
@@ -56,9 +56,9 @@ def static_url(name: str) -> str:
     return next(file.url for file in static_files().values() if file.name == name)
 
 
-async def static(exchange: Exchange) -> Response:
+async def static(request: ApiRequest) -> Response:
     """One of the files."""
-    file = static_files().get(f"/static/{exchange.path['file']}")
+    file = static_files().get(f"/static/{request.path['file']}")
     if file is None:
         raise Refused(NOT_FOUND, 404, "there is no such file: load the page again")
     return Response(file.content, headers=_FOREVER, media_type=file.kind)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from milecastle.support.prepared import prepared
 from milecastle.server.pages import (
     badges,
     builds,
@@ -20,6 +19,7 @@ from milecastle.server.pages import (
     workers,
 )
 from milecastle.server.pages.view import WebPage
+from milecastle.support.prepared import prepared
 
 __all__ = ["PAGES"]
 

@@ -23,15 +23,17 @@ from starlette.responses import Response
 from milecastle.app.threads.children import children_of
 from milecastle.app.threads.reading import running_now
 from milecastle.app.threads.tagging import tags_at
-from milecastle.errors import CodecError
 from milecastle.draw import draw_svg, notes_of
 from milecastle.draw.style import STYLE
+from milecastle.errors import CodecError
 from milecastle.model.checkpoint import CheckpointMetadata, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import Manifest
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.server.documents import Message
-from milecastle.server.request import Exchange
+from milecastle.server.pages.excerpts import Excerpt, Excerpts, short
+from milecastle.server.pages.rendering import segment
+from milecastle.server.pages.schema_forms import FormField, form_fields
 from milecastle.server.pages.timeline import (
     Interval,
     Visits,
@@ -40,12 +42,10 @@ from milecastle.server.pages.timeline import (
     intervals,
     visits,
 )
-from milecastle.server.pages.excerpts import Excerpt, Excerpts, short
-from milecastle.server.pages.rendering import segment
-from milecastle.server.pages.schema_forms import FormField, form_fields
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import Redact, after_hook, redacted
+from milecastle.server.request import ApiRequest
 from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.lines import checkpoint_line, moment, question_lines
@@ -146,17 +146,17 @@ class _Reading(msgspec.Struct, frozen=True, kw_only=True):
         return self.entry.seq == self.head.seq
 
 
-async def show_thread(exchange: Exchange) -> PageView:
+async def show_thread(request: ApiRequest) -> PageView:
     """A thread at its head, or at a checkpoint."""
-    return await thread_view(exchange, exchange.query.at or None)
+    return await thread_view(request, request.query.at or None)
 
 
 async def thread_view(
-    exchange: Exchange, at: str | None, said: FormRefusal | None = None
+    request: ApiRequest, at: str | None, said: FormRefusal | None = None
 ) -> PageView:
     """The page of the thread that the path names; ``said`` is shown beside its form."""
-    key = exchange.key
-    values = await exchange.off_loop(_values, exchange, key, at, said)
+    key = request.key
+    values = await request.off_loop(_values, request, key, at, said)
     seq, parent = values["line"].seq, values["parent"]
     tenant = () if key.tenant == "default" else (f"--tenant={key.tenant}",)
     place = f"{key.thread}@{seq}"
@@ -184,9 +184,9 @@ def thread_url(thread: str, **query: Any) -> str:
     return f"/threads/{segment(thread)}" + (f"?{given}" if given else "")
 
 
-def made_of(exchange: Exchange) -> str:
+def made_of(request: ApiRequest) -> str:
     """What a page of a resting thread depends on; nothing for one that moves."""
-    service, key = exchange.service, exchange.key
+    service, key = request.service, request.key
     info, head = service.line(key), service.store.head(key)
     if info.status in ("running", "queued") or info.due_at is not None or head is None:
         return ""
@@ -236,8 +236,8 @@ def _is_last(entry: Entry, entries: tuple[Entry, ...]) -> bool:
     return after is None or after.run_id != entry.run_id
 
 
-def _values(exchange: Exchange, key: ThreadKey, at: str | None, said: FormRefusal | None) -> Any:
-    service, scopes = exchange.service, exchange.identity.scopes
+def _values(request: ApiRequest, key: ThreadKey, at: str | None, said: FormRefusal | None) -> Any:
+    service, scopes = request.service, request.identity.scopes
     read = _read(service, key, at)
     excerpts = Excerpts(_VALUES, service.redact)
     way = visits(read.entries, read.entry.seq)
@@ -479,9 +479,9 @@ _HASH: Final = b64encode(sha256(STYLE.encode()).digest()).decode()
 _DRAWN: Final = {"Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_HASH}'"}
 
 
-async def show_drawing(exchange: Exchange) -> Response:
+async def show_drawing(request: ApiRequest) -> Response:
     """The graph of a thread as SVG, with the way to a checkpoint."""
-    drawn = await exchange.off_loop(_drawn, exchange.service, exchange.key, exchange.query.at)
+    drawn = await request.off_loop(_drawn, request.service, request.key, request.query.at)
     return Response(drawn, headers=_DRAWN, media_type="image/svg+xml")
 
 

@@ -16,13 +16,13 @@ from starlette.responses import RedirectResponse, Response
 from milecastle.errors import InvalidRequest, MilecastleError
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import ForkRequest, Message, TagRequest, UpdateRequest
-from milecastle.server.request import Exchange
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
 from milecastle.server.pages.thread import FormRefusal, thread_url, thread_view
 from milecastle.server.pages.view import PageView
 from milecastle.server.problems import shown_message, status_of
 from milecastle.server.redaction import after_hook
+from milecastle.server.request import ApiRequest
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import fork_thread, tag_thread, update_thread
@@ -63,18 +63,16 @@ class UpdateForm(Message, frozen=True):
     at: int = 0
 
 
-async def answer(exchange: Exchange) -> PageView | Response:
+async def answer(request: ApiRequest) -> PageView | Response:
     """Answer an open question."""
-    form: AnswerForm = exchange.body
+    form: AnswerForm = request.body
     id, typed = named(form.question), typed_in(form)
-    return await _done(
-        exchange, _answered(exchange, id, typed), FormRefusal(id, "", "", typed), None
-    )
+    return await _done(request, _answered(request, id, typed), FormRefusal(id, "", "", typed), None)
 
 
-async def _answered(exchange: Exchange, id: str, typed: Mapping[str, str]) -> str:
-    service, key = exchange.service, exchange.key
-    answer = await exchange.off_loop(_typed, service, key, id, typed)
+async def _answered(request: ApiRequest, id: str, typed: Mapping[str, str]) -> str:
+    service, key = request.service, request.key
+    answer = await request.off_loop(_typed, service, key, id, typed)
     await answer_thread(service, key, {id: answer})
     return key.thread
 
@@ -92,43 +90,43 @@ def _open_questions(service: Service, key: ThreadKey) -> tuple[QuestionLine, ...
     return question_lines(service.decoded(key, service.chain(key, None)).interrupts)
 
 
-async def fork(exchange: Exchange) -> PageView | Response:
+async def fork(request: ApiRequest) -> PageView | Response:
     """Go back to a checkpoint, in the same thread or in a new one."""
-    form: ForkForm = exchange.body
+    form: ForkForm = request.body
     asked = ForkRequest(at=form.at, as_thread=form.as_thread or None)
     said = FormRefusal(_FORK, "", "", {"as_thread": form.as_thread})
-    return await _done(exchange, _forked(exchange, asked), said, str(form.at))
+    return await _done(request, _forked(request, asked), said, str(form.at))
 
 
-async def _forked(exchange: Exchange, asked: ForkRequest) -> str:
-    written = await exchange.off_loop(fork_thread, exchange.service, exchange.key, asked)
+async def _forked(request: ApiRequest, asked: ForkRequest) -> str:
+    written = await request.off_loop(fork_thread, request.service, request.key, asked)
     return written.thread
 
 
-async def tag(exchange: Exchange) -> PageView | Response:
+async def tag(request: ApiRequest) -> PageView | Response:
     """Change the tags of the thread."""
-    form: TagForm = exchange.body
+    form: TagForm = request.body
     add = (form.add,) if form.add else ()
     asked = TagRequest(add=add, remove=tuple(map(named, form.remove)))
     said = FormRefusal(_TAGS, "", "", {"add": form.add})
-    return await _done(exchange, _tagged(exchange, asked), said, None)
+    return await _done(request, _tagged(request, asked), said, None)
 
 
-async def _tagged(exchange: Exchange, asked: TagRequest) -> str:
-    await exchange.off_loop(tag_thread, exchange.service, exchange.key, asked)
-    return exchange.key.thread
+async def _tagged(request: ApiRequest, asked: TagRequest) -> str:
+    await request.off_loop(tag_thread, request.service, request.key, asked)
+    return request.key.thread
 
 
-async def update(exchange: Exchange) -> PageView | Response:
+async def update(request: ApiRequest) -> PageView | Response:
     """Change the state by adding a checkpoint."""
-    form: UpdateForm = exchange.body
+    form: UpdateForm = request.body
     said = FormRefusal(_UPDATE, "", "", {"update": form.update})
-    return await _done(exchange, _updated(exchange, form), said, str(form.at or "") or None)
+    return await _done(request, _updated(request, form), said, str(form.at or "") or None)
 
 
-async def _updated(exchange: Exchange, form: UpdateForm) -> str:
-    await exchange.off_loop(_update, exchange.service, exchange.key, form)
-    return exchange.key.thread
+async def _updated(request: ApiRequest, form: UpdateForm) -> str:
+    await request.off_loop(_update, request.service, request.key, form)
+    return request.key.thread
 
 
 def _update(service: Service, key: ThreadKey, form: UpdateForm) -> None:
@@ -140,15 +138,15 @@ def _update(service: Service, key: ThreadKey, form: UpdateForm) -> None:
 
 
 async def _done(
-    exchange: Exchange, doing: Awaitable[str], said: FormRefusal, at: str | None
+    request: ApiRequest, doing: Awaitable[str], said: FormRefusal, at: str | None
 ) -> PageView | Response:
     """Do it, and lead to the page of the thread; if it is refused, show the page with the form."""
     try:
         return RedirectResponse(thread_url(await doing), 303)
     except MilecastleError as error:
-        if "read" not in exchange.identity.scopes:
+        if "read" not in request.identity.scopes:
             raise
-        message = shown_message(error, exchange.service.redact)
+        message = shown_message(error, request.service.redact)
         said = said._replace(message=message, code=error.code)
-        view = await thread_view(exchange, at, said)
+        view = await thread_view(request, at, said)
         return msgspec.structs.replace(view, status=status_of(error), live=None)

@@ -12,7 +12,6 @@ from milecastle.model.keys import ThreadKey
 from milecastle.server import limits
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import ListedStatus, Message
-from milecastle.server.request import Exchange
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.graphs import start_values
@@ -20,6 +19,7 @@ from milecastle.server.pages.outcomes import ThreadOutcome, outcome_of
 from milecastle.server.pages.rendering import shown_size
 from milecastle.server.pages.runs import bulk_values
 from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.request import ApiRequest
 from milecastle.server.runs import retry_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, delete_thread
@@ -48,41 +48,41 @@ class ActionForm(Message, frozen=True):
     confirmed: str = ""
 
 
-async def list_threads(exchange: Exchange) -> PageView:
+async def list_threads(request: ApiRequest) -> PageView:
     """Threads by name, by status, graph, tag and beginning of the name."""
-    query: ThreadsPageQuery = exchange.query
+    query: ThreadsPageQuery = request.query
     chosen = {name: getattr(query, name) or None for name in query.__struct_fields__}
     if chosen["status"] not in (None, *get_args(ListedStatus)):
         raise InvalidRequest("there is no such status")
-    page = await exchange.off_loop(_page, exchange.service, exchange.tenant, chosen)
+    page = await request.off_loop(_page, request.service, request.tenant, chosen)
     return PageView(
         template="threads.html",
         live="_threads.html",
         title="Threads",
-        commands=(_ls(exchange.tenant, chosen),),
+        commands=(_ls(request.tenant, chosen),),
         values={
             "lines": page.lines,
             "next": {**chosen, "after": page.next} if page.next is not None else None,
             "first": {**chosen, "after": None},
             "chosen": chosen,
             "statuses": get_args(ListedStatus),
-            "graphs": sorted(exchange.service.apps),
-            "actions": [one for one in ACTIONS if one.scope in exchange.identity.scopes],
+            "graphs": sorted(request.service.apps),
+            "actions": [one for one in ACTIONS if one.scope in request.identity.scopes],
             "looked_at": limits.LOOKED_AT,
             # a job is of a status and a graph: it would change more than a prefix or a tag shows
             **bulk_values(
-                exchange,
+                request,
                 None if chosen["prefix"] or chosen["tag"] else chosen["status"],
                 chosen["graph"],
             ),
-            "start": None if page.lines or page.next or any(chosen.values()) else _start(exchange),
+            "start": None if page.lines or page.next or any(chosen.values()) else _start(request),
         },
     )
 
 
-def _start(exchange: Exchange) -> dict[str, Any] | None:
+def _start(request: ApiRequest) -> dict[str, Any] | None:
     """How a run is started, for a tenant that has no thread."""
-    return start_values(exchange, next(iter(exchange.service.apps.values())))
+    return start_values(request, next(iter(request.service.apps.values())))
 
 
 def _page(service: Service, tenant: str, chosen: dict[str, Any]) -> ThreadPage:
@@ -132,16 +132,16 @@ ACTIONS: Final = (
 )
 
 
-async def act(action: ThreadAction, exchange: Exchange) -> PageView:
+async def act(action: ThreadAction, request: ApiRequest) -> PageView:
     """Ask whether to do it; if that was confirmed, do it."""
-    form: ActionForm = exchange.body
+    form: ActionForm = request.body
     threads = [named(segment) for segment in form.thread]
     if not threads:
         raise InvalidRequest("no thread is selected: go back and select some")
-    keys = [exchange.service.key(exchange.tenant, thread) for thread in threads]
+    keys = [request.service.key(request.tenant, thread) for thread in threads]
     outcomes: list[ThreadOutcome] = []
     if form.confirmed:
-        service = exchange.service
+        service = request.service
         outcomes = [
             await outcome_of(key.thread, action.perform(service, key), service.redact)
             for key in keys
@@ -150,7 +150,7 @@ async def act(action: ThreadAction, exchange: Exchange) -> PageView:
     return PageView(
         template="outcomes.html" if outcomes else "confirm.html",
         title=f"{verb.capitalize()} threads",
-        commands=tuple((verb, *of_tenant(exchange.tenant), "--", thread) for thread in threads),
+        commands=tuple((verb, *of_tenant(request.tenant), "--", thread) for thread in threads),
         values={
             "action": action,
             "threads": threads,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from milecastle.server.access import TokenScope
 from milecastle.server.documents import NoQuery
-from milecastle.server.request import Exchange
+from milecastle.server.request import ApiRequest
 from milecastle.server.service import Service
 
 __all__ = ["Badge", "MadeOf", "PagePlace", "PageView", "WebPage", "of_tenant"]
@@ -41,8 +41,8 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
     place: PagePlace | None = None
 
 
-PageHandler = Callable[[Exchange], Awaitable[PageView | Response]]
-MadeOf = Callable[[Exchange], str]
+PageHandler = Callable[[ApiRequest], Awaitable[PageView | Response]]
+MadeOf = Callable[[ApiRequest], str]
 """What the live part of a page depends on, empty if it is not known. It is called off the loop."""
 Badge = Callable[[Service, str], str]
 """The number beside a link, for a tenant; empty if there is none. It is called off the loop."""

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
-from milecastle.server.request import Exchange
 from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.rendering import shown_size
 from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.request import ApiRequest
 from milecastle.views.fleet import queue_document, workers_document
 from milecastle.views.values import anything
 
@@ -24,17 +24,17 @@ _PART: Final = 60_000
 """The bytes that each of the tables may take."""
 
 
-async def show_workers(exchange: Exchange) -> PageView:
+async def show_workers(request: ApiRequest) -> PageView:
     """Workers with what they run, the queue, and what limits it."""
-    tenant = exchange.tenant
+    tenant = request.tenant
     return PageView(
         template="workers.html",
         live="_workers.html",
         title="Workers",
         commands=(("workers", "--threads"), ("queue", *of_tenant(tenant))),
         values={
-            "has_worker": exchange.service.worker is not None,
-            "fleet": await exchange.off_loop(_fleet, exchange.service.store, tenant),
+            "has_worker": request.service.worker is not None,
+            "fleet": await request.off_loop(_fleet, request.service.store, tenant),
         },
     )
 

@@ -22,7 +22,6 @@ from milecastle.disk.locking import lock, unlock
 from milecastle.disk.names import file_name
 from milecastle.errors import Corrupted, FormatTooNew, MilecastleError
 from milecastle.model.keys import ThreadKey
-from milecastle.support.printable import printable
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.maintenance import Inspected, finding_of
 from milecastle.stores.jsonl.lines import ROOT_CHECK, BrokenLine, last_line, line_at, lines
@@ -34,6 +33,7 @@ from milecastle.stores.jsonl.shapes import (
     ThreadShape,
     read_commit,
 )
+from milecastle.support.printable import printable
 
 SUFFIX: Final = ".jsonl"
 

@@ -10,9 +10,9 @@ from threading import Lock
 from typing import NoReturn
 
 from milecastle.errors import Unavailable
-from milecastle.support.forking import watch_forks
 from milecastle.model.keys import ThreadKey, require_key
 from milecastle.stores.jsonl.log import LogFile
+from milecastle.support.forking import watch_forks
 
 
 class LogPool:

@@ -19,9 +19,9 @@ import msgspec
 from milecastle.disk import files
 from milecastle.disk.names import file_name
 from milecastle.model.keys import ThreadKey
-from milecastle.support.prepared import prepared
 from milecastle.model.run import TRANSITIONS, Failure, RunRecord
 from milecastle.stores.jsonl.shapes import FORMAT, FailureShape, RunShape
+from milecastle.support.prepared import prepared
 
 _RUN: Final = "run.json"
 _FAILURE: Final = "failure.json"

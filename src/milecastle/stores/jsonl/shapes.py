@@ -39,9 +39,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from milecastle.model.checkpoint import SNAPSHOT, Entry, Kind, Source, TaskResult
-from milecastle.support.copying import copied
 from milecastle.model.keys import ThreadKey
-from milecastle.support.prepared import prepared
 from milecastle.model.run import (
     Failure,
     FailureClass,
@@ -52,6 +50,8 @@ from milecastle.model.run import (
     TaskFailure,
     ThreadInfo,
 )
+from milecastle.support.copying import copied
+from milecastle.support.prepared import prepared
 
 Moment = str | int
 """``"2026-11-15T01:26:19.123456Z"``, or a number where that cannot be written."""

@@ -14,8 +14,8 @@ import msgspec.structs
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import LaneDepth, WorkerInfo, lost_at, require_worker
-from milecastle.ports.limits import Limit, Meter, Rooms, charged
 from milecastle.ports.fairness import Group, Rotation, Scan, divide, sizes
+from milecastle.ports.limits import Limit, Meter, Rooms, charged
 
 __all__ = ["Claims"]
 

@@ -15,7 +15,6 @@ import msgspec.structs
 
 from milecastle.errors import Unavailable
 from milecastle.model.checkpoint import DELTA, HOLDING, Entry, TaskResult, count_of_task
-from milecastle.support.forking import PATIENCE, watch_forks
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import (
@@ -39,6 +38,7 @@ from milecastle.ports.limits import Limit
 from milecastle.ports.pages import Page, page_of
 from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.memory.claims import Claims
+from milecastle.support.forking import PATIENCE, watch_forks
 
 __all__ = ["MemoryStore"]
 

@@ -14,10 +14,10 @@ from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.claims import (
-    BellStore,
     ClaimStore,
     LaneDepth,
     Listening,
+    NotifyingStore,
     WaitingInput,
     WorkerInfo,
 )
@@ -34,8 +34,8 @@ from milecastle.ports.store import (
     TagStore,
     TransactionStore,
 )
-from milecastle.stores.offloading.ownership import Belonging
 from milecastle.stores.offloading.objects import SharedObjects
+from milecastle.stores.offloading.ownership import Ownership
 from milecastle.stores.offloading.store import OffloadingStore, relies_on_files
 
 __all__ = ["offload"]
@@ -87,7 +87,7 @@ class _Parted(_Around[PartedStore]):
         part = self.inner.part_of(key)
         parts: dict[GroupStore, GroupStore] = vars(self).setdefault("_parts", {})
         return parts.get(part) or parts.setdefault(
-            part, _grouping(part, self.objects, self.belonging)
+            part, _grouping(part, self.objects, self.ownership)
         )
 
 
@@ -191,7 +191,7 @@ class _Claiming(_Around[ClaimStore]):
         self.inner.set_limit(limit)
 
 
-class _Ringing(_Around[BellStore]):
+class _Ringing(_Around[NotifyingStore]):
     def listen(self, heard: Callable[[], None]) -> Listening:
         """Call ``heard`` whenever a thread may have become due."""
         return self.inner.listen(heard)
@@ -242,7 +242,7 @@ _PORTS: tuple[tuple[type, type[OffloadingStore]], ...] = (
     (ManyReader, _ReadingMany),
     (TransactionStore, _Transacting),
     (TagStore, _Tagging),
-    (BellStore, _Ringing),
+    (NotifyingStore, _Ringing),
     (ClaimStore, _Claiming),
     (FeedStore, _Feeding),
     (Maintenance, _Maintaining),
@@ -256,8 +256,8 @@ def offload(store: Store, objects: SharedObjects) -> OffloadingStore:
     return _class_with(ports)(store, objects)
 
 
-def _grouping(part: GroupStore, objects: SharedObjects, belonging: Belonging) -> GroupStore:
-    return _Grouping(part, objects, belonging)
+def _grouping(part: GroupStore, objects: SharedObjects, ownership: Ownership) -> GroupStore:
+    return _Grouping(part, objects, ownership)
 
 
 @cache

@@ -36,9 +36,9 @@ import msgspec.msgpack
 from milecastle.codec.envelope import COMPRESSED, compress, decompress, frame, unframe
 from milecastle.errors import CodecError, Corrupted, InvalidRequest
 from milecastle.model.file import File, FilePlace
-from milecastle.support.prepared import prepared
 from milecastle.ports.files import FileReader
 from milecastle.stores.offloading.objects import SharedObjects, root_of
+from milecastle.support.prepared import prepared
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -17,13 +17,13 @@ from milecastle.ports.store import Batch, Store
 from milecastle.stores.offloading.folder import ObjectFolder
 from milecastle.stores.offloading.objects import root_of
 
-__all__ = ["Belonging"]
+__all__ = ["Ownership"]
 
 _THREAD: Final = "object storage"
 _FINGERPRINT: Final = "object storage"
 
 
-class Belonging:
+class Ownership:
     """Whether the objects of a tenant belong to a store; asked once for each tenant."""
 
     def __init__(self, store: Store, folder: ObjectFolder) -> None:

@@ -37,8 +37,8 @@ from milecastle.codec.envelope import (
     unframe_objects,
 )
 from milecastle.errors import CodecError, MilecastleError
-from milecastle.support.prepared import prepared
 from milecastle.stores.offloading.large_values import Range, large_parts
+from milecastle.support.prepared import prepared
 
 WHOLE: Final = 0
 """The pieces are the payload."""

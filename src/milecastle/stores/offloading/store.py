@@ -29,9 +29,9 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput, waiting_inputs
 from milecastle.ports.files import FileStore
 from milecastle.ports.store import Batch, Chain, Opened, Store
-from milecastle.stores.offloading.ownership import Belonging
 from milecastle.stores.offloading.files import StoredFile, TenantFiles, ensure, put_file
 from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
+from milecastle.stores.offloading.ownership import Ownership
 from milecastle.stores.offloading.payloads import (
     SEALED,
     ObjectReference,
@@ -55,12 +55,12 @@ class OffloadingStore(ForwardingStore):
     """A store whose large values are in object storage. ``inner`` is the store with the log."""
 
     def __init__(
-        self, store: Store, objects: SharedObjects, belonging: Belonging | None = None
+        self, store: Store, objects: SharedObjects, ownership: Ownership | None = None
     ) -> None:
         super().__init__(store)
         self.inner = store
         self.objects = objects
-        self.belonging = belonging or Belonging(store, objects.folder)
+        self.ownership = ownership or Ownership(store, objects.folder)
 
     @property
     def blocking(self) -> bool:
@@ -128,7 +128,7 @@ class OffloadingStore(ForwardingStore):
 
     def files(self, tenant: str, *, sealed: bool) -> TenantFiles:
         """The files of a tenant."""
-        begin = partial(self.belonging.check, tenant)
+        begin = partial(self.ownership.check, tenant)
         return TenantFiles(self.objects, tenant, sealed=sealed, begin=begin)
 
     def copy_file(self, tenant: str, digest: str, source: FileStore) -> None:
@@ -136,7 +136,7 @@ class OffloadingStore(ForwardingStore):
         if not isinstance(source, OffloadingStore):
             raise InvalidRequest("files are copied between stores with object storage only")
         if not self.objects.known(tenant, digest):
-            self.belonging.check(tenant)
+            self.ownership.check(tenant)
             stored = StoredFile(source.objects, tenant, digest, f"file {digest} of the source")
             put_file(self.objects, tenant, stored.index, stored.chunk, f"file {digest}")
 
@@ -189,7 +189,7 @@ class OffloadingStore(ForwardingStore):
 
     def _begin(self, key: ThreadKey) -> None:
         """What comes before the first object of a thread."""
-        self.belonging.check(key.tenant)
+        self.ownership.check(key.tenant)
         self.objects.pin(key)
 
     def _offloaded_rows(self, key: ThreadKey, rows: Sequence[PayloadRow]) -> Sequence[PayloadRow]:

@@ -70,7 +70,7 @@ def sweep(
             f"the grace period of a sweep must be at least {shortest:g} seconds: writers may rely "
             "on an object for that long before they commit the entry that names it"
         )
-    store.belonging.check(tenant, take=not dry_run)
+    store.ownership.check(tenant, take=not dry_run)
     return _Sweep(store.inner, store.objects, tenant, grace, dry_run).run()
 
 

@@ -36,8 +36,8 @@ from milecastle.ports.claims import (
     refuse_no_lane,
     require_worker,
 )
-from milecastle.ports.limits import Limit, Meter, Rooms, charged, graph_of
 from milecastle.ports.fairness import VISITS, Group, Rotation, Scan, divide, sizes
+from milecastle.ports.limits import Limit, Meter, Rooms, charged, graph_of
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.pool import Pool, Query
 from milecastle.stores.postgres.rows import Parameters, Row

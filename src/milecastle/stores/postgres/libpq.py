@@ -38,7 +38,7 @@ _Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)
 """A selector for one socket: one that needs no file descriptor, if available."""
 
 
-class Direct(msgspec.Struct, frozen=True, eq=False):
+class Libpq(msgspec.Struct, frozen=True, eq=False):
     """A statement: the name under which it is prepared, its text and its parameters' types."""
 
     name: bytes
@@ -47,7 +47,7 @@ class Direct(msgspec.Struct, frozen=True, eq=False):
     formats: tuple[int, ...]
 
     @classmethod
-    def of(cls, name: str, text: bytes, types: Sequence[int]) -> Direct:
+    def of(cls, name: str, text: bytes, types: Sequence[int]) -> Libpq:
         """A statement all of whose parameters are binary."""
         # A pooler may hand over a session in which another schema's was prepared, or a release's.
         digest = blake2b(text + repr(list(types)).encode(), digest_size=8).hexdigest()
@@ -55,7 +55,7 @@ class Direct(msgspec.Struct, frozen=True, eq=False):
         return cls(full, text, tuple(types), (_BINARY,) * len(types))
 
 
-Write = tuple[Direct, Values]
+Write = tuple[Libpq, Values]
 
 
 class TrackedConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -89,7 +89,7 @@ class Lease:
         if lost is not None:
             lost.append(self.connection)
 
-    def write(self, statement: Direct, values: Values) -> PGresult:
+    def write(self, statement: Libpq, values: Values) -> PGresult:
         """Run a statement in its own transaction, in one round trip."""
         if self._prepares:
             if statement.name not in self._prepared:
@@ -120,13 +120,13 @@ class Lease:
                 raise error_from_result(result)
         return results
 
-    def _prepare(self, statement: Direct) -> None:
+    def _prepare(self, statement: Libpq) -> None:
         result = self.pgconn.prepare(statement.name, statement.text, statement.types)
         if result.status != _WRITTEN:
             raise error_from_result(result)
         self._prepared.add(statement.name)
 
-    def _send(self, statement: Direct, values: Values) -> None:
+    def _send(self, statement: Libpq, values: Values) -> None:
         formats = statement.formats
         if self._prepares:
             self.pgconn.send_query_prepared(statement.name, values, formats, _BINARY)

@@ -42,7 +42,7 @@ _DEAF = 30.0
 how many without an answer it is considered deaf."""
 
 
-class DueBell:
+class DueListener:
     """Rings for one store, from a thread that is started when it is first needed."""
 
     def __init__(self, pool: Pool, schema: str) -> None:

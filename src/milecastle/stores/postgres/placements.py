@@ -18,9 +18,9 @@ from psycopg import sql
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.support.printable import quoted
 from milecastle.stores.postgres.migrating import Connection
 from milecastle.stores.postgres.statements import compose, file_text
+from milecastle.support.printable import quoted
 
 __all__ = [
     "Membership",

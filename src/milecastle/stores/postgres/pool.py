@@ -32,12 +32,12 @@ from psycopg.pq.abc import PGresult
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from milecastle.errors import Unavailable
-from milecastle.support.forking import watch_forks
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import TEXT
-from milecastle.stores.postgres.libpq import Direct, Lease, TrackedConnection, Values, Write
+from milecastle.stores.postgres.libpq import Lease, Libpq, TrackedConnection, Values, Write
 from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.translating import Unreachable, judge
+from milecastle.support.forking import watch_forks
 
 Statement = tuple[bytes, Parameters]
 Query = Callable[[bytes, Parameters], list[Row]]
@@ -53,7 +53,7 @@ _IDLE = int(TransactionStatus.IDLE)
 _SETTLE = b"SELECT pg_logical_emit_message(true, 'milecastle', '')"
 """A commit that changes nothing: it waits for everything that a commit waits for."""
 _SET_TENANT = b"SELECT set_config('milecastle.tenant', %(tenant)s, true)"
-_NAME_TENANT = Direct.of("tenant", b"SELECT set_config('milecastle.tenant', $1, true)", [TEXT])
+_NAME_TENANT = Libpq.of("tenant", b"SELECT set_config('milecastle.tenant', $1, true)", [TEXT])
 
 _left_behind: list[
     tuple[ConnectionPool[TrackedConnection], list[Lease], list[TrackedConnection]]
@@ -107,7 +107,7 @@ class Pool:
 
         return self._lend(work)
 
-    def write(self, statement: Direct, values: Values, tenant: str) -> PGresult:
+    def write(self, statement: Libpq, values: Values, tenant: str) -> PGresult:
         """Write with one statement, in its own transaction and one round trip."""
         if self._rls:
             return self.write_together([(tenant, [(statement, values)])])[0]

@@ -13,8 +13,8 @@ from milecastle.errors import InvalidRequest, ShardMoved, StoreError
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import WaitingInput
-from milecastle.ports.limits import Meter
 from milecastle.ports.fairness import Group
+from milecastle.ports.limits import Meter
 from milecastle.ports.store import Batch, Opened
 from milecastle.stores.postgres.claiming import Look, Shut
 from milecastle.stores.postgres.migrating import Connection, version_of
@@ -27,11 +27,11 @@ from milecastle.stores.postgres.placements import (
 from milecastle.stores.postgres.rows import Parameters, Row
 from milecastle.stores.postgres.store import Located, PostgresStore, prepare
 
-__all__ = ["PlacedStore"]
+__all__ = ["ShardMember"]
 
 
 @checks_keys
-class PlacedStore(PostgresStore):
+class ShardMember(PostgresStore):
     """The database ``name`` of a map. ``member`` and ``placements`` are what it said at first."""
 
     _is_placed = True

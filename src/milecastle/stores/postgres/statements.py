@@ -9,7 +9,7 @@ from pathlib import Path
 from psycopg import sql
 
 from milecastle.stores.postgres import writing
-from milecastle.stores.postgres.libpq import Direct
+from milecastle.stores.postgres.libpq import Libpq
 
 _HERE = Path(__file__).parent
 _KEY = ("shard", "tenant", "thread")
@@ -75,7 +75,7 @@ class Statements:
 
         def direct(
             name: str, types: Sequence[int], shard: sql.SQL, tags: str = "", *, once: bool = False
-        ) -> Direct:
+        ) -> Libpq:
             text = _format(
                 file_text(name),
                 schema=known,
@@ -85,7 +85,7 @@ class Statements:
                 shard_column=sql.SQL(", shard" if placed else ""),
                 shard_value=sql.SQL(", head.shard" if placed else ""),
             )
-            return Direct.of(f"{name}_tagged" if tags else name, text.as_bytes(None), types)
+            return Libpq.of(f"{name}_tagged" if tags else name, text.as_bytes(None), types)
 
         first, each = sql.SQL("$1"), sql.SQL("batch.shard")
         self.append = direct("append", writing.APPEND, first)

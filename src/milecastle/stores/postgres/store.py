@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult, item_bounds
 from milecastle.model.keys import ThreadKey, checks_keys
-from milecastle.support.printable import printable, quoted
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import LaneDepth, Listening, WaitingInput, WorkerInfo, is_due
 from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot, inputs_wait
@@ -36,7 +35,6 @@ from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
-from milecastle.stores.postgres.notify import DueBell, Listener
 from milecastle.stores.postgres.claiming import Claims
 from milecastle.stores.postgres.committing import Commits
 from milecastle.stores.postgres.feed import PostgresFeed
@@ -49,6 +47,7 @@ from milecastle.stores.postgres.migrating import (
     update,
     version_of,
 )
+from milecastle.stores.postgres.notify import DueListener, Listener
 from milecastle.stores.postgres.placements import membership_of
 from milecastle.stores.postgres.pool import Pool
 from milecastle.stores.postgres.rows import Parameters, Row
@@ -65,6 +64,7 @@ from milecastle.stores.postgres.values import (
     time_of,
     unescape,
 )
+from milecastle.support.printable import printable, quoted
 
 _PAGE = 200
 _BATCH = 1000
@@ -115,7 +115,7 @@ class PostgresStore(PostgresServer):
             elsewhere=self._elsewhere,
         )
         self._claims = Claims(self._pool, self._sql, self._retry)
-        self._bell = DueBell(self._pool, address.schema)
+        self._due_listener = DueListener(self._pool, address.schema)
         self.feed = PostgresFeed(self._pool)
 
     def _prepare(self, connection: Connection) -> None:
@@ -136,14 +136,14 @@ class PostgresStore(PostgresServer):
         """Append the batch, or raise ``Conflict`` and change nothing."""
         self._commits.one(batch)
         if is_due(batch):
-            self._bell.ring()
+            self._due_listener.ring()
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Append the batches in one transaction; return the outcome of each."""
         self._pool.check_open()
         outcomes = self._commits.many(batches)
         if any(map(is_due, batches)):
-            self._bell.ring()
+            self._due_listener.ring()
         return outcomes
 
     def listen(self, heard: Callable[[], None]) -> Listening:
@@ -550,7 +550,7 @@ class PostgresStore(PostgresServer):
         """Forget a worker, and give all its threads back."""
         given_back = self._claims.retire(worker)
         if given_back:
-            self._bell.ring()
+            self._due_listener.ring()
         return given_back
 
     def workers(self) -> Sequence[WorkerInfo]:
@@ -600,7 +600,7 @@ class PostgresStore(PostgresServer):
     ) -> str:
         """Let an input wait until its thread is free; the id of the run that it starts."""
         run_id = self._claims.enqueue(record, mark, payload, unless, known=known)
-        self._bell.ring()
+        self._due_listener.ring()
         return run_id
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
@@ -614,11 +614,11 @@ class PostgresStore(PostgresServer):
     def set_limit(self, limit: Limit) -> None:
         """Set the limit of a graph and a tenant, or remove it if it limits nothing."""
         self._claims.set_limit(limit)
-        self._bell.ring()
+        self._due_listener.ring()
 
     def close(self) -> None:
         """Close every connection; every later call raises ``Unavailable``."""
-        self._bell.close()
+        self._due_listener.close()
         self.feed.close()
         self._pool.close()
 

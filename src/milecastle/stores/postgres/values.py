@@ -21,8 +21,8 @@ import msgspec
 
 from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import Source
-from milecastle.support.prepared import prepared
 from milecastle.model.run import Failure, FailureClass, TaskFailure
+from milecastle.support.prepared import prepared
 
 NO_ID = b"\2"
 """Means that there is no id."""

@@ -22,10 +22,10 @@ from operator import itemgetter, methodcaller
 from milecastle.errors import Unavailable
 from milecastle.model.keys import SHARDS
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
 from milecastle.ports.fairness import Group, Rotation, Scan, divide, sizes
+from milecastle.ports.limits import Limit, Meter, Rooms, graph_of
 from milecastle.stores.postgres.claiming import HELD, Look, open_lanes
-from milecastle.stores.postgres.shard_member import PlacedStore
+from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.values import escape
 from milecastle.stores.sharded.databases import Database, Databases
 
@@ -107,7 +107,7 @@ class ShardedClaims:
     def _uncovered(self, asked: Mapping[str, str]) -> dict[str, str]:
         """The lanes that no limit covers, as the other databases know them."""
         others = self._databases.all[1:]
-        known = self._databases.ask(PlacedStore.limits, of=others) if others else {}
+        known = self._databases.ask(ShardMember.limits, of=others) if others else {}
         limits: set[Limit] = {limit for some in known.values() for limit in some}
         graphs = {escape(limit.graph) for limit in limits}
         if not known or "" in graphs:
@@ -116,10 +116,10 @@ class ShardedClaims:
 
     def _count(self) -> Mapping[tuple[str, str], int]:
         """How many threads have a worker, by lane and tenant; each is counted in one database."""
-        marks = self._databases.ask(PlacedStore.mark)
+        marks = self._databases.ask(ShardMember.mark)
         for _ in range(_LOOKS):
-            self._running |= self._databases.ask(PlacedStore.running)
-            before, marks = marks, self._databases.ask(PlacedStore.mark)
+            self._running |= self._databases.ask(ShardMember.running)
+            before, marks = marks, self._databases.ask(ShardMember.mark)
             everywhere = len(marks) == len(self._databases.all)
             if everywhere and sum(count for _, count in marks.values()) != SHARDS:
                 self._databases.settle_all()  # a shard that nobody has is not counted
@@ -148,7 +148,7 @@ class ShardedClaims:
 
     def _first(self, contested: _Shares, taken: Sequence[Group]) -> _Shares:
         """How many of the threads that were due first are in each database."""
-        asked: dict[Database, Callable[[PlacedStore], list[list[int]]]] = {
+        asked: dict[Database, Callable[[ShardMember], list[list[int]]]] = {
             database: methodcaller("first_due", groups) for database, groups in contested.items()
         }
         times = self._databases.ask_each(asked)
@@ -169,11 +169,11 @@ class ShardedClaims:
     ) -> list[ThreadInfo]:
         """Give the parts to a worker. What a database gives too late is given back."""
 
-        def unwanted(store: PlacedStore, lines: Sequence[ThreadInfo]) -> None:
+        def unwanted(store: ShardMember, lines: Sequence[ThreadInfo]) -> None:
             for line in lines:
                 store.give_back(line.worker, line.key)
 
-        works: dict[Database, Callable[[PlacedStore], list[ThreadInfo]]] = {
+        works: dict[Database, Callable[[ShardMember], list[ThreadInfo]]] = {
             database: methodcaller("take", worker, groups, (until or {}).get(database))
             for database, groups in shares.items()
         }

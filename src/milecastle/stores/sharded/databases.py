@@ -24,8 +24,8 @@ from typing import Generic, TypeVar
 
 from milecastle.errors import MilecastleError, ShardMoved, StoreError, Unavailable
 from milecastle.model.keys import SHARDS
-from milecastle.stores.postgres.shard_member import PlacedStore
 from milecastle.stores.postgres.placements import Placement
+from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.translating import Unreachable
 from milecastle.stores.sharded.map import ShardMap
 
@@ -46,36 +46,36 @@ _AGAIN = 1.0
 """For how many seconds a database that could not be reached is not asked again."""
 
 T = TypeVar("T")
-Unwanted = Callable[[PlacedStore, T], object]
+Unwanted = Callable[[ShardMember, T], object]
 """Gets an answer that came too late."""
 
 
 class Database:
     """One database of a map. ``check`` compares what it says of itself with the map."""
 
-    def __init__(self, name: str, url: str, check: Callable[[PlacedStore], None]) -> None:
+    def __init__(self, name: str, url: str, check: Callable[[ShardMember], None]) -> None:
         self.name = name
         self.url = url
         self.late: Thread | None = None
         self._check = check
-        self._store: PlacedStore | None = None
+        self._store: ShardMember | None = None
         self._lock = Lock()
         self._closed = False
         self._unreachable: tuple[float, Unavailable] | None = None
         self._is_down = False
 
     @property
-    def opened(self) -> PlacedStore | None:
+    def opened(self) -> ShardMember | None:
         """Its store, if it was opened."""
         return self._store
 
-    def _open(self) -> PlacedStore:
+    def _open(self) -> ShardMember:
         with self._lock:
             self._check_reachable()
             if self._store is not None:
                 return self._store
             try:
-                store = PlacedStore(self.url, self.name)
+                store = ShardMember(self.url, self.name)
             except Unavailable as error:
                 self._unreachable = monotonic(), error
                 raise
@@ -87,7 +87,7 @@ class Database:
             self._store = store
             return store
 
-    def call(self, work: Callable[[PlacedStore], T]) -> T:
+    def call(self, work: Callable[[ShardMember], T]) -> T:
         """What a call of its store returns; ``Unavailable`` names the database."""
         try:
             if self._unreachable is not None:
@@ -139,7 +139,7 @@ class _Question(Generic[T]):
     """A call of one database on its own thread. ``unwanted`` gets an answer after ``leave``."""
 
     def __init__(
-        self, database: Database, work: Callable[[PlacedStore], T], unwanted: Unwanted[T] | None
+        self, database: Database, work: Callable[[ShardMember], T], unwanted: Unwanted[T] | None
     ) -> None:
         self.database = database
         self.answers: list[T] = []
@@ -172,7 +172,7 @@ class _Question(Generic[T]):
             return self._is_left
 
 
-def _itself(store: PlacedStore) -> PlacedStore:
+def _itself(store: ShardMember) -> ShardMember:
     return store
 
 
@@ -189,7 +189,7 @@ class Databases:
         self._named = {database.name: database for database in self.all}
         self._owners = [self._named[name] for name in shards.owners]
         self._marks: list[tuple[int, int]] | None = None
-        self._checked: dict[Database, PlacedStore] = {}
+        self._checked: dict[Database, ShardMember] = {}
 
     def __iter__(self) -> Iterator[Database]:
         return iter(self.all)
@@ -248,7 +248,7 @@ class Databases:
                 self._owners[placement.shard] = target
                 return
 
-    def each(self, work: Callable[[PlacedStore], T]) -> list[T]:
+    def each(self, work: Callable[[ShardMember], T]) -> list[T]:
         """What each database answers, in their order; the error of the first that does not.
 
         No shard came or left meanwhile, so that each thread is in one answer.
@@ -258,7 +258,7 @@ class Databases:
         before = self._marks
         for pause in (*_PAUSES, 0.0):
             answers = [database.call(work) for database in self.all]
-            marks = [database.call(PlacedStore.mark) for database in self.all]
+            marks = [database.call(ShardMember.mark) for database in self.all]
             if sum(count for _, count in marks) != SHARDS:
                 self.settle_all()
             elif before == marks:
@@ -269,13 +269,13 @@ class Databases:
 
     def settle_all(self) -> None:
         """Complete moves that were made and not noted."""
-        said = {database: database.call(PlacedStore.reload) for database in self.all}
+        said = {database: database.call(ShardMember.reload) for database in self.all}
         for shard in range(SHARDS):
             self._settle({name: places[shard] for name, places in said.items() if shard in places})
 
     def ask(
         self,
-        work: Callable[[PlacedStore], T],
+        work: Callable[[ShardMember], T],
         *,
         of: Sequence[Database] | None = None,
         unwanted: Unwanted[T] | None = None,
@@ -286,7 +286,7 @@ class Databases:
 
     def ask_each(
         self,
-        works: Mapping[Database, Callable[[PlacedStore], T]],
+        works: Mapping[Database, Callable[[ShardMember], T]],
         *,
         unwanted: Unwanted[T] | None = None,
         tolerated: type[StoreError] = StoreError,
@@ -328,7 +328,7 @@ class Databases:
         each = dict.fromkeys(self.all, _itself)
         self.ask_each(each, tolerated=Unavailable, patience=_PATIENCE_AT_FIRST)
 
-    def _check(self, store: PlacedStore) -> None:
+    def _check(self, store: ShardMember) -> None:
         """Refuse a database that does not say of itself what the map says of it."""
         member, shards = store.member, self.map
         if member.name != store.name:
@@ -343,7 +343,7 @@ class Databases:
             self._id = member.id
         self._learn(store)
 
-    def _learn(self, store: PlacedStore) -> None:
+    def _learn(self, store: ShardMember) -> None:
         """Take note of the shards that were moved since the file was written."""
         own = self._named[store.name]
         with self._lock:
@@ -364,7 +364,7 @@ class Databases:
             elif placement.state == "moved" and self._owners[shard] is own:
                 self._owners[shard] = self._named.get(placement.destination or "", own)
 
-    def _other(self, store: PlacedStore, why: str) -> StoreError:
+    def _other(self, store: ShardMember, why: str) -> StoreError:
         return StoreError(
             f"database '{store.name}' does not fit {self.map.file}, version {self.map.version}: "
             f"{why}; check its URL, and that this is the newest file"

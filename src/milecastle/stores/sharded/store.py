@@ -42,7 +42,7 @@ from milecastle.ports.pages import Page
 from milecastle.ports.store import Batch, Chain, GroupStore, Opened
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.notify import Listener
-from milecastle.stores.postgres.shard_member import PlacedStore
+from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.postgres.store import Located
 from milecastle.stores.sharded.claiming import ShardedClaims
 from milecastle.stores.sharded.databases import Database, Databases
@@ -61,7 +61,7 @@ class ShardedStore(MapServers):
     """Stores logs in the databases of a map, ``shards.toml``."""
 
     blocking = True
-    rollup_after = PlacedStore.rollup_after
+    rollup_after = ShardMember.rollup_after
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         shards = read_map(path)
@@ -85,7 +85,7 @@ class ShardedStore(MapServers):
     def _database(self, key: ThreadKey) -> Database:
         return self._databases.of(key.shard)
 
-    def _call(self, key: ThreadKey, work: Callable[[PlacedStore], T]) -> T:
+    def _call(self, key: ThreadKey, work: Callable[[ShardMember], T]) -> T:
         return self._databases.routed(key.shard, lambda database: database.call(work))
 
     def _check_open(self) -> None:
@@ -150,7 +150,7 @@ class ShardedStore(MapServers):
         ):
             return found
 
-        def write(store: PlacedStore) -> None:
+        def write(store: ShardMember) -> None:
             try:
                 store.commit(batch)
             except Conflict:
@@ -174,7 +174,7 @@ class ShardedStore(MapServers):
             made[:] = [work(connection)]
             return made[0]
 
-        def write(store: PlacedStore) -> bool:
+        def write(store: ShardMember) -> bool:
             is_written = bool(made) and store.has_results(made[0])
             return is_written or store.transact(key, remembered)
 
@@ -202,7 +202,7 @@ class ShardedStore(MapServers):
 
     def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
         """The chains of several threads, each with the record of the run that wrote its head."""
-        return self._gathered(keys, PlacedStore.read_many)
+        return self._gathered(keys, ShardMember.read_many)
 
     def open(self, key: ThreadKey) -> Opened | None:
         """The chain of the head and the record of its run, or ``None``."""
@@ -211,13 +211,13 @@ class ShardedStore(MapServers):
     def _gathered(
         self,
         keys: Iterable[ThreadKey],
-        ask: Callable[[PlacedStore, Sequence[ThreadKey]], Mapping[K, T]],
+        ask: Callable[[ShardMember, Sequence[ThreadKey]], Mapping[K, T]],
     ) -> dict[K, T]:
         """What databases say of threads; where a shard was moved, of one after the other."""
         self._check_open()
         found: dict[K, T] = {}
 
-        def asked(keys: Sequence[ThreadKey]) -> Callable[[PlacedStore], Mapping[K, T]]:
+        def asked(keys: Sequence[ThreadKey]) -> Callable[[ShardMember], Mapping[K, T]]:
             return lambda store: ask(store, keys)
 
         for database, own in self._grouped(keys).items():
@@ -266,7 +266,7 @@ class ShardedStore(MapServers):
         """Read on where the shard is, if it was moved."""
         while True:
             database = self._database(key)
-            read: Callable[[PlacedStore], Iterator[Entry]]
+            read: Callable[[ShardMember], Iterator[Entry]]
             read = methodcaller("history", key, limit=limit, before=before)
             try:
                 for entry in _naming(database, database.call(read)):
@@ -332,14 +332,14 @@ class ShardedStore(MapServers):
         )
 
     def _by_name(
-        self, list_page: Callable[[PlacedStore], Sequence[ThreadInfo]], limit: int | None
+        self, list_page: Callable[[ShardMember], Sequence[ThreadInfo]], limit: int | None
     ) -> list[ThreadInfo]:
         pages = self._databases.each(list_page)
         return list(islice(merge(*pages, key=_name), _count(limit)))
 
     def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         """The tags of these threads."""
-        return self._gathered(_possible(tenant, threads), PlacedStore.tags_of_keys)
+        return self._gathered(_possible(tenant, threads), ShardMember.tags_of_keys)
 
     def recent_threads(
         self,
@@ -392,7 +392,7 @@ class ShardedStore(MapServers):
     def workers(self) -> Sequence[WorkerInfo]:
         """All workers that were not forgotten, by id."""
         found: dict[str, WorkerInfo] = {}
-        for worker in chain.from_iterable(self._databases.ask(PlacedStore.workers).values()):
+        for worker in chain.from_iterable(self._databases.ask(ShardMember.workers).values()):
             known = found.get(worker.id)
             found[worker.id] = worker if known is None else _together(known, worker)
         return [found[id] for id in sorted(found)]
@@ -430,12 +430,12 @@ class ShardedStore(MapServers):
 
     def now(self) -> int:
         """The time on the clocks of the databases: it is ahead of none that answers."""
-        return min(self._databases.ask(PlacedStore.now).values())
+        return min(self._databases.ask(ShardMember.now).values())
 
     def depths(self) -> Sequence[LaneDepth]:
         """How much is in each lane, by lane and tenant."""
         found: dict[tuple[str, str], LaneDepth] = {}
-        for depth in chain.from_iterable(self._databases.each(PlacedStore.depths)):
+        for depth in chain.from_iterable(self._databases.each(ShardMember.depths)):
             place = depth.lane, depth.tenant
             known = found.get(place)
             found[place] = depth if known is None else _sum(known, depth)
@@ -468,7 +468,7 @@ class ShardedStore(MapServers):
 
     def limits(self) -> Sequence[Limit]:
         """What claims must not exceed, by graph and tenant."""
-        return self._databases.all[0].call(PlacedStore.limits)
+        return self._databases.all[0].call(ShardMember.limits)
 
     def set_limit(self, limit: Limit) -> None:
         """Set the limit of a graph and a tenant, in every database, or remove it."""

@@ -28,8 +28,8 @@ from milecastle.ports.claims import (
     next_is_due,
     refuse_no_lane,
 )
-from milecastle.ports.limits import Limit, Meter, Rooms, charged
 from milecastle.ports.fairness import VISITS, Group, Rotation, Scan, divide, sizes
+from milecastle.ports.limits import Limit, Meter, Rooms, charged
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite.log import Known, ThreadLog
 from milecastle.stores.sqlite.rows import (
@@ -45,7 +45,7 @@ from milecastle.stores.sqlite.rows import (
     worker_of,
     write_text,
 )
-from milecastle.stores.sqlite.transaction import NO_LIMIT, View
+from milecastle.stores.sqlite.transaction import NO_LIMIT, Transaction
 from milecastle.stores.sqlite.writing import put_thread, write_batch
 
 __all__ = [
@@ -71,17 +71,26 @@ __all__ = [
 _SECOND = 1_000_000
 
 
-def waiting(view: View, lanes: Sequence[str], now: int, limit: int) -> list[ThreadRow]:
+def waiting(
+    transaction: Transaction, lanes: Sequence[str], now: int, limit: int
+) -> list[ThreadRow]:
     """The threads of these lanes that are due, those that were due first first."""
-    each = [_rows(view, "due_threads", (write_text(lane), now, limit)) for lane in set(lanes)]
+    each = [
+        _rows(transaction, "due_threads", (write_text(lane), now, limit)) for lane in set(lanes)
+    ]
     return list(islice(merge(*each, key=_due_order), limit))
 
 
 def shared(
-    view: View, lanes: Sequence[str], now: int, limit: int, rotation: Rotation, rooms: Rooms | None
+    transaction: Transaction,
+    lanes: Sequence[str],
+    now: int,
+    limit: int,
+    rotation: Rotation,
+    rooms: Rooms | None,
 ) -> list[ThreadRow]:
     """What a claim gets of the threads that are due, those that were due first first."""
-    front = waiting(view, lanes, now, limit + 1)
+    front = waiting(transaction, lanes, now, limit + 1)
     if len(front) <= limit and rooms is None:
         return front
     rooms = rooms or Rooms()
@@ -89,45 +98,58 @@ def shared(
     visits = VISITS if oldest else maxsize  # otherwise what is due would be found by nobody
     scans: dict[str, Scan] = {}
     for lane, after in rotation.lanes(lanes):
-        scan = _scan(view, lane, after, now, limit, rooms.shut(lane), visits)
+        scan = _scan(transaction, lane, after, now, limit, rooms.shut(lane), visits)
         if after and not scan.stop and len(scan.groups) <= limit:
-            scan = scan.then(_scan(view, lane, "", now, limit, rooms.shut(lane), visits))
+            scan = scan.then(_scan(transaction, lane, "", now, limit, rooms.shut(lane), visits))
         scans[lane] = scan
     visited = [group for scan in scans.values() for group in scan.groups]
     if any(scan.stop for scan in scans.values()):
-        visited += [_counted(view, *group, now, limit) for group in oldest]
+        visited += [_counted(transaction, *group, now, limit) for group in oldest]
     taken = divide(limit, visited, rooms)
     rotation.note(scans, limit, sizes(taken))
     found = [
         thread
         for lane, tenant, rank, count in taken
-        for thread in _rows(view, "due_in_group", (write_text(lane), tenant, rank, now, count))
+        for thread in _rows(
+            transaction, "due_in_group", (write_text(lane), tenant, rank, now, count)
+        )
     ]
     return sorted(found, key=_due_order)
 
 
 def _scan(
-    view: View, lane: str, after: str, now: int, limit: int, shut: frozenset[str], visits: int
+    transaction: Transaction,
+    lane: str,
+    after: str,
+    now: int,
+    limit: int,
+    shut: frozenset[str],
+    visits: int,
 ) -> Scan:
     """The groups of a lane where something is due, behind a tenant; not of tenants in ``shut``."""
     found: list[Group] = []
-    tenant, row = after, None if "" in shut else view.one("next_tenant", (write_text(lane), after))
+    tenant, row = (
+        after,
+        None if "" in shut else transaction.one("next_tenant", (write_text(lane), after)),
+    )
     while visits:
         if row is None or len(found) > limit:
             return Scan(found)
         tenant, rank, due_at = row
         if tenant in shut:
-            row = view.one("next_tenant", (write_text(lane), tenant))
+            row = transaction.one("next_tenant", (write_text(lane), tenant))
             continue
         if due_at <= now:
-            found.append(_counted(view, lane, tenant, rank, now, limit))
-        row, visits = view.one("next_group", (write_text(lane), tenant, rank)), visits - 1
+            found.append(_counted(transaction, lane, tenant, rank, now, limit))
+        row, visits = transaction.one("next_group", (write_text(lane), tenant, rank)), visits - 1
     return Scan(found, tenant)
 
 
-def _counted(view: View, lane: str, tenant: str, rank: int, now: int, limit: int) -> Group:
+def _counted(
+    transaction: Transaction, lane: str, tenant: str, rank: int, now: int, limit: int
+) -> Group:
     asked = write_text(lane), tenant, rank, now, limit
-    (count,) = view.one("count_in_group", asked) or (0,)
+    (count,) = transaction.one("count_in_group", asked) or (0,)
     return Group(lane, tenant, rank, count)
 
 
@@ -143,172 +165,185 @@ def _due_order(thread: ThreadRow) -> tuple[int, ThreadKey]:
 
 
 def claim(
-    view: View, worker: str, lanes: Sequence[str], now: int, limit: int, rotation: Rotation
+    transaction: Transaction,
+    worker: str,
+    lanes: Sequence[str],
+    now: int,
+    limit: int,
+    rotation: Rotation,
 ) -> list[ThreadInfo]:
     """Give due threads to a worker, shared among tenants, as far as limits allow."""
-    meters = [meter.at(now) for meter in limits(view)]
-    rooms = Rooms(meters, _running(view)) if meters else None
-    found = shared(view, lanes, now, limit, rotation, rooms)
-    lines = [_put(view, thread, worker=worker) for thread in found]
+    meters = [meter.at(now) for meter in limits(transaction)]
+    rooms = Rooms(meters, _running(transaction)) if meters else None
+    found = shared(transaction, lanes, now, limit, rotation, rooms)
+    lines = [_put(transaction, thread, worker=worker) for thread in found]
     for meter in charged(meters, Counter((line.lane, line.key.tenant) for line in lines)):
-        view.run("put_limit", meter_row(meter))
+        transaction.run("put_limit", meter_row(meter))
     return lines
 
 
-def limits(view: View) -> list[Meter]:
+def limits(transaction: Transaction) -> list[Meter]:
     """The limits, with what was used of their rates."""
-    with view.reading("limits"):
-        return [meter_of(checked(row)) for row in view.all("limits", ())]
+    with transaction.reading("limits"):
+        return [meter_of(checked(row)) for row in transaction.all("limits", ())]
 
 
-def set_limit(view: View, limit: Limit) -> None:
+def set_limit(transaction: Transaction, limit: Limit) -> None:
     """Set a limit, or remove it if it limits nothing."""
-    known = [meter for meter in limits(view) if _scope(meter.limit) == _scope(limit)]
+    known = [meter for meter in limits(transaction) if _scope(meter.limit) == _scope(limit)]
     if limit.is_empty:
-        view.run("drop_limit", (write_text(limit.graph), limit.tenant))
+        transaction.run("drop_limit", (write_text(limit.graph), limit.tenant))
     else:
         meter = known[0] if known else Meter(limit)
-        view.run("put_limit", meter_row(msgspec.structs.replace(meter, limit=limit)))
+        transaction.run("put_limit", meter_row(msgspec.structs.replace(meter, limit=limit)))
 
 
 def _scope(limit: Limit) -> tuple[str, str]:
     return limit.graph, limit.tenant
 
 
-def _running(view: View) -> dict[tuple[str, str], int]:
-    rows = view.all("count_running", ())
+def _running(transaction: Transaction) -> dict[tuple[str, str], int]:
+    rows = transaction.all("count_running", ())
     return {(read_text(lane), tenant): count for lane, tenant, count in rows}
 
 
-def claimed(view: View, worker: str) -> list[ThreadRow]:
+def claimed(transaction: Transaction, worker: str) -> list[ThreadRow]:
     """The threads that a worker has."""
-    return _rows(view, "claimed_threads", (write_text(worker),))
+    return _rows(transaction, "claimed_threads", (write_text(worker),))
 
 
-def give_back(view: View, worker: str, key: ThreadKey, due_at: int) -> bool:
+def give_back(transaction: Transaction, worker: str, key: ThreadKey, due_at: int) -> bool:
     """Make a thread due at a time; ``False`` if the worker has it not."""
-    thread = view.thread(key)
+    thread = transaction.thread(key)
     if thread is None or thread.info is None or not worker or thread.info.worker != worker:
         return False
-    _put(view, thread, worker="", due_at=due_at)
+    _put(transaction, thread, worker="", due_at=due_at)
     return True
 
 
-def take_from(view: View, worker: str, due_at: int) -> int:
+def take_from(transaction: Transaction, worker: str, due_at: int) -> int:
     """Make all threads of a worker due at a time; how many these were."""
-    found = claimed(view, worker)
+    found = claimed(transaction, worker)
     for thread in found:
-        _put(view, thread, worker="", due_at=due_at)
+        _put(transaction, thread, worker="", due_at=due_at)
     return len(found)
 
 
-def gone(view: View, least: tuple[int, int | None]) -> list[str]:
+def gone(transaction: Transaction, least: tuple[int, int | None]) -> list[str]:
     """The workers that have a thread and were silent for too long, by now and a limit, or theirs.
 
     Each worker is looked up once, however many threads it has.
     """
     return [
-        read_text(name) for name in _claimants(view) if view.one("is_known", (name, *least)) is None
+        read_text(name)
+        for name in _claimants(transaction)
+        if transaction.one("is_known", (name, *least)) is None
     ]
 
 
-def _claimants(view: View) -> Iterator[Any]:
-    row = view.one("next_claimant", ("",))
+def _claimants(transaction: Transaction) -> Iterator[Any]:
+    row = transaction.one("next_claimant", ("",))
     while row is not None:
         yield row[0]
-        row = view.one("next_claimant", row)
+        row = transaction.one("next_claimant", row)
 
 
-def overdue(view: View, least: int) -> list[str]:
+def overdue(transaction: Transaction, least: int) -> list[str]:
     """The lanes that have a thread which was due before this time."""
     found: list[str] = []
-    row = view.one("next_lane", ("",))
+    row = transaction.one("next_lane", ("",))
     while row is not None:
-        first = view.one("first_due", row)
+        first = transaction.one("first_due", row)
         if first is not None and first[0] < least:
             found.append(read_text(row[0]))
-        row = view.one("next_lane", row)
+        row = transaction.one("next_lane", row)
     return found
 
 
-def same_run(view: View, record: RunRecord, unless: str | None, *, known: bool) -> str | None:
+def same_run(
+    transaction: Transaction, record: RunRecord, unless: str | None, *, known: bool
+) -> str | None:
     """The id of the run that is in the thread already: this one, or one of the same key."""
-    thread = view.thread(record.key)
+    thread = transaction.thread(record.key)
     if thread is None:
         return None
-    run = None if known else view.run_record(thread, record.run_id)
+    run = None if known else transaction.run_record(thread, record.run_id)
     if run is None and unless is not None:
-        run = view.run_of_input(thread, unless)
+        run = transaction.run_of_input(thread, unless)
     return run.run_id if run else None
 
 
-def enqueue(view: View, record: RunRecord, mark: str, payload: bytes, now: int) -> str:
+def enqueue(
+    transaction: Transaction, record: RunRecord, mark: str, payload: bytes, now: int
+) -> str:
     """Let an input wait until its thread is free; the id of the run that it starts."""
-    thread = view.thread(record.key)
+    thread = transaction.thread(record.key)
     if thread is None or thread.info is None or not thread.info.lane:
         refuse_no_lane(record.key)
-    known = _input_rows(view, thread, NO_LIMIT)
+    known = _input_rows(transaction, thread, NO_LIMIT)
     for _, one in known:
         if one.mark == mark:
             return one.run_id
     number = known[-1][0] + 1 if known else thread.origin + 1
     values = number, write_text(mark), write_text(record.run_id), payload
-    view.run("put_input", summed(values))
+    transaction.run("put_input", summed(values))
     line = next_is_due(thread.info, thread.info.lane)
-    head = ThreadLog(view, thread, Known(thread.id)).newest()
+    head = ThreadLog(transaction, thread, Known(thread.id)).newest()
     batch = Batch(key=record.key, head=head.seq if head else 0, runs=(record,), thread=line)
-    write_batch(view, dated(batch, now), None)
+    write_batch(transaction, dated(batch, now), None)
     return record.run_id
 
 
-def inputs(view: View, key: ThreadKey, limit: int) -> list[WaitingInput]:
+def inputs(transaction: Transaction, key: ThreadKey, limit: int) -> list[WaitingInput]:
     """The inputs that wait, in their order."""
-    thread = view.thread(key)
-    return [] if thread is None else [one for _, one in _input_rows(view, thread, limit)]
+    thread = transaction.thread(key)
+    return [] if thread is None else [one for _, one in _input_rows(transaction, thread, limit)]
 
 
-def with_next_input(view: View, batch: Batch) -> Batch:
+def with_next_input(transaction: Transaction, batch: Batch) -> Batch:
     """The batch, with a line that is due if it leaves the thread free for a waiting input."""
-    thread = view.thread(batch.key)
+    thread = transaction.thread(batch.key)
     if batch.thread is None or thread is None or thread.info is None:
         return batch
     beside = (thread.origin, thread.last, write_text(batch.dequeues or ""))
-    if view.one("input_beside", beside) is None:
+    if transaction.one("input_beside", beside) is None:
         return batch
     line = next_is_due(batch.thread, thread.info.lane)
     return msgspec.structs.replace(batch, thread=line)
 
 
-def _input_rows(view: View, thread: ThreadRow, limit: int) -> list[tuple[int, WaitingInput]]:
+def _input_rows(
+    transaction: Transaction, thread: ThreadRow, limit: int
+) -> list[tuple[int, WaitingInput]]:
     """Waiting inputs, with the ids of their rows."""
     found: list[tuple[int, WaitingInput]] = []
-    with view.reading(f"inputs, thread '{thread.key}'"):
-        for row in view.all("inputs", (thread.origin, thread.last, limit)):
+    with transaction.reading(f"inputs, thread '{thread.key}'"):
+        for row in transaction.all("inputs", (thread.origin, thread.last, limit)):
             id, mark, run_id, payload = checked(row)
             one = WaitingInput(run_id=read_text(run_id), mark=read_text(mark), payload=payload)
             found.append((id, one))
     return found
 
 
-def workers(view: View, now: int) -> list[WorkerInfo]:
+def workers(transaction: Transaction, now: int) -> list[WorkerInfo]:
     """All workers, with how many threads each has."""
     found: list[WorkerInfo] = []
-    with view.reading("workers"):
-        for row in view.all("workers", ()):
+    with transaction.reading("workers"):
+        for row in transaction.all("workers", ()):
             values = checked(row[:-1])
-            (running,) = view.one("count_claimed", values[:1]) or (0,)
+            (running,) = transaction.one("count_claimed", values[:1]) or (0,)
             found.append(worker_of(values, now, running, row[-1]))
     return found
 
 
-def due_in(view: View, lanes: Sequence[str], now: int) -> float | None:
+def due_in(transaction: Transaction, lanes: Sequence[str], now: int) -> float | None:
     """In how many seconds a thread of these lanes is due."""
-    rows = [view.one("first_due", (write_text(lane),)) for lane in lanes if lane]
+    rows = [transaction.one("first_due", (write_text(lane),)) for lane in lanes if lane]
     first = min((row[0] for row in rows if row is not None), default=None)
     return None if first is None else (first - now) / _SECOND
 
 
-def depths(view: View, now: int) -> list[LaneDepth]:
+def depths(transaction: Transaction, now: int) -> list[LaneDepth]:
     """How much is in each lane, by lane and tenant."""
     return [
         LaneDepth(
@@ -319,18 +354,18 @@ def depths(view: View, now: int) -> list[LaneDepth]:
             running=running,
             oldest=0.0 if first is None else (now - first) / _SECOND,
         )
-        for lane, tenant, due, later, running, first in view.all("depths", (now, now, now))
+        for lane, tenant, due, later, running, first in transaction.all("depths", (now, now, now))
     ]
 
 
-def _rows(view: View, name: str, values: Row) -> list[ThreadRow]:
-    with view.reading("threads"):
-        return [thread_of(checked(row)) for row in view.all(name, values)]
+def _rows(transaction: Transaction, name: str, values: Row) -> list[ThreadRow]:
+    with transaction.reading("threads"):
+        return [thread_of(checked(row)) for row in transaction.all(name, values)]
 
 
-def _put(view: View, thread: ThreadRow, **changes: Any) -> ThreadInfo:
+def _put(transaction: Transaction, thread: ThreadRow, **changes: Any) -> ThreadInfo:
     if thread.info is None:
         raise Damaged
     line = msgspec.structs.replace(thread.info, **changes)
-    put_thread(view, msgspec.structs.replace(thread, info=line))
+    put_thread(transaction, msgspec.structs.replace(thread, info=line))
     return line

@@ -21,9 +21,9 @@ from threading import Condition, Lock
 from typing import Any, Literal
 
 from milecastle.errors import Corrupted, StoreError, Unavailable
-from milecastle.support.forking import PATIENCE, watch_forks
 from milecastle.ports.store import WritesRefused
 from milecastle.stores.sqlite.queries import SQL
+from milecastle.support.forking import PATIENCE, watch_forks
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (

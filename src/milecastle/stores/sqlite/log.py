@@ -23,7 +23,7 @@ from milecastle.stores.sqlite.rows import (
     result_of,
     write_text,
 )
-from milecastle.stores.sqlite.transaction import DAMAGE, View
+from milecastle.stores.sqlite.transaction import DAMAGE, Transaction
 
 _ID, _CHECKPOINT, _ORIGIN, _KIND, _ROLL, _PRIOR = 0, 1, 7, 9, 11, 12
 _LOOK = 16
@@ -58,8 +58,8 @@ class Known(msgspec.Struct):
 class ThreadLog:
     """One thread, in one view."""
 
-    def __init__(self, view: View, thread: ThreadRow, known: Known) -> None:
-        self._view = view
+    def __init__(self, transaction: Transaction, thread: ThreadRow, known: Known) -> None:
+        self._transaction = transaction
         self._thread = thread
         self._known = known
 
@@ -74,9 +74,11 @@ class ThreadLog:
         head = below if below and below[_ID] > thread.origin else None
         above = self._neighbour("bare_entries_up", (head[_ID] if head else thread.origin, 1))
         if above and above[_ID] <= thread.last:
-            raise self._view.damage("entries are out of order", self.place(above[_ID] % SPAN))
+            raise self._transaction.damage(
+                "entries are out of order", self.place(above[_ID] % SPAN)
+            )
         if head is None and thread.first > 1:
-            raise self._view.damage("every entry is missing", self.place(thread.first))
+            raise self._transaction.damage("every entry is missing", self.place(thread.first))
         return self._entry(head) if head else None
 
     def entry(self, seq: int) -> Entry:
@@ -94,7 +96,9 @@ class ThreadLog:
         while rows[-1][_KIND] != SNAPSHOT:
             at, prior = rows[-1][_ID] % SPAN, rows[-1][_PRIOR]
             if prior is None:
-                raise self._view.damage("a chain has no snapshot to start from", self.place(at))
+                raise self._transaction.damage(
+                    "a chain has no snapshot to start from", self.place(at)
+                )
             rows.append(self._row(prior, below=at))
         return [self._entry(row) for row in reversed(rows)]
 
@@ -105,9 +109,9 @@ class ThreadLog:
         if newest is None or not self._is_held(newest[1], head):
             return []
         rows: list[Row] = []
-        with self._view.reading(f"results, thread '{thread.key}', seq {head}"):
+        with self._transaction.reading(f"results, thread '{thread.key}', seq {head}"):
             # The row after the last is checked too: a damaged number would put one there.
-            for row in self._view.each("results", (thread.origin,)):
+            for row in self._transaction.each("results", (thread.origin,)):
                 checked(row)
                 if row[_ID] > thread.last:
                     break
@@ -122,7 +126,7 @@ class ThreadLog:
         if newest is None or not self._is_held(newest[1], head):
             return 0
         names = map(write_text, (task, *item_bounds(task)))
-        found = self._view.one("count_results", (thread.origin, newest[_ID], *names))
+        found = self._transaction.one("count_results", (thread.origin, newest[_ID], *names))
         return int(found[0]) if found else 0
 
     def drop_dead_results(self, head: int) -> int:
@@ -132,27 +136,27 @@ class ThreadLog:
             return 0
         if self._is_held(newest[1], head):
             return int(newest[_ID] - thread.origin)
-        self._view.run("drop_results", (thread.origin, thread.last))
+        self._transaction.run("drop_results", (thread.origin, thread.last))
         return 0
 
     def _newest_result(self, head: int) -> Row | None:
         """The newest result of this thread, current or not; verified on both sides."""
         thread = self._thread
-        with self._view.reading(f"results, thread '{thread.key}', seq {head}"):
-            self._view.check_first("result_above", (thread.last,))
-            newest = self._view.check_first("result_below", (thread.last + 1,))
+        with self._transaction.reading(f"results, thread '{thread.key}', seq {head}"):
+            self._transaction.check_first("result_above", (thread.last,))
+            newest = self._transaction.check_first("result_below", (thread.last + 1,))
         return newest if newest and newest[_ID] > thread.origin else None
 
     def page(self, top: int, limit: int) -> list[Entry]:
         """Entries without payloads from ``top`` down, at most ``limit``; none is missing."""
         thread = self._thread
         low = thread.origin + thread.first
-        with self._view.reading(self.place(top)):
-            rows = self._view.all("bare_entries_down", (thread.origin + top, low, limit))
+        with self._transaction.reading(self.place(top)):
+            rows = self._transaction.all("bare_entries_down", (thread.origin + top, low, limit))
         for seq, row in zip(range(top, 0, -1), rows, strict=False):
             self._check(row, seq)
         if len(rows) < min(limit, top - thread.first + 1):
-            raise self._view.damage("an entry is missing", self.place(top - len(rows)))
+            raise self._transaction.damage("an entry is missing", self.place(top - len(rows)))
         return [self._entry(row) for row in rows]
 
     def forward(self, after: int, head: int, limit: int) -> list[Entry]:
@@ -161,12 +165,12 @@ class ThreadLog:
         wanted = range(low, min(head, low + limit - 1) + 1)
         if not wanted:
             return []
-        with self._view.reading(self.place(low)):
-            rows = self._view.all("entries_up", (origin + low - 1, origin + wanted[-1]))
+        with self._transaction.reading(self.place(low)):
+            rows = self._transaction.all("entries_up", (origin + low - 1, origin + wanted[-1]))
         for seq, row in zip(wanted, rows, strict=False):
             self._check(row, seq)
         if len(rows) < len(wanted):
-            raise self._view.damage("an entry is missing", self.place(low + len(rows)))
+            raise self._transaction.damage("an entry is missing", self.place(low + len(rows)))
         return [self._entry(row) for row in rows]
 
     def locate(self, checkpoint_id: str, head: int) -> int | None:
@@ -182,7 +186,7 @@ class ThreadLog:
                 break
             low, high = (middle + 1, high) if found < wanted else (low, middle - 1)
         origin = self._thread.origin
-        row = self._view.one("search_checkpoint", (origin + 1, origin + head, wanted))
+        row = self._transaction.one("search_checkpoint", (origin + 1, origin + head, wanted))
         return self.entry(row[0] - origin).seq if row else None
 
     def _tail(self, row: Row) -> list[Row]:
@@ -190,22 +194,22 @@ class ThreadLog:
         found: list[Row] = []
         seq, roll_seq = row[_ID] % SPAN - 1, row[_ROLL]
         origin = self._thread.origin
-        with self._view.reading(self.place(seq)):
-            for each in self._view.each("entries_down", (origin + seq, origin + roll_seq)):
+        with self._transaction.reading(self.place(seq)):
+            for each in self._transaction.each("entries_down", (origin + seq, origin + roll_seq)):
                 self._check(each, seq)
                 found.append(each)
                 seq -= 1
                 if each[_KIND] == SNAPSHOT:
                     return found
         if seq != roll_seq:
-            raise self._view.damage("an entry is missing", self.place(seq))
+            raise self._transaction.damage("an entry is missing", self.place(seq))
         return found
 
     def _row(self, seq: int, below: int | None = None) -> Row:
-        with self._view.reading(self.place(seq)):
-            row = self._view.one("entry", (self._thread.origin + seq,))
+        with self._transaction.reading(self.place(seq)):
+            row = self._transaction.one("entry", (self._thread.origin + seq,))
         if row is None or (below is not None and seq >= below):
-            raise self._view.damage("an entry is missing", self.place(seq))
+            raise self._transaction.damage("an entry is missing", self.place(seq))
         self._check(row, seq)
         return row
 
@@ -213,7 +217,7 @@ class ThreadLog:
         id = self._thread.origin + seq
         row = self._neighbour("bare_entries_down", (id, id, 1))
         if row is None:
-            raise self._view.damage("an entry is missing", self.place(seq))
+            raise self._transaction.damage("an entry is missing", self.place(seq))
         return row
 
     def _is_held(self, seq: int, head: int) -> bool:
@@ -231,31 +235,31 @@ class ThreadLog:
 
     def _neighbour(self, name: str, values: Row) -> Row | None:
         """The verified first row of a query, whichever thread it belongs to."""
-        with self._view.reading(f"entries, beside thread '{self._thread.key}'"):
-            row = self._view.one(name, values)
+        with self._transaction.reading(f"entries, beside thread '{self._thread.key}'"):
+            row = self._transaction.one(name, values)
             if row and not is_sound(row):
                 thread, seq = divmod(row[_ID], SPAN)
                 place = self.place(seq) if thread == self._thread.id else f"entries, id {row[_ID]}"
-                raise self._view.damage("a row does not match its checksum", place)
+                raise self._transaction.damage("a row does not match its checksum", place)
         return row
 
     def _check(self, row: Row, seq: int) -> None:
         if row[_ID] != self._thread.origin + seq:
-            raise self._view.damage("an entry is missing", self.place(seq))
+            raise self._transaction.damage("an entry is missing", self.place(seq))
         if not is_sound(row):
-            raise self._view.damage("a row does not match its checksum", self.place(seq))
+            raise self._transaction.damage("a row does not match its checksum", self.place(seq))
 
     def _entry(self, row: Row) -> Entry:
         try:
             return entry_of(row, self._origin(row[_ORIGIN]))
         except DAMAGE as error:
             place = self.place(row[_ID] % SPAN)
-            raise self._view.damage("the run of an entry is damaged", place) from error
+            raise self._transaction.damage("the run of an entry is damaged", place) from error
 
     def _origin(self, number: int) -> RunAndGraph:
         origin = self._known.origins.get(number)
         if origin is None:
-            row = self._view.one("origin", (self._thread.origin + number,))
+            row = self._transaction.one("origin", (self._thread.origin + number,))
             if row is None:
                 raise Damaged
             values = checked(row)

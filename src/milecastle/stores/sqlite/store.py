@@ -21,7 +21,6 @@ from pathlib import Path
 from milecastle.errors import Conflict, Corrupted, InvalidRequest, StoreError
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
-from milecastle.support.printable import printable
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import (
     LaneDepth,
@@ -33,6 +32,7 @@ from milecastle.ports.claims import (
     refuse_no_line,
     require_worker,
 )
+from milecastle.ports.fairness import Rotation
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
     Finding,
@@ -43,7 +43,6 @@ from milecastle.ports.maintenance import (
     inspect_pages,
 )
 from milecastle.ports.pages import Page, PageKey, place_after
-from milecastle.ports.fairness import Rotation
 from milecastle.ports.store import Batch, Chain, Opened
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
@@ -51,7 +50,7 @@ from milecastle.stores.sqlite.log import Known, ThreadLog
 from milecastle.stores.sqlite.migrating import SqliteFile, prepare
 from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import Row, ThreadRow, worker_row, write_text
-from milecastle.stores.sqlite.transaction import NO_LIMIT, Tell, View
+from milecastle.stores.sqlite.transaction import NO_LIMIT, Tell, Transaction
 from milecastle.stores.sqlite.writing import (
     delete_thread,
     is_plain,
@@ -60,6 +59,7 @@ from milecastle.stores.sqlite.writing import (
     step_row,
     write_batch,
 )
+from milecastle.support.printable import printable
 
 _APPEND = SQL["append"]
 _PAGE = 128
@@ -109,8 +109,8 @@ class SqliteStore(SqliteFile):
                 known.last = last_of(batch.entries[0], row[1])
                 return
         with self._connections.writing() as cursor:
-            view = View(cursor, self.path)
-            now = write_batch(view, self._timed(view, batch), known)
+            transaction = Transaction(cursor, self.path)
+            now = write_batch(transaction, self._timed(transaction, batch), known)
         if now is not None:
             self._remember(batch.key, now)
 
@@ -118,8 +118,8 @@ class SqliteStore(SqliteFile):
         """Commit each batch as ``commit`` would, all in one transaction; the outcome of each."""
         learned: dict[ThreadKey, Known] = {}
         with self._connections.writing() as cursor:
-            view = View(cursor, self.path)
-            outcomes = [self._commit_one(view, batch, learned) for batch in batches]
+            transaction = Transaction(cursor, self.path)
+            outcomes = [self._commit_one(transaction, batch, learned) for batch in batches]
         for key, known in learned.items():
             self._remember(key, known)
         return outcomes
@@ -127,37 +127,39 @@ class SqliteStore(SqliteFile):
     def _seen(self) -> int:
         """A time that has passed by the clock of whoever wrote last."""
         with self._connections.reading() as cursor:
-            row = View(cursor, self.path).one("clock", ())
+            row = Transaction(cursor, self.path).one("clock", ())
             return 0 if row is None else row[0]
 
-    def _note_time(self, view: View, now: int) -> None:
+    def _note_time(self, transaction: Transaction, now: int) -> None:
         """Write the time, so that it does not go back; once a second at most."""
         if now >= self._noted + 1_000_000:
-            view.run("put_clock", (now,))
+            transaction.run("put_clock", (now,))
             self._noted = now
 
-    def _timed(self, view: View, batch: Batch) -> Batch:
+    def _timed(self, transaction: Transaction, batch: Batch) -> Batch:
         """The batch with the time at which its thread is due, if that is now."""
         if batch.thread is not None:
-            batch = claiming.with_next_input(view, batch)
+            batch = claiming.with_next_input(transaction, batch)
             if batch.thread is None or batch.thread.due_at is None or batch.thread.due_at > 0:
                 return batch
             now = self._now()
-            self._note_time(view, now)
+            self._note_time(transaction, now)
             return dated(batch, now)
         if batch.dequeues is not None:
             refuse_no_line(batch.key)
         return batch
 
     def _commit_one(
-        self, view: View, batch: Batch, learned: dict[ThreadKey, Known]
+        self, transaction: Transaction, batch: Batch, learned: dict[ThreadKey, Known]
     ) -> Conflict | None:
         """Write one of many; a batch that conflicts is refused before anything is written."""
         key = batch.key
         require_key(key)
         try:
             now = write_batch(
-                view, self._timed(view, batch), learned.get(key) or self._known.get(key)
+                transaction,
+                self._timed(transaction, batch),
+                learned.get(key) or self._known.get(key),
             )
         except Conflict as conflict:
             return conflict
@@ -175,43 +177,43 @@ class SqliteStore(SqliteFile):
 
     def _read(self, key: ThreadKey, seq: int | None, *, with_results: bool) -> Chain | None:
         with self._connections.reading() as cursor:
-            found = self._log(View(cursor, self.path), key)
+            found = self._log(Transaction(cursor, self.path), key)
             return _chain(*found, seq, with_results=with_results) if found else None
 
     def open(self, key: ThreadKey) -> Opened | None:
         """The chain of the head and the record of its run, or ``None``."""
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
-            found = self._log(view, key)
+            transaction = Transaction(cursor, self.path)
+            found = self._log(transaction, key)
             chain = _chain(*found, None, with_results=True) if found else None
             if found is None or chain is None:
                 return None
-            return Opened(chain, view.run_record(found[0], chain.entries[-1].run_id))
+            return Opened(chain, transaction.run_record(found[0], chain.entries[-1].run_id))
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The newest entry without its payload, or ``None``."""
         with self._connections.reading() as cursor:
-            found = self._log(View(cursor, self.path), key)
+            found = self._log(Transaction(cursor, self.path), key)
             return found[1].newest() if found else None
 
     def results(self, key: ThreadKey) -> Sequence[TaskResult]:
         """The results that go with the head."""
         with self._connections.reading() as cursor:
-            found = self._log(View(cursor, self.path), key)
+            found = self._log(Transaction(cursor, self.path), key)
             head = found[1].newest() if found else None
             return found[1].results(head.seq) if found and head else []
 
     def count_results(self, key: ThreadKey, task: str) -> int:
         """How many results that go with the head are of a task or its items."""
         with self._connections.reading() as cursor:
-            found = self._log(View(cursor, self.path), key)
+            found = self._log(Transaction(cursor, self.path), key)
             head = found[1].newest() if found else None
             return found[1].count_results(head.seq, task) if found and head else 0
 
     def locate(self, key: ThreadKey, checkpoint_id: str) -> int | None:
         """The seq of a checkpoint, or ``None``."""
         with self._connections.reading() as cursor:
-            found = self._log(View(cursor, self.path), key)
+            found = self._log(Transaction(cursor, self.path), key)
             head = found[1].newest() if found else None
             return found[1].locate(checkpoint_id, head.seq) if found and head else None
 
@@ -227,7 +229,7 @@ class SqliteStore(SqliteFile):
         top = 0
         while left > 0:
             with self._connections.reading() as cursor:
-                found = self._log(View(cursor, self.path), key)
+                found = self._log(Transaction(cursor, self.path), key)
                 if found is None or (thread and thread.id != found[0].id):
                     return
                 if thread is None:
@@ -247,7 +249,7 @@ class SqliteStore(SqliteFile):
     ) -> Sequence[Entry]:
         """Entries oldest first, with payloads."""
         with self._connections.reading() as cursor:
-            found = self._log(View(cursor, self.path), key)
+            found = self._log(Transaction(cursor, self.path), key)
             head = found[1].newest() if found else None
             if found is None or head is None:
                 return []
@@ -256,30 +258,30 @@ class SqliteStore(SqliteFile):
     def runs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[RunRecord]:
         """The thread's runs, newest first."""
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
-            thread = view.thread(key)
-            return view.run_records(thread, limit) if thread else []
+            transaction = Transaction(cursor, self.path)
+            thread = transaction.thread(key)
+            return transaction.run_records(thread, limit) if thread else []
 
     def run(self, key: ThreadKey, run_id: str) -> RunRecord | None:
         """One run, or ``None``."""
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
-            thread = view.thread(key)
-            return view.run_record(thread, run_id) if thread else None
+            transaction = Transaction(cursor, self.path)
+            thread = transaction.thread(key)
+            return transaction.run_record(thread, run_id) if thread else None
 
     def find_run(self, key: ThreadKey, input_digest: str) -> RunRecord | None:
         """The newest run whose input has this digest, or ``None``."""
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
-            thread = view.thread(key)
-            return view.run_of_input(thread, input_digest) if thread else None
+            transaction = Transaction(cursor, self.path)
+            thread = transaction.thread(key)
+            return transaction.run_of_input(thread, input_digest) if thread else None
 
     def failure(self, key: ThreadKey, run_id: str) -> Failure | None:
         """The failure of one run, or ``None``."""
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
-            thread = view.thread(key)
-            return view.failure(thread, run_id) if thread else None
+            transaction = Transaction(cursor, self.path)
+            thread = transaction.thread(key)
+            return transaction.failure(thread, run_id) if thread else None
 
     def threads(
         self,
@@ -302,23 +304,23 @@ class SqliteStore(SqliteFile):
     ) -> Sequence[ThreadInfo]:
         wanted = None if status is None else _possible(status)
         with self._connections.reading() as cursor:
-            view, start = View(cursor, self.path), _least_above(after)
-            found = view.threads(_possible(tenant), wanted, start, _count(limit), tell)
+            transaction, start = Transaction(cursor, self.path), _least_above(after)
+            found = transaction.threads(_possible(tenant), wanted, start, _count(limit), tell)
             return [thread.info for thread in found if thread.info is not None]
 
     def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         """The tags of these threads."""
         with self._connections.reading() as cursor:
             names = [_possible(thread) for thread in threads if "\0" not in thread]
-            return View(cursor, self.path).tags_of(_possible(tenant), names)
+            return Transaction(cursor, self.path).tags_of(_possible(tenant), names)
 
     def tagged_threads(
         self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
     ) -> Sequence[ThreadInfo]:
         """The tenant's threads that have a tag, by thread id."""
         with self._connections.reading() as cursor:
-            view, names = View(cursor, self.path), (_possible(tenant), _possible(tag))
-            found = view.tagged_threads(*names, _least_above(after), _count(limit), _warn)
+            transaction, names = Transaction(cursor, self.path), (_possible(tenant), _possible(tag))
+            found = transaction.tagged_threads(*names, _least_above(after), _count(limit), _warn)
         return [thread.info for thread in found if thread.info is not None]
 
     def recent_threads(
@@ -356,9 +358,9 @@ class SqliteStore(SqliteFile):
     ) -> Page[ThreadInfo]:
         tenant = _possible(tenant)
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
+            transaction = Transaction(cursor, self.path)
             values = (tenant, *values)
-            found = view.placed_threads(name, tenant, values, _count(limit), _warn)
+            found = transaction.placed_threads(name, tenant, values, _count(limit), _warn)
         lines = [thread.info for thread, _ in found if thread.info is not None]
         return Page[ThreadInfo].cut(lines, limit, lambda: (found[-1][1], lines[-1].key.thread, 0))
 
@@ -377,8 +379,8 @@ class SqliteStore(SqliteFile):
         tenant = _possible(tenant)
         values = (tenant, *wanted, _bounded(place), _number(thread), _bounded(number))
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
-            found = view.placed_runs(name, tenant, values, _count(limit), _warn)
+            transaction = Transaction(cursor, self.path)
+            found = transaction.placed_runs(name, tenant, values, _count(limit), _warn)
 
         def last() -> PageKey:
             place, thread, number = found[-1][1]
@@ -389,26 +391,26 @@ class SqliteStore(SqliteFile):
     def thread(self, key: ThreadKey) -> ThreadInfo | None:
         """The line of one thread in the index, or ``None``."""
         with self._connections.reading() as cursor:
-            thread = View(cursor, self.path).thread(key)
+            thread = Transaction(cursor, self.path).thread(key)
             return thread.info if thread else None
 
     def manifest(self, key: ThreadKey, fingerprint: str) -> bytes | None:
         """A stored manifest, or ``None``."""
         with self._connections.reading() as cursor:
-            return View(cursor, self.path).manifest(key.tenant, fingerprint)
+            return Transaction(cursor, self.path).manifest(key.tenant, fingerprint)
 
     def delete(
         self, key: ThreadKey, *, head: int | None = None, head_id: str | None = None
     ) -> bool:
         """Remove the thread. A new one of this name is unrelated."""
         with self._connections.writing() as cursor:
-            return delete_thread(View(cursor, self.path), key, head, head_id)
+            return delete_thread(Transaction(cursor, self.path), key, head, head_id)
 
     def prune(self, key: ThreadKey, *, head: int, cut: int, rewritten: Sequence[Entry]) -> int:
         """Replace some entries by snapshots and drop what is below ``cut``."""
         with self._connections.writing() as cursor:
-            view = View(cursor, self.path)
-            return prune_thread(view, key, head=head, cut=cut, rewritten=rewritten)
+            transaction = Transaction(cursor, self.path)
+            return prune_thread(transaction, key, head=head, cut=cut, rewritten=rewritten)
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
         """Every thread; if all are checked, first the damaged pages that SQLite reports."""
@@ -443,64 +445,69 @@ class SqliteStore(SqliteFile):
         """Record that a worker is alive now, and what it serves."""
         require_worker(worker.id)
         with self._connections.writing() as cursor:
-            view, now = View(cursor, self.path), self._now()
-            view.run(
+            transaction, now = Transaction(cursor, self.path), self._now()
+            transaction.run(
                 "put_worker", (*worker_row(worker, now), round(worker.silent_after * 1_000_000))
             )
-            self._note_time(view, now)
+            self._note_time(transaction, now)
 
     def retire(self, worker: str) -> int:
         """Forget a worker, and give all its threads back."""
         with self._connections.writing() as cursor:
-            view = View(cursor, self.path)
-            view.run("drop_worker", (write_text(worker),))
-            return claiming.take_from(view, worker, self._now())
+            transaction = Transaction(cursor, self.path)
+            transaction.run("drop_worker", (write_text(worker),))
+            return claiming.take_from(transaction, worker, self._now())
 
     def workers(self) -> Sequence[WorkerInfo]:
         """All workers that were not forgotten, by id."""
         with self._connections.reading() as cursor:
-            return claiming.workers(View(cursor, self.path), self._now())
+            return claiming.workers(Transaction(cursor, self.path), self._now())
 
     def claim(self, worker: str, lanes: Sequence[str], *, limit: int) -> Sequence[ThreadInfo]:
         """Give due threads of these lanes to a worker."""
         require_worker(worker)
         count, named = min(_count(limit), _MOST), [lane for lane in lanes if lane]
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
-            if not claiming.waiting(view, named, self._now(), min(count, 1)):
+            transaction = Transaction(cursor, self.path)
+            if not claiming.waiting(transaction, named, self._now(), min(count, 1)):
                 return []
         with self._connections.writing() as cursor:
-            view = View(cursor, self.path)
-            return claiming.claim(view, worker, named, self._now(), count, self._rotation)
+            transaction = Transaction(cursor, self.path)
+            return claiming.claim(transaction, worker, named, self._now(), count, self._rotation)
 
     def give_back(self, worker: str, key: ThreadKey, *, delay: float = 0.0) -> bool:
         """Make a thread due again after ``delay`` seconds."""
         with self._connections.writing() as cursor:
             due_at = self._now() + round(delay * 1_000_000)
-            return claiming.give_back(View(cursor, self.path), worker, key, due_at)
+            return claiming.give_back(Transaction(cursor, self.path), worker, key, due_at)
 
     def reclaim(self, timeout: float | None = None) -> int:
         """Take the threads of all workers that were silent for longer, or that nobody knows."""
         least = self._now(), None if timeout is None else round(timeout * 1_000_000)
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
-            if not claiming.gone(view, least) and view.one("is_silent", least) is None:
+            transaction = Transaction(cursor, self.path)
+            if (
+                not claiming.gone(transaction, least)
+                and transaction.one("is_silent", least) is None
+            ):
                 return 0
         with self._connections.writing() as cursor:
-            view, due_at = View(cursor, self.path), lost_at(self._now())
-            lost = claiming.gone(view, least)
-            view.run("drop_silent", least)
-            return sum(claiming.take_from(view, worker, due_at) for worker in lost)
+            transaction, due_at = Transaction(cursor, self.path), lost_at(self._now())
+            lost = claiming.gone(transaction, least)
+            transaction.run("drop_silent", least)
+            return sum(claiming.take_from(transaction, worker, due_at) for worker in lost)
 
     def claimed(self, worker: str) -> Sequence[ThreadKey]:
         """The threads that this worker has."""
         with self._connections.reading() as cursor:
-            return [thread.key for thread in claiming.claimed(View(cursor, self.path), worker)]
+            return [
+                thread.key for thread in claiming.claimed(Transaction(cursor, self.path), worker)
+            ]
 
     def due_in(self, lanes: Sequence[str]) -> float | None:
         """In how many seconds a thread of these lanes is due."""
         with self._connections.reading() as cursor:
-            return claiming.due_in(View(cursor, self.path), lanes, self._now())
+            return claiming.due_in(Transaction(cursor, self.path), lanes, self._now())
 
     def now(self) -> int:
         """The time on the clock of this machine, which all who share the file are on."""
@@ -510,13 +517,13 @@ class SqliteStore(SqliteFile):
     def depths(self) -> Sequence[LaneDepth]:
         """How much is in each lane, by lane and tenant."""
         with self._connections.reading() as cursor:
-            return claiming.depths(View(cursor, self.path), self._now())
+            return claiming.depths(Transaction(cursor, self.path), self._now())
 
     def overdue(self, age: float) -> Sequence[str]:
         """The lanes that have a thread which has been due for longer than so many seconds."""
         with self._connections.reading() as cursor:
-            view = View(cursor, self.path)
-            return claiming.overdue(view, self._now() - round(age * 1_000_000))
+            transaction = Transaction(cursor, self.path)
+            return claiming.overdue(transaction, self._now() - round(age * 1_000_000))
 
     def enqueue(
         self,
@@ -529,39 +536,39 @@ class SqliteStore(SqliteFile):
     ) -> str:
         """Let an input wait until its thread is free; the id of the run that it starts."""
         with self._connections.writing() as cursor:
-            view = View(cursor, self.path)
-            same = claiming.same_run(view, record, unless, known=known)
-            return same or claiming.enqueue(view, record, mark, payload, self._now())
+            transaction = Transaction(cursor, self.path)
+            same = claiming.same_run(transaction, record, unless, known=known)
+            return same or claiming.enqueue(transaction, record, mark, payload, self._now())
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
         """The inputs that wait, in their order."""
         with self._connections.reading() as cursor:
-            return claiming.inputs(View(cursor, self.path), key, _count(limit))
+            return claiming.inputs(Transaction(cursor, self.path), key, _count(limit))
 
     def limits(self) -> Sequence[Limit]:
         """What claims must not exceed, by graph and tenant."""
         with self._connections.reading() as cursor:
-            return [meter.limit for meter in claiming.limits(View(cursor, self.path))]
+            return [meter.limit for meter in claiming.limits(Transaction(cursor, self.path))]
 
     def set_limit(self, limit: Limit) -> None:
         """Set the limit of a graph and a tenant, or remove it if it limits nothing."""
         with self._connections.writing() as cursor:
-            claiming.set_limit(View(cursor, self.path), limit)
+            claiming.set_limit(Transaction(cursor, self.path), limit)
 
     def close(self) -> None:
         """Close the file; every later call raises ``Unavailable``."""
         self._connections.close()
 
-    def _log(self, view: View, key: ThreadKey) -> tuple[ThreadRow, ThreadLog] | None:
+    def _log(self, transaction: Transaction, key: ThreadKey) -> tuple[ThreadRow, ThreadLog] | None:
         """The thread and its log; remembers which thread this name currently means."""
-        thread = view.thread(key)
+        thread = transaction.thread(key)
         if thread is None:
             return None
         known = self._known.get(key)
         if known is None or known.id != thread.id:
             known = Known(thread.id)
             self._remember(key, known)
-        return thread, ThreadLog(view, thread, known)
+        return thread, ThreadLog(transaction, thread, known)
 
     def _remember(self, key: ThreadKey, known: Known) -> None:
         """Remember what is known, unless something newer is: numbers of threads only grow."""

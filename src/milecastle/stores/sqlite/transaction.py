@@ -20,7 +20,6 @@ import msgspec.json
 
 from milecastle.errors import Corrupted, InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.support.printable import quoted
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import (
@@ -35,8 +34,9 @@ from milecastle.stores.sqlite.rows import (
     thread_of,
     write_text,
 )
+from milecastle.support.printable import quoted
 
-__all__ = ["DAMAGE", "NO_LIMIT", "Tell", "View"]
+__all__ = ["DAMAGE", "NO_LIMIT", "Tell", "Transaction"]
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ IMPOSSIBLE = (*DAMAGE, InvalidRequest)
 """The same, of a row that was not verified before."""
 
 
-class View:
+class Transaction:
     """The file through one cursor."""
 
     def __init__(self, cursor: sqlite3.Cursor, path: str) -> None:

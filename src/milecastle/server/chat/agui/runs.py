@@ -19,8 +19,8 @@ from milecastle.server.chat.following import RunEvent, follow_run, seq_of, shown
 from milecastle.server.chat.messages import MESSAGES, messages_in
 from milecastle.server.documents import RunRequest
 from milecastle.server.event_stream import EventStreamResponse
-from milecastle.server.request import Exchange
 from milecastle.server.graphs import served
+from milecastle.server.request import ApiRequest
 from milecastle.server.runs import answer_thread, retry_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread
@@ -29,15 +29,15 @@ from milecastle.views.values import as_json, plain
 __all__ = ["run_agent"]
 
 
-async def run_agent(exchange: Exchange) -> Response:
+async def run_agent(request: ApiRequest) -> Response:
     """Start a run, or continue one with answers, and send its events."""
-    asked: AgentInput = exchange.body
-    service, key = exchange.service, exchange.service.key(exchange.tenant, asked.thread_id)
-    graph = served(exchange).graph.name if "graph" in exchange.path else None
+    asked: AgentInput = request.body
+    service, key = request.service, request.service.key(request.tenant, asked.thread_id)
+    graph = served(request).graph.name if "graph" in request.path else None
     if asked.resume:
-        exchange.require("answer")
+        request.require("answer")
         if graph is not None:
-            await exchange.off_loop(service.refuse_other_graph, key, graph)
+            await request.off_loop(service.refuse_other_graph, key, graph)
         run_id, seq = await _resumed(service, key, asked)
     else:
         run_id, seq = await _submitted(service, key, graph, asked)
@@ -53,8 +53,8 @@ async def _submitted(
     app = await service.off_loop(service.app_for, key, graph)
     channels = frozenset(app.graph.schema.channels)
     given = await service.off_loop(_input, service, key, channels, asked)
-    request = RunRequest(input=given, graph=app.graph.name, key=asked.run_id)
-    handle = await submit_message(service, key, app, request, ("failed", "cancelled"))
+    wanted = RunRequest(input=given, graph=app.graph.name, key=asked.run_id)
+    handle = await submit_message(service, key, app, wanted, ("failed", "cancelled"))
     return handle.run_id, await service.off_loop(seq_of, service, handle)
 
 

@@ -10,9 +10,9 @@ from milecastle.app.application import App
 from milecastle.model.manifest import END, START, Manifest
 from milecastle.server.chat.langgraph.describing import answered
 from milecastle.server.chat.langgraph.documents import Assistant, AssistantsRequest
-from milecastle.server.request import Exchange
 from milecastle.server.graphs import served
 from milecastle.server.redaction import Redact, after_hook
+from milecastle.server.request import ApiRequest
 from milecastle.version import __version__
 from milecastle.views.graphs import input_schema
 
@@ -22,22 +22,22 @@ _ALWAYS: Final = "1970-01-01T00:00:00Z"
 """Graphs are part of the code: nobody created them here."""
 
 
-async def info(exchange: Exchange) -> Response:
+async def info(request: ApiRequest) -> Response:
     """What this server is."""
     flags = {"assistants": True, "crons": False, "langsmith": False}
-    return await answered(exchange, dict, {"version": __version__, "flags": flags})
+    return await answered(request, dict, {"version": __version__, "flags": flags})
 
 
-async def search_assistants(exchange: Exchange) -> Response:
+async def search_assistants(request: ApiRequest) -> Response:
     """The graphs that this server runs."""
-    asked: AssistantsRequest = exchange.body
+    asked: AssistantsRequest = request.body
     names = [
         name
-        for name in exchange.service.apps
+        for name in request.service.apps
         if asked.graph_id in (None, name) and (asked.name or "") in name
     ]
     page = names[asked.offset : asked.offset + asked.limit]
-    return await answered(exchange, list, [_assistant(name) for name in page])
+    return await answered(request, list, [_assistant(name) for name in page])
 
 
 def _assistant(graph: str) -> Assistant:
@@ -55,14 +55,14 @@ def _assistant(graph: str) -> Assistant:
     )
 
 
-async def get_assistant(exchange: Exchange) -> Response:
+async def get_assistant(request: ApiRequest) -> Response:
     """A graph."""
-    return await answered(exchange, _assistant, served(exchange).graph.name)
+    return await answered(request, _assistant, served(request).graph.name)
 
 
-async def get_schemas(exchange: Exchange) -> Response:
+async def get_schemas(request: ApiRequest) -> Response:
     """The JSON schemas of a graph. Input, output and state have the same channels."""
-    return await answered(exchange, _schemas, served(exchange), exchange.service.redact)
+    return await answered(request, _schemas, served(request), request.service.redact)
 
 
 def _schemas(app: App[Any], redact: Redact | None) -> dict[str, Any]:
@@ -77,9 +77,9 @@ def _schemas(app: App[Any], redact: Redact | None) -> dict[str, Any]:
     }
 
 
-async def get_graph(exchange: Exchange) -> Response:
+async def get_graph(request: ApiRequest) -> Response:
     """The nodes and edges of a graph."""
-    return await answered(exchange, _drawn, served(exchange).graph.manifest)
+    return await answered(request, _drawn, served(request).graph.manifest)
 
 
 def _drawn(manifest: Manifest) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from milecastle.server.chat.langgraph.documents import (
     ThreadTask,
 )
 from milecastle.server.chat.messages import MESSAGES, as_object, messages_in, with_type
-from milecastle.server.request import Exchange
 from milecastle.server.json_answers import json_answer
+from milecastle.server.request import ApiRequest
 from milecastle.views.documents import QuestionLine, RunLine, ShowDocument
 
 __all__ = [
@@ -58,12 +58,12 @@ _SOURCES: Final = {"input": "input", "update": "update", "fork": "fork"}
 
 
 async def answered(
-    exchange: Exchange, make: Callable[..., Any], *args: Any, **headers: str
+    request: ApiRequest, make: Callable[..., Any], *args: Any, **headers: str
 ) -> Response:
     """The answer with what ``make`` returns, off the event loop. It has been redacted."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     found = partial(_builtins, make, *args)
-    return await json_answer(exchange.service, found, headers=names)
+    return await json_answer(request.service, found, headers=names)
 
 
 def _builtins(make: Callable[..., Any], *args: Any) -> Any:

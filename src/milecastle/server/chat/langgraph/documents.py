@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from milecastle.support.prepared import prepared
 from milecastle.server.documents import Message, PageSize
+from milecastle.support.prepared import prepared
 
 __all__ = [
     "Assistant",

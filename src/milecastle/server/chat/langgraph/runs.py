@@ -38,9 +38,9 @@ from milecastle.server.chat.langgraph.translating import MODES, SdkTranslation, 
 from milecastle.server.chat.messages import MESSAGES, as_object, role_of
 from milecastle.server.documents import ForkRequest, RunOptions, RunRequest, StateEvent
 from milecastle.server.event_stream import EventStreamResponse
-from milecastle.server.request import Exchange
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import redacted
+from milecastle.server.request import ApiRequest
 from milecastle.server.runs import answer_thread, retry_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, fork_thread
@@ -86,47 +86,47 @@ class StartedRun(msgspec.Struct, frozen=True):
 # ---- starting
 
 
-async def create_run(exchange: Exchange) -> Response:
+async def create_run(request: ApiRequest) -> Response:
     """Start a run, or continue one, and do not wait for it."""
-    run = await _start(exchange)
+    run = await _start(request)
     return await answered(
-        exchange, _run, exchange.service, run.key, run.run_id, content_location=run.place()
+        request, _run, request.service, run.key, run.run_id, content_location=run.place()
     )
 
 
-async def stream_run(exchange: Exchange) -> Response:
+async def stream_run(request: ApiRequest) -> Response:
     """Start a run, or continue one, and send its events."""
-    asked: RunInput = exchange.body
+    asked: RunInput = request.body
     modes = known_modes(asked.stream_mode)
-    run = await _start(exchange)
+    run = await _start(request)
     cancels = asked.on_disconnect == "cancel" and not asked.stream_resumable
-    return await _streamed(exchange.service, run, modes, cancels=cancels)
+    return await _streamed(request.service, run, modes, cancels=cancels)
 
 
-async def wait_for_run(exchange: Exchange) -> Response:
+async def wait_for_run(request: ApiRequest) -> Response:
     """Start a run, or continue one, and answer with the values when it stops."""
-    run = await _start(exchange)
-    return await _awaited(exchange.service, run)
+    run = await _start(request)
+    return await _awaited(request.service, run)
 
 
-async def _start(exchange: Exchange) -> StartedRun:
-    asked: RunInput = exchange.body
-    service = exchange.service
-    name = exchange.path.get("thread") or str(uuid4())
-    key = service.key(exchange.tenant, name)
+async def _start(request: ApiRequest) -> StartedRun:
+    asked: RunInput = request.body
+    service = request.service
+    name = request.path.get("thread") or str(uuid4())
+    key = service.key(request.tenant, name)
     if asked.assistant_id not in service.apps:
         raise Refused(NOT_FOUND, 404, "this server does not have the graph")
     if asked.if_not_exists == "reject":
-        await exchange.off_loop(service.line, key)
+        await request.off_loop(service.line, key)
     if asked.command is not None:
-        exchange.require("answer" if asked.command.goto is None else "run")
+        request.require("answer" if asked.command.goto is None else "run")
     if asked.command is not None or asked.input is None:
-        await exchange.off_loop(service.refuse_other_graph, key, asked.assistant_id)
+        await request.off_loop(service.refuse_other_graph, key, asked.assistant_id)
     await _go_back(service, key, asked)
     if asked.command is not None:
         return await _commanded(service, key, asked)
     handle = await _handed_over(service, key, asked)
-    seq = await exchange.off_loop(seq_of, service, handle)
+    seq = await request.off_loop(seq_of, service, handle)
     return StartedRun(key, handle.run_id, seq - 1)
 
 
@@ -134,7 +134,7 @@ async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Han
     """Start a run with an input; without one, continue the thread."""
     if asked.input is None:
         return await retry_thread(service, key, delay=asked.after_seconds)
-    request = RunRequest(
+    wanted = RunRequest(
         input=_with_roles(asked.input),
         graph=asked.assistant_id,
         key=str(uuid4()),  # the same input twice is two runs
@@ -145,7 +145,7 @@ async def _handed_over(service: Service, key: ThreadKey, asked: RunInput) -> Han
     if asked.multitask_strategy == "interrupt":
         closes = (*_STOPPED, "queued", "running", "sleeping")
     app = service.named(asked.assistant_id)
-    return await submit_message(service, key, app, request, closes)
+    return await submit_message(service, key, app, wanted, closes)
 
 
 def _with_roles(given: dict[str, Any]) -> dict[str, Any]:
@@ -202,20 +202,20 @@ def _answers(service: Service, key: ThreadKey, given: Any) -> dict[str, Any]:
 # ---- following
 
 
-async def join_stream(exchange: Exchange) -> Response:
+async def join_stream(request: ApiRequest) -> Response:
     """Send the events of a run from a place on: that of ``Last-Event-ID``, or its head."""
-    query: JoinQuery = exchange.query
+    query: JoinQuery = request.query
     if query.cancel_on_disconnect:
-        exchange.require("run")
+        request.require("run")
     modes = known_modes(query.stream_mode) or MODES
-    run = await exchange.off_loop(_joined, exchange)
-    return await _streamed(exchange.service, run, modes, cancels=query.cancel_on_disconnect)
+    run = await request.off_loop(_joined, request)
+    return await _streamed(request.service, run, modes, cancels=query.cancel_on_disconnect)
 
 
-def _joined(exchange: Exchange) -> StartedRun:
-    service, key, run_id = exchange.service, exchange.key, exchange.path["run"]
+def _joined(request: ApiRequest) -> StartedRun:
+    service, key, run_id = request.service, request.key, request.path["run"]
     _run(service, key, run_id)
-    given = exchange.request.headers.get("last-event-id")
+    given = request.http.headers.get("last-event-id")
     if given not in (None, "", "-1"):
         if not (given.isascii() and given.isdecimal() and len(given) < 18):
             raise InvalidRequest("Last-Event-ID is not an id of this stream")
@@ -226,10 +226,10 @@ def _joined(exchange: Exchange) -> StartedRun:
     return StartedRun(key, run_id, seqs[-1] - 1 if seqs else 0)
 
 
-async def join_run(exchange: Exchange) -> Response:
+async def join_run(request: ApiRequest) -> Response:
     """Wait for a run, and answer with its values."""
-    run = await exchange.off_loop(_joined, exchange)
-    return await _awaited(exchange.service, run)
+    run = await request.off_loop(_joined, request)
+    return await _awaited(request.service, run)
 
 
 async def _streamed(
@@ -321,9 +321,9 @@ def _ending(event: RunStopped) -> dict[str, Any]:
 # ---- looking at runs, and cancelling
 
 
-async def list_runs(exchange: Exchange) -> Response:
+async def list_runs(request: ApiRequest) -> Response:
     """The runs of a thread, newest first."""
-    return await answered(exchange, _runs, exchange.service, exchange.key, exchange.query)
+    return await answered(request, _runs, request.service, request.key, request.query)
 
 
 def _runs(service: Service, key: ThreadKey, query: ListRunsQuery) -> list[SdkRun]:
@@ -333,10 +333,10 @@ def _runs(service: Service, key: ThreadKey, query: ListRunsQuery) -> list[SdkRun
     return [*islice(fitting, query.offset, query.offset + query.limit)]
 
 
-async def get_run(exchange: Exchange) -> Response:
+async def get_run(request: ApiRequest) -> Response:
     """A run."""
-    run_id = exchange.path["run"]
-    return await answered(exchange, _run, exchange.service, exchange.key, run_id)
+    run_id = request.path["run"]
+    return await answered(request, _run, request.service, request.key, run_id)
 
 
 def _run(service: Service, key: ThreadKey, run_id: str) -> SdkRun:
@@ -346,12 +346,12 @@ def _run(service: Service, key: ThreadKey, run_id: str) -> SdkRun:
     return run_of(redacted(run_lines(service.store, [run])[0], service.redact))
 
 
-async def cancel_run(exchange: Exchange) -> Response:
+async def cancel_run(request: ApiRequest) -> Response:
     """Close a run, unless it has ended."""
-    run_id = exchange.path["run"]
-    await exchange.off_loop(_run, exchange.service, exchange.key, run_id)
-    await _cancel(exchange.service, exchange.key, run_id)
-    return Response(status_code=204 if exchange.query.wait else 202)
+    run_id = request.path["run"]
+    await request.off_loop(_run, request.service, request.key, run_id)
+    await _cancel(request.service, request.key, run_id)
+    return Response(status_code=204 if request.query.wait else 202)
 
 
 async def _cancel(service: Service, key: ThreadKey, run_id: str) -> None:

@@ -22,9 +22,9 @@ from milecastle.server.chat.langgraph.documents import (
     ThreadInput,
 )
 from milecastle.server.documents import NoQuery
-from milecastle.server.request import Endpoint, Handler
 from milecastle.server.identity import TokenScope
 from milecastle.server.limits import JSON
+from milecastle.server.request import Endpoint, Handler
 
 __all__ = ["LANGGRAPH"]
 

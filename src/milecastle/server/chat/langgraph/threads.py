@@ -35,7 +35,7 @@ from milecastle.server.chat.langgraph.documents import (
     ThreadState,
 )
 from milecastle.server.documents import ForkRequest, UpdateRequest
-from milecastle.server.request import Exchange
+from milecastle.server.request import ApiRequest
 from milecastle.server.service import Service
 from milecastle.server.threads import delete_thread, fork_thread, update_thread
 from milecastle.views.documents import ShowDocument
@@ -60,11 +60,11 @@ _MOST: Final = 10_000
 _PAGE: Final = 100
 
 
-async def create_thread(exchange: Exchange) -> Response:
+async def create_thread(request: ApiRequest) -> Response:
     """Name a thread. Nothing is stored before its first run."""
-    asked: ThreadInput = exchange.body
-    key = exchange.service.key(exchange.tenant, asked.thread_id or str(uuid4()))
-    return await answered(exchange, _created, exchange.service, key, asked)
+    asked: ThreadInput = request.body
+    key = request.service.key(request.tenant, asked.thread_id or str(uuid4()))
+    return await answered(request, _created, request.service, key, asked)
 
 
 def _created(service: Service, key: ThreadKey, asked: ThreadInput) -> SdkThread:
@@ -89,9 +89,9 @@ def _graph(metadata: ThreadMetadata | None) -> str | None:
     return None if metadata is None else metadata.graph_id or metadata.assistant_id
 
 
-async def get_thread(exchange: Exchange) -> Response:
+async def get_thread(request: ApiRequest) -> Response:
     """A thread with its values."""
-    return await answered(exchange, _thread, exchange.service, exchange.key)
+    return await answered(request, _thread, request.service, request.key)
 
 
 def _thread(service: Service, key: ThreadKey, budget: ValueBudget | None = None) -> SdkThread:
@@ -119,9 +119,9 @@ def _unread(service: Service, key: ThreadKey, entry: Entry) -> ShowDocument:
     )
 
 
-async def search_threads(exchange: Exchange) -> Response:
+async def search_threads(request: ApiRequest) -> Response:
     """Threads of the caller's tenant, those that changed last first."""
-    return await answered(exchange, _search, exchange.service, exchange.tenant, exchange.body)
+    return await answered(request, _search, request.service, request.tenant, request.body)
 
 
 def _search(service: Service, tenant: str, asked: SearchRequest) -> list[SdkThread]:
@@ -150,15 +150,15 @@ def _fits(info: ThreadInfo, asked: SearchRequest) -> bool:
     )
 
 
-async def drop_thread(exchange: Exchange) -> Response:
+async def drop_thread(request: ApiRequest) -> Response:
     """Delete a thread."""
-    await delete_thread(exchange.service, exchange.key)
+    await delete_thread(request.service, request.key)
     return Response(status_code=204)
 
 
-async def copy_thread(exchange: Exchange) -> Response:
+async def copy_thread(request: ApiRequest) -> Response:
     """Copy a thread as it is now to a thread with a new name."""
-    return await answered(exchange, _copied, exchange.service, exchange.key)
+    return await answered(request, _copied, request.service, request.key)
 
 
 def _copied(service: Service, key: ThreadKey) -> SdkThread:
@@ -171,41 +171,41 @@ def _copied(service: Service, key: ThreadKey) -> SdkThread:
 # ---- states
 
 
-async def get_state(exchange: Exchange) -> Response:
+async def get_state(request: ApiRequest) -> Response:
     """A thread at its head."""
-    return await answered(exchange, _state, exchange)
+    return await answered(request, _state, request)
 
 
-async def get_state_at(exchange: Exchange) -> Response:
+async def get_state_at(request: ApiRequest) -> Response:
     """A thread at a checkpoint."""
-    at = exchange.path["checkpoint"]
-    return await answered(exchange, _state, exchange, at)
+    at = request.path["checkpoint"]
+    return await answered(request, _state, request, at)
 
 
-async def post_state_at(exchange: Exchange) -> Response:
+async def post_state_at(request: ApiRequest) -> Response:
     """A thread at a checkpoint."""
-    asked: CheckpointRequest = exchange.body
+    asked: CheckpointRequest = request.body
     at = asked.checkpoint.checkpoint_id
-    return await answered(exchange, _state, exchange, at)
+    return await answered(request, _state, request, at)
 
 
-def _state(exchange: Exchange, at: str | None = None) -> ThreadState:
-    return state_of(shown(exchange.service, exchange.key, at))
+def _state(request: ApiRequest, at: str | None = None) -> ThreadState:
+    return state_of(shown(request.service, request.key, at))
 
 
-async def post_state(exchange: Exchange) -> Response:
+async def post_state(request: ApiRequest) -> Response:
     """Change the state of a thread by adding a checkpoint."""
-    asked: StateUpdate = exchange.body
+    asked: StateUpdate = request.body
     at = asked.checkpoint_id or (asked.checkpoint.checkpoint_id if asked.checkpoint else None)
     change = UpdateRequest(update=asked.values or {}, at=at)
-    found = await exchange.off_loop(update_thread, exchange.service, exchange.key, change)
+    found = await request.off_loop(update_thread, request.service, request.key, change)
     place = SdkCheckpoint(thread_id=found.thread, checkpoint_id=found.checkpoint.id)
-    return await answered(exchange, dict, {"checkpoint": place})
+    return await answered(request, dict, {"checkpoint": place})
 
 
-async def get_history(exchange: Exchange) -> Response:
+async def get_history(request: ApiRequest) -> Response:
     """The states of a thread, newest first; none, if it has not been run."""
-    return await answered(exchange, _history, exchange.service, exchange.key, exchange.body)
+    return await answered(request, _history, request.service, request.key, request.body)
 
 
 def _history(service: Service, key: ThreadKey, asked: HistoryRequest) -> list[ThreadState]:

@@ -24,8 +24,8 @@ from milecastle import (
     StateGraph,
     Timeout,
 )
-from milecastle.support import migration_hints as habits
 from milecastle.stores.memory import MemoryStore
+from milecastle.support import migration_hints as habits
 
 CONFIGURABLE = {"configurable": {"thread_id": "a"}}
 

@@ -9,7 +9,7 @@ import pytest
 
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.ports.claims import Listening
-from milecastle.stores.postgres import PostgresStore, bell
+from milecastle.stores.postgres import PostgresStore, notify
 from tests.acceptance.fleet.working import line, note, serving, start
 from tests.every_store import POSTGRES
 from tests.postgres_cluster import new_schema, the_cluster, wait_until
@@ -92,7 +92,7 @@ def test_a_listener_without_an_answer_for_long_is_not_connected(
     listening = stores[0].listen(lambda: None)
     try:
         wait_until(lambda: listening.is_connected, 30)
-        monkeypatch.setattr(bell, "_DEAF", 0.0)
+        monkeypatch.setattr(notify, "_DEAF", 0.0)
         assert not listening.is_connected
     finally:
         listening.close()
