@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from milecastle.stores.postgres import PostgresStore
     from milecastle.stores.sharded import ShardedStore
     from milecastle.stores.sqlite import SqliteStore
+from milecastle.support.migration_hints import refuse_import
 
 __all__ = [
     "DELTA",
@@ -138,4 +139,4 @@ if not TYPE_CHECKING:
             from milecastle.stores import offloading
 
             return getattr(offloading, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return refuse_import(__name__, name)

@@ -1,4 +1,4 @@
-"""Habits from LangGraph, near misses and former names: refused with what to write instead."""
+"""Names from LangGraph, misspelled and former names: refused with what to write instead."""
 
 from __future__ import annotations
 
@@ -124,6 +124,8 @@ _MODES = {
 }
 
 _IMPORTS = {
+    "Fit": "Compatibility",
+    "BellStore": "NotifyingStore",
     "add_messages": "messages, the reducer of MessagesState",
     "RemoveMessage": "Remove(id); a RemoveMessage of LangChain means the same",
     "REMOVE_ALL_MESSAGES": "REMOVE_ALL",
@@ -152,7 +154,7 @@ def refuse_import(module: str, name: str) -> NoReturn:
     ``AttributeError`` to ``from milecastle import name``.
     """
     if name in _IMPORTS:
-        raise ImportError(f"milecastle has no '{name}': write {_IMPORTS[name]}", name=name)
+        raise ImportError(f"{module} has no '{name}': write {_IMPORTS[name]}", name=name)
     raise AttributeError(f"module '{module}' has no attribute '{name}'")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -416,3 +417,12 @@ def test_a_router_may_return_a_bool() -> None:
 
 def test_a_single_name_to_stop_at_needs_no_list() -> None:
     assert counting(store="memory://", interrupt_before="up").invoke({"n": 0}).next == ("up",)
+
+
+@pytest.mark.parametrize(
+    ("module", "old"), [("milecastle", "Fit"), ("milecastle.stores", "BellStore")]
+)
+def test_former_names_say_the_new_one(module: str, old: str) -> None:
+    """Fails if a renamed class is just missing."""
+    with pytest.raises(ImportError, match=f"{module} has no '{old}': write [A-Z]"):
+        getattr(import_module(module), old)
