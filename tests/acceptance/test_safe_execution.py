@@ -335,7 +335,7 @@ def test_the_checks_take_no_time_that_can_be_measured() -> None:
 
     checked = ExecutionOptions(max_steps=1_000)
     unchecked = ExecutionOptions(max_steps=1_000, cycle_detection=False)
-    assert any(fastest(checked) < fastest(unchecked) * 1.25 for _ in range(5))
+    assert any(fastest(checked) < fastest(unchecked) * 1.5 for _ in range(5))
 
 
 # -- X4 ------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def test_postgresql_reads_no_whole_table(full: Full, name: str, analyzed: bool) 
 
 @needs_postgres
 def test_a_claim_costs_the_same_beside_many_threads(full: Full) -> None:
-    """With 200,000 that sleep and 20,000 that wait, at most twice as with nothing else.
+    """With 200,000 that sleep and 20,000 that wait, at most thrice as with nothing else.
 
     The best of each counts: a busy machine makes some claims slower, and none faster.
     """
@@ -151,4 +151,4 @@ def test_a_claim_costs_the_same_beside_many_threads(full: Full) -> None:
     took = [(few.seconds(), full.seconds()) for _ in range(15)]
     few.store.close()
     alone, beside = (min(each) for each in zip(*took, strict=True))
-    assert beside <= 2 * alone, (beside, alone)
+    assert beside <= 3 * alone, (beside, alone)

@@ -446,7 +446,7 @@ def test_siblings_that_can_be_cancelled_are(call: Caller, store: Store) -> None:
     async def slow(state: Any) -> dict[str, Any]:
         calls("started")
         try:
-            await asyncio.sleep(30)
+            await asyncio.sleep(120)
         except asyncio.CancelledError:
             calls("cancelled")
             raise
@@ -457,7 +457,7 @@ def test_siblings_that_can_be_cancelled_are(call: Caller, store: Store) -> None:
     error = call.fails(app, {})
     assert error.node == "fails"
     assert not getattr(error, "__notes__", [])
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 60
     assert calls.made in (["started", "cancelled"], [])
     assert app.state("t").status == "failed"
 

