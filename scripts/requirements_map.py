@@ -1,6 +1,6 @@
-"""Writes `docs/requirements.md`: requirement -> public API -> acceptance tests.
+"""Write `docs/requirements.md` and `docs/requirements/`: requirements and their acceptance tests.
 
-The map is read off the tests, so that it cannot drift from them. A test says what it shows::
+The map is read from the tests, so it cannot drift from them. A test names its requirement::
 
     @pytest.mark.requirement("G1", api="StateGraph.node")
     def test_a_node_is_a_plain_function() -> None:
@@ -10,8 +10,10 @@ Rules:
 
 - Tests are parsed, never imported.
 - A test that is skipped or expected to fail shows nothing.
+- `docs/requirements.md` has one row per requirement with two tests: those whose words are nearest
+  to the requirement's. The pages of `docs/requirements/` list all tests.
 - Where the project differs from a source of the requirements, `rulings.toml` says so, and why.
-- `--check` writes nothing. It fails when the written map is stale, when a covered number has no
+- `--check` writes nothing. It fails when a written page is stale, when a covered number has no
   test, and when a test names a number that does not exist.
 """
 
@@ -19,21 +21,24 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = Path("tests/acceptance")
 MAP = Path("docs/requirements.md")
+PAGES = Path("docs/requirements")
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 TITLES: dict[str, str] = {
     "G1": "Nodes are plain functions, sync or async, that return an update",
     "G2": "Fixed, conditional and predicate edges",
-    "G3": "Entry points, exit points (which end the run there), START and END",
+    "G3": "Entry points, exit points that end the run, START and END",
     "G4": "`compile()` reports every problem at once, with code, place and suggestion",
     "G5": "A compiled graph is immutable and has a manifest and a fingerprint",
     "G6": "State as TypedDict, dataclass or pydantic model; channels with reducers",
@@ -43,32 +48,32 @@ TITLES: dict[str, str] = {
     "G10": "Drawing as Mermaid, SVG and terminal text, offline",
     "X1": "Execution limits: defaults, per graph, per call, field by field",
     "X2": "The step limit is checked before a node runs",
-    "X3": "A node that comes back while nothing changed is a cycle",
-    "X4": "A failing node surfaces with node, step, path, state and cause",
-    "X5": "A run can be cancelled; what was committed stays",
+    "X3": "Cycle detection: a node that runs again with an unchanged state",
+    "X4": "A failing node raises an error with node, step, path, state and cause",
+    "X5": "A run can be cancelled; committed steps stay",
     "X6": "Retries and timeouts per node, counted durably",
-    "X7": "The checks cost nothing that can be measured",
-    "C1": "What a checkpoint holds",
+    "X7": "The checks have no measurable cost",
+    "C1": "Contents of a checkpoint",
     "C2": "Saved after a node, before the next; a failed save stops the run",
     "C3": "Checkpoint interval, preservation, stores by name or URL",
     "C4": "`seq` counts from 1 per thread, without gaps",
     "C5": "State carries its provenance: run, node, time",
-    "C6": "Every read and write names tenant and thread",
+    "C6": "Every read and write has a tenant and a thread",
     "S1": "One small store interface and one contract suite for all stores",
     "S2": "The operations of a store",
     "S3": "The memory store is thread-safe",
     "S4": "The JSONL store: one readable append-only file per thread",
     "S5": "History is listed without decoding any state",
-    "S6": "A torn last line is distinguished from damage; repair drops nothing whole",
+    "S6": "A torn last line is distinguished from damage; repair keeps all whole records",
     "S7": "A write is durable when it returns",
     "S8": "Decoding is strict, and errors name the path",
-    "S9": "Of two writers one wins and the other gets `Conflict`",
+    "S9": "Two writers: one wins, the other gets `Conflict`",
     "S10": "Retention by count, age and thread",
     "S11": "Copy between stores, histories byte-equal",
     "T1": "`resume` continues from the last checkpoint in a fresh process",
     "T2": "`update_state` branches off a parent and inherits what runs next",
     "T3": "Run from any old checkpoint; history shows the branches",
-    "T4": "Resuming an ended or an empty thread says so",
+    "T4": "Resuming an ended or an empty thread is a clear error",
     "T5": "The difference between two checkpoints, by path",
     "H1": "Interrupts before and after named nodes",
     "H2": "`interrupt` inside a node, answered by `resume`, the answer checked",
@@ -76,27 +81,27 @@ TITLES: dict[str, str] = {
     "H4": "Save, load and resume from portable files",
     "H5": "Portable files never execute anything, and can be signed",
     "H6": "Clear errors for missing, corrupt and foreign files",
-    "H7": "What a portable file holds around parallel branches",
-    "R1": "Each run leaves a record and names the run before it",
-    "R2": "A run that did not end well leaves exactly one failure record",
+    "H7": "Portable files at parallel branches",
+    "R1": "Each run leaves a record that names the previous run",
+    "R2": "A run that did not complete leaves exactly one failure record",
     "R3": "The workspace on disk: strict, atomic, durable",
     "R4": "Resume is refused, with the reason, unless it is safe",
-    "R5": "The previous run is given or found",
+    "R5": "The previous run is named by the caller or found",
     "R6": "Modes: clean, incremental, resume-only",
     "R7": "Task hashes, and when a node checkpoint is valid",
     "R8": "The plan: what is reused, in topological order",
     "R9": "Command nodes",
     "R10": "A run is recorded even when the graph cannot be loaded",
-    "O1": "Events with time, run, thread, task and attempt; observers that cannot break a run",
+    "O1": "Events with time, run, thread, task and attempt; observers cannot break a run",
     "O2": "Built-in observers: none, logging, JSONL trace, progress bar, OpenTelemetry",
     "O3": "Metrics and spans by OpenTelemetry's conventions",
     "F1": "Submit, answer, cancel and retry from any process, each one transaction",
     "F2": "Workers share the load; one worker runs a thread at a time",
-    "F3": "The runs of a dead worker are taken over",
-    "F4": "A worker that comes back too late is refused, and drops out",
+    "F3": "Other workers take over a dead worker's runs",
+    "F4": "A worker that comes back too late is refused and stops",
     "F5": "Timers fire in time",
-    "F6": "Drains and rolling deploys lose and repeat nothing",
-    "F7": "Workers run only what fits their code",
+    "F6": "Drains and rolling deploys lose nothing and repeat nothing",
+    "F7": "Workers run only threads compatible with their code",
     "F8": "Limits, priorities, pauses and fairness, by tenant and by graph",
     "F9": "Schedules fire exactly once",
     "F10": "Failed runs are held, retried and cancelled",
@@ -134,25 +139,37 @@ RULINGS = tuple(
     for found in tomllib.loads((ROOT / "scripts" / "rulings.toml").read_text("utf-8"))["ruling"]
 )
 
-HEADER = """\
+SECTIONS = {
+    "G": "Graphs",
+    "X": "Execution",
+    "C": "Checkpoints",
+    "S": "Stores",
+    "T": "Time travel",
+    "H": "Human in the loop",
+    "R": "Runs and recovery",
+    "O": "Observability",
+    "F": "Fleet",
+    "U": "Tools and documentation",
+}
+"""The title of each letter's page."""
+TELLING = 2
+"""Tests of a requirement in `docs/requirements.md`."""
+
+GENERATED = "Generated from the acceptance tests by `just docs`; CI fails when it is stale."
+HEADER = f"""\
 # Requirements
 
-Generated from the acceptance tests by `just docs`; CI fails when it is stale. Do not edit.
-
-| number | requirement | public API | shown by |
-|---|---|---|---|
+Use this page to check that a requirement is met: each row has its two most telling tests and a link
+to the others. {GENERATED}
+Where the project differs from a source of its requirements: [rulings](requirements/rulings.md).
 """
+RULINGS_HEADER = """\
+# Rulings on requirements
 
-RULINGS_HEADER = """
-## Rulings
-
-The requirements come from five documents that were written for other languages and disagree in
-places: 000 on safe execution, 001 on checkpoints and tenants, 002 on checkpointing and events, 003
-on the recovery of file runs, 004 on interrupts and portable files. Wherever this project differs
-from one of them, the ruling is here with its reason.
-
-| number | source | the source says | ruling | reason |
-|---|---|---|---|---|
+Read this page when the documents behind the requirements disagree with Milecastle or with each
+other. They were written for other languages: 000 on safe execution, 001 on checkpoints and tenants,
+002 on checkpointing and events, 003 on the recovery of file runs, 004 on interrupts and portable
+files.
 """
 
 
@@ -212,27 +229,75 @@ def collect(root: Path) -> list[Proof]:
     return proofs
 
 
-def render(proofs: Sequence[Proof], covered: frozenset[str] = COVERED) -> str:
-    """Return the text of the map, and the rulings after it."""
-    rows = "".join(_row(number, proofs, covered) for number in TITLES)
-    return HEADER + rows + RULINGS_HEADER + "".join(_cells(ruling) for ruling in RULINGS)
+def render(proofs: Sequence[Proof], covered: frozenset[str] = COVERED) -> dict[Path, str]:
+    """Return the text of every page: the map, a page for each letter, and the rulings."""
+    pages = {MAP: HEADER, PAGES / "rulings.md": _rulings()}
+    for letter, title in SECTIONS.items():
+        name = title.lower().replace(" ", "-") + ".md"
+        pages[MAP] += f"\n## {title}\n\n| | requirement | tests | all |\n|---|---|---|---|\n"
+        pages[PAGES / name] = (
+            f"# {title}: requirements and their tests\n\n"
+            f"Use this page to find every test of a requirement. {GENERATED}\n"
+        )
+        for number in (number for number in TITLES if number[0] == letter):
+            mine = [proof for proof in proofs if proof.number == number]
+            if mine:
+                tests = [f"`{proof.test}`" for proof in _telling(number, mine, proofs)]
+                every = f"[{len(mine)}]({PAGES.name}/{name}#{number.lower()})"
+            else:
+                tests = ["**no test**" if number in covered else ELSEWHERE[number]]
+                every = ""
+            pages[MAP] += _cells([number, TITLES[number], "<br>".join(tests), every])
+            pages[PAGES / name] += _all_tests(number, mine, tests)
+    return pages
 
 
-def _row(number: str, proofs: Sequence[Proof], covered: frozenset[str]) -> str:
-    mine = [proof for proof in proofs if proof.number == number]
-    apis = dict.fromkeys(f"`{proof.api}`" for proof in mine if proof.api)
-    shown = [f"{proof.says} `{proof.file}::{proof.test}`" for proof in mine]
-    if not shown:
-        shown = ["**no test**" if number in covered else ELSEWHERE[number]]
-    return _cells([number, TITLES[number], ", ".join(apis), "<br>".join(shown)])
+def _telling(number: str, mine: Sequence[Proof], proofs: Sequence[Proof]) -> list[Proof]:
+    """Return the tests nearest to the requirement by the words they share, rare words first."""
+    common = Counter(word for proof in proofs for word in _words(proof))
+    wanted = _words(TITLES[number])
+    near = [sum(common[word] ** -0.5 for word in wanted & _words(proof)) for proof in mine]
+    best = sorted(range(len(mine)), key=lambda at: -near[at])[:TELLING]
+    return [mine[at] for at in sorted(best)]
+
+
+def _words(text: str | Proof) -> set[str]:
+    """Return the words that matter: four letters or more, cut after six."""
+    text = text if isinstance(text, str) else f"{text.test} {text.says}"
+    return {word[:6] for word in re.findall(r"[a-z]{4,}", text.lower())}
+
+
+def _all_tests(number: str, proofs: Sequence[Proof], instead: Sequence[str]) -> str:
+    """Return the section of a requirement: its public API and every test, by file."""
+    apis = ", ".join(dict.fromkeys(f"`{proof.api}`" for proof in proofs if proof.api))
+    title = f"**{TITLES[number]}.**" + (f" Public API: {apis}." if apis else "")
+    lines = [f"\n## {number}", title, *([] if proofs else instead)]
+    for file in dict.fromkeys(proof.file for proof in proofs):
+        tests = [f"- `{proof.test}`" for proof in proofs if proof.file == file]
+        lines += [f"`{file}`:", "\n".join(tests)]
+    return "\n\n".join(lines) + "\n"
+
+
+def _rulings() -> str:
+    text = RULINGS_HEADER
+    for number in (number for number in TITLES if number in {found.number for found in RULINGS}):
+        text += f"\n## {number}: {TITLES[number]}\n"
+        for ruling in (found for found in RULINGS if found.number == number):
+            text += (
+                f"\n**In {ruling.source}:** {ruling.says}\n\n"
+                f"- Milecastle: {ruling.ruling}\n- Reason: {ruling.reason}\n"
+            )
+    return text
 
 
 def _cells(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def problems(proofs: Sequence[Proof], written: str, covered: frozenset[str] = COVERED) -> list[str]:
-    """Return everything that is wrong with the tests' marks and with the written map."""
+def problems(
+    proofs: Sequence[Proof], written: Mapping[Path, str], covered: frozenset[str] = COVERED
+) -> list[str]:
+    """Return everything that is wrong with the tests' marks and with the written pages."""
     shown = {proof.number for proof in proofs}
     found = [
         f"{proof.file}::{proof.test} names {proof.number}, which is not a requirement"
@@ -247,23 +312,35 @@ def problems(proofs: Sequence[Proof], written: str, covered: frozenset[str] = CO
         for ruling in RULINGS
         if ruling.number not in TITLES
     ]
-    if written != render(proofs, covered):
-        found.append(f"{MAP.as_posix()} is stale: run `just docs`")
+    fresh = render(proofs, covered)
+    found += [
+        f"{path.as_posix()} is stale: run `just docs`"
+        for path in sorted(fresh.keys() | written.keys())
+        if fresh.get(path) != written.get(path)
+    ]
     return found
 
 
+def written_pages(root: Path) -> dict[Path, str]:
+    """Return the pages that are there, by their path in the repository."""
+    paths = [root / MAP, *sorted((root / PAGES).glob("*.md"))]
+    return {path.relative_to(root): path.read_text("utf-8") for path in paths if path.exists()}
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Write the map, or with `--check` compare it; 1 if something is wrong."""
-    parser = argparse.ArgumentParser(description="Write docs/requirements.md from the tests.")
+    """Write the pages, or with `--check` compare them; 1 if something is wrong."""
+    parser = argparse.ArgumentParser(description="Write docs/requirements from the tests.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
     options = parser.parse_args(arguments)
-    target: Path = options.root / MAP
     proofs = collect(options.root)
     if not options.check:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(render(proofs), encoding="utf-8", newline="\n")
-    found = problems(proofs, target.read_text("utf-8") if target.exists() else "")
+        for old in written_pages(options.root):
+            (options.root / old).unlink()
+        (options.root / PAGES).mkdir(parents=True, exist_ok=True)
+        for path, text in render(proofs).items():
+            (options.root / path).write_text(text, encoding="utf-8", newline="\n")
+    found = problems(proofs, written_pages(options.root))
     for problem in found:
         print(problem, file=sys.stderr)
     return 1 if found else 0

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from scripts.requirements_map import COVERED, MAP, RULINGS, TESTS, TITLES, collect, main
+from scripts.requirements_map import (
+    COVERED,
+    MAP,
+    PAGES,
+    RULINGS,
+    TESTS,
+    TITLES,
+    collect,
+    main,
+)
 
 
 @pytest.fixture
@@ -32,15 +42,30 @@ def check(root: Path) -> int:
     return main(["--check", "--root", str(root)])
 
 
-def test_a_fresh_map_names_requirement_api_and_test(tree: Path) -> None:
+def test_fresh_map_has_a_row_for_each_requirement(tree: Path) -> None:
     text = (tree / MAP).read_text("utf-8")
-    assert (
-        f"| G1 | {TITLES['G1']} | `App.invoke` | Shows G1. `{TESTS.as_posix()}/test_all.py" in text
-    )
-    assert f"| U5 | {TITLES['U5']} |  | Lines and branches are counted" in text
-    tables = text.partition("## Rulings")
-    rows = [[line for line in table.splitlines() if line.startswith("| ")] for table in tables]
-    assert [len(found) for found in rows] == [len(TITLES) + 1, 0, len(RULINGS) + 1]
+    assert f"| G1 | {TITLES['G1']} | `test_g1` | [1](requirements/graphs.md#g1) |" in text
+    assert f"| U5 | {TITLES['U5']} | Lines and branches are counted" in text
+    assert len(re.findall(r"^\| [A-Z]\d+ \|", text, flags=re.MULTILINE)) == len(TITLES)
+    assert max(len(cell) for line in text.splitlines() for cell in line.split("|")) <= 250
+
+
+def test_pages_list_every_test_and_every_ruling(tree: Path) -> None:
+    graphs = (tree / PAGES / "graphs.md").read_text("utf-8")
+    heading = f"## G1\n\n**{TITLES['G1']}.** Public API: `App.invoke`."
+    assert f"{heading}\n\n`{TESTS.as_posix()}/test_all.py`:\n\n- `test_g1`\n" in graphs
+    rulings = (tree / PAGES / "rulings.md").read_text("utf-8")
+    assert rulings.count("- Reason: ") == len(RULINGS)
+
+
+def test_two_tests_nearest_to_the_requirement_are_shown(tree: Path) -> None:
+    """Fails if the first two are shown."""
+    names = ("runs", "compile_reports_every_problem", "stops", "problem_has_a_code_and_a_place")
+    more = "".join(made_up("G4").replace("test_g4", f"test_{name}") for name in names)
+    write(tree, "test_more.py", more)
+    assert main(["--root", str(tree)]) == 0
+    row = f"| G4 | {TITLES['G4']} | `test_{names[1]}`<br>`test_{names[3]}` | [5]("
+    assert row in (tree / MAP).read_text("utf-8")
 
 
 def test_a_ruling_has_a_known_number_and_a_reason(
@@ -64,6 +89,13 @@ def test_a_stale_map_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_map_that_was_never_written_fails(tree: Path) -> None:
     (tree / MAP).unlink()
     assert check(tree) == 1
+
+
+def test_page_that_is_left_over_fails_and_is_removed(tree: Path) -> None:
+    (tree / PAGES / "old.md").write_text("old", encoding="utf-8")
+    assert check(tree) == 1
+    assert main(["--root", str(tree)]) == 0
+    assert not (tree / PAGES / "old.md").exists()
 
 
 def test_checking_writes_nothing(tree: Path) -> None:
