@@ -1,9 +1,9 @@
-"""Writes the two pictures of the README: a recording of `milecastle demo`, and a drawn graph.
+"""Write two pictures: a recording of `milecastle demo` for the README, and a drawn graph.
 
-The recording is of a real session in a pseudo terminal: each line appears when it was printed,
-but no pause is longer than two seconds, and a command is shown for at least one. Ids, times and
-what names this machine are replaced. `--check` records again, writes nothing, and fails if other
-lines were printed or if the graph is drawn otherwise.
+The recording shows eight lines of a real session in a pseudo terminal: each line appears when it
+was printed, but no pause is longer than two seconds, and a command is shown for at least one. Ids,
+times and names of this machine are replaced. `--check` records again, writes nothing, and fails if
+the lines or the graph differ.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ REPLACED: Final = (
     (re.compile(r"(?<=on host )'[^']*'"), "'laptop'"),
     (re.compile(r"\S*/milecastle-demo-\w+"), "/tmp/milecastle-demo"),  # noqa: S108 - text only
 )
+SHOWN: Final = re.compile(
+    r"\$ (milecastle (run|resume)|kill) |(price|charge|ship): |thread order-1: "
+)
+"""The lines of the session in the picture: two commands, the kill, and their output."""
+LINES: Final = 8
 LONGEST: Final = 2.0
 COMMAND: Final = 1.0
 AT_THE_END: Final = 8.0
@@ -76,7 +81,7 @@ def record() -> list[Printed]:
         raise SystemExit("\n".join(["the demo failed:", *(line.text for line in lines)]))
     if "\x1b" in "".join(line.text for line in lines):
         raise SystemExit("the demo printed escape sequences: a picture would not show them")
-    return normalised(lines)
+    return cut(normalised(lines))
 
 
 def _lines(terminal: int) -> Iterator[bytes]:
@@ -104,6 +109,15 @@ def normalised(lines: list[Printed]) -> list[Printed]:
         for pattern, word in REPLACED:
             text = pattern.sub(word, text)
         shown.append(Printed(line.at, text))
+    return shown
+
+
+def cut(lines: list[Printed]) -> list[Printed]:
+    """Return the lines that tell the story; fail if they are not eight."""
+    shown = [line for line in lines if SHOWN.match(line.text)]
+    if len(shown) != LINES:
+        texts = "\n".join(line.text for line in lines)
+        raise SystemExit(f"{len(shown)} lines match, not {LINES}: adapt SHOWN to the demo\n{texts}")
     return shown
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 import httpx
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, FloatRect, sync_playwright
 
 from milecastle import END, START, StateGraph, append, interrupt
 from tests.acceptance.server.processes import LIMIT, Process, is_ready
@@ -26,6 +26,8 @@ from tests.browser.browsing import FLAGS, SCHEMES, SEEN
 from tests.postgres_cluster import wait_until
 
 WIDTHS: Final = (1280, 400)
+TOP: Final[FloatRect] = {"x": 0, "y": 0, "width": 1280, "height": 1390}
+"""The part of the thread page that the README shows."""
 TAGS: Final = ("express", "customer 4711")
 HERE: Final = {
     str(Path(__file__).parents[1]): "/app",
@@ -77,7 +79,9 @@ def price(state: Order) -> dict[str, Any]:
 def approve(state: Order) -> dict[str, Any]:
     """Ask if it is large."""
     if state["pieces"] > 5:
-        interrupt("Ship so many?", answer=bool, show={"price": state.get("price")})
+        interrupt(
+            f"Ship {state['pieces']} pieces?", answer=bool, show={"price": state.get("price")}
+        )
     return {"log": ["approved"]}
 
 
@@ -133,6 +137,9 @@ def shoot(browser: Browser, start: str, pages: dict[str, str], folder: Path) -> 
                 page.evaluate(_HIDE, HERE)
                 place = folder / f"{name}-{scheme}-{width}.png"
                 page.screenshot(path=place, full_page=True, animations="disabled")
+                if place.name == "threads-thread-light-1280.png":
+                    readme = folder / "thread-page.png"
+                    page.screenshot(path=readme, full_page=True, animations="disabled", clip=TOP)
             context.close()
 
 

@@ -1,4 +1,4 @@
-"""The first programs of the README, pasted into a file and run as a new user would."""
+"""The first programs of the pages, pasted into a file and run as a new user would."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.docs.pages import blocks, read
 
 
 def demo() -> str:
-    [block] = [block for block in blocks(read("README.md")) if "no-run" in block.info]
+    page = read("docs/how-to/resume-after-failure.md")
+    [block] = [block for block in blocks(page) if "no-run" in block.info]
     return block.text
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks, read
+from tests.docs.test_demo import demo
 from tests.unit.cli.commands import Desk
 
 pytestmark = [
@@ -73,7 +74,7 @@ def test_from_an_empty_environment_to_a_resumed_crash(wheel: Path, tmp_path: Pat
     found = [block for block in blocks(read("README.md")) if block.language == "python"]
     user.paste("post.py", found[0].text)
     assert user.run("python", "post.py").endswith("completed True\n")
-    user.paste("demo.py", next(block.text for block in found if "no-run" in block.info))
+    user.paste("demo.py", demo())
     assert user.run("python", "demo.py", code=-signal.SIGKILL) == "researching\n"
     assert "lost" in user.run("milecastle", "ls")
     assert "completed" in user.run("milecastle", "resume", "demo", "--app", "demo:app")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.docs.pages import blocks, read
+from tests.docs.test_demo import demo
 from tests.docs.typing_check import errors_of
 
 
@@ -27,8 +28,11 @@ def test_code_of_a_new_project_passes_mypy() -> None:
     assert errors_of(read("src/milecastle/cli/template/orders.py.txt")) == []
 
 
+def test_code_of_the_demo_passes_mypy() -> None:
+    assert errors_of(demo()) == []
+
+
 def test_every_program_of_the_readme_is_checked() -> None:
-    in_order, demo = programs("README.md")
-    assert "app.history" in in_order
-    assert "SIGKILL" in demo
+    (in_order,) = programs("README.md")
+    assert "interrupt(" in in_order
     assert errors_of(in_order + "\napp.nothing") != []
