@@ -24,9 +24,13 @@ check:
 test *arguments:
     {{ python }} -m pytest -m "not slow" {{ arguments }}
 
-# everything that CI runs, on every Python found
+# the tests of what was changed since main, or of some folders: just quick src/milecastle/codec
+quick *folders:
+    {{ python }} -m scripts.quick {{ folders }}
+
+# what CI runs, and its samples in full: every Python found, newest PostgreSQL, lowest versions, Ray, benchmarks
 test-all:
-    bash .ci/run
+    bash .ci/run full
 
 # measure against the peers: just bench steps
 bench *arguments="steps":
