@@ -31,7 +31,6 @@ from milecastle.ports.claims import (
 from milecastle.ports.fairness import VISITS, Group, Rotation, Scan, divide, sizes
 from milecastle.ports.limits import Limit, Meter, Rooms, charged
 from milecastle.ports.store import Batch
-from milecastle.stores.sqlite.log import Known, ThreadLog
 from milecastle.stores.sqlite.rows import (
     Damaged,
     Row,
@@ -45,7 +44,7 @@ from milecastle.stores.sqlite.rows import (
     worker_of,
     write_text,
 )
-from milecastle.stores.sqlite.transaction import NO_LIMIT, Transaction
+from milecastle.stores.sqlite.transaction import NO_LIMIT, Lookup, Transaction
 from milecastle.stores.sqlite.writing import put_thread, write_batch
 
 __all__ = [
@@ -261,10 +260,14 @@ def overdue(transaction: Transaction, least: int) -> list[str]:
 
 
 def same_run(
-    transaction: Transaction, record: RunRecord, unless: str | None, *, known: bool
+    transaction: Transaction,
+    thread: ThreadRow | None,
+    record: RunRecord,
+    unless: str | None,
+    *,
+    known: bool,
 ) -> str | None:
     """The id of the run that is in the thread already: this one, or one of the same key."""
-    thread = transaction.thread(record.key)
     if thread is None:
         return None
     run = None if known else transaction.run_record(thread, record.run_id)
@@ -274,10 +277,10 @@ def same_run(
 
 
 def enqueue(
-    transaction: Transaction, record: RunRecord, mark: str, payload: bytes, now: int
+    transaction: Transaction, found: Lookup, record: RunRecord, mark: str, payload: bytes, now: int
 ) -> str:
     """Let an input wait until its thread is free; the id of the run that it starts."""
-    thread = transaction.thread(record.key)
+    thread = found.thread
     if thread is None or thread.info is None or not thread.info.lane:
         refuse_no_lane(record.key)
     known = _input_rows(transaction, thread, NO_LIMIT)
@@ -285,12 +288,10 @@ def enqueue(
         if one.mark == mark:
             return one.run_id
     number = known[-1][0] + 1 if known else thread.origin + 1
-    values = number, write_text(mark), write_text(record.run_id), payload
-    transaction.run("put_input", summed(values))
+    transaction.run("put_input", summed((number, mark, record.run_id, payload)))
     line = next_is_due(thread.info, thread.info.lane)
-    head = ThreadLog(transaction, thread, Known(thread.id)).newest()
-    batch = Batch(key=record.key, head=head.seq if head else 0, runs=(record,), thread=line)
-    write_batch(transaction, dated(batch, now), None)
+    batch = Batch(key=record.key, head=found.seq, runs=(record,), thread=line)
+    write_batch(transaction, found, dated(batch, now), None)
     return record.run_id
 
 
@@ -300,13 +301,10 @@ def inputs(transaction: Transaction, key: ThreadKey, limit: int) -> list[Waiting
     return [] if thread is None else [one for _, one in _input_rows(transaction, thread, limit)]
 
 
-def with_next_input(transaction: Transaction, batch: Batch) -> Batch:
+def with_next_input(found: Lookup, batch: Batch) -> Batch:
     """The batch, with a line that is due if it leaves the thread free for a waiting input."""
-    thread = transaction.thread(batch.key)
-    if batch.thread is None or thread is None or thread.info is None:
-        return batch
-    beside = (thread.origin, thread.last, write_text(batch.dequeues or ""))
-    if transaction.one("input_beside", beside) is None:
+    thread = found.thread
+    if not found.has_input or batch.thread is None or thread is None or thread.info is None:
         return batch
     line = next_is_due(batch.thread, thread.info.lane)
     return msgspec.structs.replace(batch, thread=line)

@@ -25,7 +25,7 @@ from milecastle.stores.sqlite.rows import (
 )
 from milecastle.stores.sqlite.transaction import DAMAGE, Transaction
 
-_ID, _CHECKPOINT, _ORIGIN, _KIND, _ROLL, _PRIOR = 0, 1, 7, 9, 11, 12
+_ID, _CHECKPOINT, _ORIGIN, KIND, ROLL, _PRIOR = 0, 1, 7, 9, 11, 12
 _LOOK = 16
 
 LastEntry = tuple[str, str | bytes, int]
@@ -56,7 +56,7 @@ class Known(msgspec.Struct):
 
 
 class ThreadLog:
-    """One thread, in one view."""
+    """One thread, in one transaction."""
 
     def __init__(self, transaction: Transaction, thread: ThreadRow, known: Known) -> None:
         self._transaction = transaction
@@ -89,11 +89,11 @@ class ThreadLog:
         """The chain of an entry that must exist, oldest first."""
         row = self._row(seq)
         rows = [row]
-        if row[_KIND] == DELTA:
+        if row[KIND] == DELTA:
             rows += self._tail(row)
-            if rows[-1][_KIND] == DELTA:
-                rows.append(self._row(row[_ROLL], below=seq))
-        while rows[-1][_KIND] != SNAPSHOT:
+            if rows[-1][KIND] == DELTA:
+                rows.append(self._row(row[ROLL], below=seq))
+        while rows[-1][KIND] != SNAPSHOT:
             at, prior = rows[-1][_ID] % SPAN, rows[-1][_PRIOR]
             if prior is None:
                 raise self._transaction.damage(
@@ -192,14 +192,14 @@ class ThreadLog:
     def _tail(self, row: Row) -> list[Row]:
         """The rows below ``row`` down to the newest snapshot, or to where the rollups end."""
         found: list[Row] = []
-        seq, roll_seq = row[_ID] % SPAN - 1, row[_ROLL]
+        seq, roll_seq = row[_ID] % SPAN - 1, row[ROLL]
         origin = self._thread.origin
         with self._transaction.reading(self.place(seq)):
             for each in self._transaction.each("entries_down", (origin + seq, origin + roll_seq)):
                 self._check(each, seq)
                 found.append(each)
                 seq -= 1
-                if each[_KIND] == SNAPSHOT:
+                if each[KIND] == SNAPSHOT:
                     return found
         if seq != roll_seq:
             raise self._transaction.damage("an entry is missing", self.place(seq))

@@ -90,9 +90,6 @@ INSERT INTO origins VALUES (?, ?, ?, ?);
 -- name: origin
 SELECT id, run_id, fingerprint, sum FROM origins WHERE id = ?;
 
--- name: newest_origin
-SELECT id, run_id, fingerprint, sum FROM origins WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1;
-
 -- name: drop_origins
 DELETE FROM origins WHERE id BETWEEN ? AND ?;
 
@@ -135,6 +132,9 @@ ON CONFLICT (thread, run_id) DO UPDATE SET
 SELECT thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
     ended_at, input_digest, metadata, wake_at, owner, sum
 FROM runs WHERE thread = ? AND run_id = ?;
+
+-- name: run_number
+SELECT number FROM runs WHERE thread = ? AND run_id = ?;
 
 -- name: run_of_input
 SELECT thread, run_id, started_at, graph, fingerprint, mode, status, retry_count, previous_run_id,
@@ -193,10 +193,106 @@ SELECT * FROM manifests WHERE tenant = ? AND fingerprint = ?;
 -- name: manifests
 SELECT * FROM manifests;
 
+-- name: look
+-- What a commit needs of a thread: its row, its head, the entry above that, its newest origin, the
+-- number of a run, and whether another input waits. If there is no such thread: NULL, the rows
+-- beside its place, what the other index finds there, and the last number that a thread got.
+SELECT
+    t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
+    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank, t.sum,
+    h.id, h.checkpoint, CASE WHEN h.parent IS NULL THEN hp.checkpoint ELSE h.parent END,
+    h.step, h.source, h.nodes, h.next, h.origin, h.created_at, h.kind, h.base_seq, h.roll_seq,
+    h.prior, h.route, h.note, h.sum,
+    n.id, n.checkpoint, CASE WHEN n.parent IS NULL THEN np.checkpoint ELSE n.parent END,
+    n.step, n.source, n.nodes, n.next, n.origin, n.created_at, n.kind, n.base_seq, n.roll_seq,
+    n.prior, n.route, n.note, n.sum,
+    o.id, o.run_id, o.fingerprint, o.sum,
+    r.number,
+    EXISTS (
+        SELECT 1 FROM inputs
+        WHERE id BETWEEN t.id * 4294967296 AND t.id * 4294967296 + 4294967295 AND run_id <> ?
+    )
+FROM threads AS t
+LEFT JOIN entries AS h
+    ON h.id = (SELECT max(id) FROM entries WHERE id <= t.id * 4294967296 + 4294967295)
+LEFT JOIN entries AS hp ON hp.id = h.id - 1
+LEFT JOIN entries AS n
+    ON n.id = (SELECT min(id) FROM entries WHERE id > max(t.id * 4294967296, coalesce(h.id, 0)))
+LEFT JOIN entries AS np ON np.id = n.id - 1
+LEFT JOIN origins AS o
+    ON o.id = (
+        SELECT max(id) FROM origins
+        WHERE id BETWEEN t.id * 4294967296 AND t.id * 4294967296 + 4294967295
+    )
+LEFT JOIN runs AS r ON r.thread = t.id AND r.run_id = ?
+WHERE t.tenant = ? AND t.thread = ?
+UNION ALL
+SELECT
+    NULL,
+    b.id, b.tenant, b.thread, b.first, b.runs, b.failures, b.status, b.started_at, b.run_id,
+    b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank, b.sum,
+    a.id, a.tenant, a.thread, a.first, a.runs, a.failures, a.status, a.started_at, a.run_id,
+    a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank, a.sum,
+    (
+        SELECT id FROM threads INDEXED BY threads_by_status
+        WHERE tenant = ? AND thread = ? AND status IN (
+            'queued', 'running', 'interrupted', 'sleeping',
+            'completed', 'failed', 'cancelled', 'superseded'
+        )
+    ),
+    max(
+        coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'threads'), 0),
+        coalesce((SELECT max(id) FROM threads), 0)
+    ),
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL
+FROM (SELECT 1)
+LEFT JOIN threads AS b INDEXED BY threads_by_name
+    ON (b.tenant, b.thread) = (
+        SELECT tenant, thread FROM threads WHERE (tenant, thread) < (?, ?)
+        ORDER BY tenant DESC, thread DESC LIMIT 1
+    )
+LEFT JOIN threads AS a INDEXED BY threads_by_name
+    ON (a.tenant, a.thread) = (
+        SELECT tenant, thread FROM threads WHERE (tenant, thread) > (?, ?)
+        ORDER BY tenant, thread LIMIT 1
+    )
+WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
+
 -- name: thread
-SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
-    wake_at, questions, lane, due_at, worker, rank, sum
-FROM threads WHERE tenant = ? AND thread = ?;
+-- A thread's row. If there is none: NULL, the rows beside its place, and what the other index finds.
+SELECT
+    id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL
+FROM threads WHERE tenant = ? AND thread = ?
+UNION ALL
+SELECT
+    NULL,
+    b.id, b.tenant, b.thread, b.first, b.runs, b.failures, b.status, b.started_at, b.run_id,
+    b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank, b.sum,
+    a.id, a.tenant, a.thread, a.first, a.runs, a.failures, a.status, a.started_at, a.run_id,
+    a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank, a.sum,
+    (
+        SELECT id FROM threads INDEXED BY threads_by_status
+        WHERE tenant = ? AND thread = ? AND status IN (
+            'queued', 'running', 'interrupted', 'sleeping',
+            'completed', 'failed', 'cancelled', 'superseded'
+        )
+    )
+FROM (SELECT 1)
+LEFT JOIN threads AS b INDEXED BY threads_by_name
+    ON (b.tenant, b.thread) = (
+        SELECT tenant, thread FROM threads WHERE (tenant, thread) < (?, ?)
+        ORDER BY tenant DESC, thread DESC LIMIT 1
+    )
+LEFT JOIN threads AS a INDEXED BY threads_by_name
+    ON (a.tenant, a.thread) = (
+        SELECT tenant, thread FROM threads WHERE (tenant, thread) > (?, ?)
+        ORDER BY tenant, thread LIMIT 1
+    )
+WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
 
 -- name: thread_below
 SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
@@ -210,30 +306,29 @@ SELECT id, tenant, thread, first, runs, failures, status, started_at, run_id, gr
 FROM threads WHERE (tenant, thread) > (?, ?)
 ORDER BY tenant, thread LIMIT 1;
 
--- name: thread_by_status
--- The other way to a thread that has a run.
-SELECT id FROM threads INDEXED BY threads_by_status
-WHERE tenant = ? AND thread = ? AND status IN (
-    'queued', 'running', 'interrupted', 'sleeping', 'completed', 'failed', 'cancelled', 'superseded'
+-- name: new_thread
+-- The last of the tenant's threads by change.
+INSERT INTO threads (
+    id, tenant, thread, first, runs, failures, status, started_at, run_id, graph, ended_at,
+    wake_at, questions, lane, due_at, worker, rank, sum, changed
+) VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    1 + coalesce((
+        SELECT changed FROM threads
+        WHERE tenant = ? AND status IS NOT NULL ORDER BY changed DESC LIMIT 1
+    ), 0)
 );
 
--- name: new_thread
-INSERT INTO threads (tenant, thread, first, runs, failures, sum) VALUES (?, ?, 1, 0, 0, 0);
-
 -- name: put_thread
+-- With a tenant, the thread also becomes the last of the tenant's threads by change.
 UPDATE threads
 SET
     first = ?, runs = ?, failures = ?, status = ?, started_at = ?, run_id = ?, graph = ?,
-    ended_at = ?, wake_at = ?, questions = ?, lane = ?, due_at = ?, worker = ?, rank = ?, sum = ?
-WHERE id = ?;
-
--- name: move_thread
--- To the end of the tenant's threads: its line was written.
-UPDATE threads
-SET changed = 1 + coalesce((
-    SELECT changed FROM threads
-    WHERE tenant = ? AND status IS NOT NULL ORDER BY changed DESC LIMIT 1
-), 0)
+    ended_at = ?, wake_at = ?, questions = ?, lane = ?, due_at = ?, worker = ?, rank = ?, sum = ?,
+    changed = CASE WHEN ? IS NULL THEN changed ELSE 1 + coalesce((
+        SELECT changed FROM threads
+        WHERE tenant = ? AND status IS NOT NULL ORDER BY changed DESC LIMIT 1
+    ), 0) END
 WHERE id = ?;
 
 -- name: drop_thread
@@ -413,10 +508,6 @@ ORDER BY lane LIMIT 1;
 
 -- name: inputs
 SELECT id, mark, run_id, payload, sum FROM inputs WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?;
-
--- name: input_beside
--- Whether a thread has a waiting input other than that of this run.
-SELECT 1 FROM inputs WHERE id BETWEEN ? AND ? AND run_id <> ? LIMIT 1;
 
 -- name: put_input
 INSERT INTO inputs VALUES (?, ?, ?, ?, ?);

@@ -49,6 +49,7 @@ __all__ = [
     "summed",
     "thread_of",
     "thread_values",
+    "unpack_id",
     "worker_of",
     "worker_row",
     "write_text",
@@ -136,7 +137,8 @@ def pack_id(id: str) -> str | bytes:
     return write_text(id)
 
 
-def _unpack_id(value: Any) -> str:
+def unpack_id(value: Any) -> str:
+    """The inverse of ``pack_id``."""
     if isinstance(value, bytes) and len(value) == 16:
         text = value.hex()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
@@ -170,8 +172,12 @@ def checksum(*values: Any) -> int:
 
 
 def summed(values: Row) -> Row:
-    """The row with its checksum at the end."""
-    return *values, crc32(_encode(values))
+    """The row with its checksum at the end. Texts are written as ``write_text`` does."""
+    try:
+        return *values, crc32(_encode(values))
+    except UnicodeEncodeError:
+        values = tuple(write_text(one) if isinstance(one, str) else one for one in values)
+        return *values, crc32(_encode(values))
 
 
 def checked(row: Row) -> Row:
@@ -234,8 +240,8 @@ def entry_of(row: Row, origin: RunAndGraph) -> Entry:
     parent = row[2]
     return Entry(
         row[0] % SPAN,
-        _unpack_id(row[1]),
-        None if parent is None or parent == b"" else _unpack_id(parent),
+        unpack_id(row[1]),
+        None if parent is None or parent == b"" else unpack_id(parent),
         row[3],
         _SOURCES[int(row[4])],
         _read_names(row[5]),
@@ -257,7 +263,7 @@ def entry_of(row: Row, origin: RunAndGraph) -> Entry:
 
 def result_row(id: int, head: int, result: TaskResult) -> Row:
     """A task's result as a row, written under ``head``."""
-    return summed((id, head, result.seq, write_text(result.task), result.payload))
+    return summed((id, head, result.seq, result.task, result.payload))
 
 
 def result_of(values: Row) -> TaskResult:
@@ -270,16 +276,16 @@ def run_row(thread: int, run: RunRecord) -> Row:
     return summed(
         (
             thread,
-            write_text(run.run_id),
+            run.run_id,
             run.started_at,
-            write_text(run.graph),
-            write_text(run.fingerprint),
+            run.graph,
+            run.fingerprint,
             run.mode,
             run.status,
             run.retry_count,
-            None if run.previous_run_id is None else write_text(run.previous_run_id),
+            run.previous_run_id,
             run.ended_at,
-            write_text(run.input_digest),
+            run.input_digest,
             _write_json(run.metadata),
             run.wake_at,
             None if run.owner is None else _write_json(msgspec.to_builtins(run.owner)),
@@ -289,23 +295,29 @@ def run_row(thread: int, run: RunRecord) -> Row:
 
 def run_of(values: Row, thread: ThreadRow) -> RunRecord:
     """The record of a checked row of this thread."""
-    if values[0] != thread.id:
+    id, run_id, started_at, graph, fingerprint, mode, status, retries, previous, *rest = values
+    ended_at, digest, metadata, wake_at, owner = rest
+    if id != thread.id:
         raise Damaged
+    texts = run_id, graph, fingerprint, digest, "" if previous is None else previous
+    if {*map(type, texts)} != {str}:
+        run_id, graph, fingerprint, digest, before = map(read_text, texts)
+        previous = None if previous is None else before
     found = {
-        "run_id": read_text(values[1]),
-        "started_at": values[2],
+        "run_id": run_id,
+        "started_at": started_at,
         "key": thread.key,
-        "graph": read_text(values[3]),
-        "fingerprint": read_text(values[4]),
-        "mode": values[5],
-        "status": values[6],
-        "retry_count": values[7],
-        "previous_run_id": None if values[8] is None else read_text(values[8]),
-        "ended_at": values[9],
-        "input_digest": read_text(values[10]),
-        "metadata": _read_json(values[11]),
-        "wake_at": values[12],
-        "owner": None if values[13] is None else _read_json(values[13]),
+        "graph": graph,
+        "fingerprint": fingerprint,
+        "mode": mode,
+        "status": status,
+        "retry_count": retries,
+        "previous_run_id": previous,
+        "ended_at": ended_at,
+        "input_digest": digest,
+        "metadata": _read_json(metadata),
+        "wake_at": wake_at,
+        "owner": None if owner is None else _read_json(owner),
     }
     return msgspec.convert(found, RunRecord)
 
@@ -315,16 +327,16 @@ def failure_row(thread: int, failure: Failure) -> Row:
     return summed(
         (
             thread,
-            write_text(failure.run_id),
+            failure.run_id,
             failure.failure_class,
             int(failure.resumable),
-            write_text(failure.error_type),
-            write_text(failure.message),
+            failure.error_type,
+            failure.message,
             _write_json(failure.traceback),
             _write_json(_causes_and_tasks(failure)),
             failure.attempt,
             failure.time,
-            None if failure.node is None else write_text(failure.node),
+            failure.node,
         )
     )
 
@@ -374,22 +386,25 @@ def thread_values(thread: ThreadRow) -> Row:
         *known,
         info.status,
         info.started_at,
-        write_text(info.run_id),
-        write_text(info.graph),
+        info.run_id,
+        info.graph,
         info.ended_at,
         info.wake_at,
         info.questions,
-        write_text(info.lane),
+        info.lane,
         info.due_at,
-        write_text(info.worker),
+        info.worker,
         -info.priority,
     )
 
 
-def thread_of(values: Row) -> ThreadRow:
-    """The thread of a checked row."""
+def thread_of(values: Row, key: ThreadKey | None = None) -> ThreadRow:
+    """The thread of a checked row; with a key, the row must be of that thread."""
     id, tenant, thread, first, runs, failures, *line = values
-    key = ThreadKey(tenant, thread)
+    if key is None:
+        key = ThreadKey(tenant, thread)
+    elif (tenant, thread) != (key.tenant, key.thread):
+        raise Damaged
     info = None if line[0] is None else _info_of(key, *line)
     return ThreadRow(id=id, key=key, first=first, runs=runs, failures=failures, info=info)
 
@@ -410,18 +425,21 @@ def _info_of(
 ) -> ThreadInfo:
     if status not in TRANSITIONS:
         raise Damaged
+    texts = run_id, graph, lane, worker
+    if {*map(type, texts)} != {str}:
+        run_id, graph, lane, worker = map(read_text, texts)
     return ThreadInfo(
         key=key,
         status=status,
-        run_id=read_text(run_id),
-        graph=read_text(graph),
+        run_id=run_id,
+        graph=graph,
         started_at=started_at,
         ended_at=ended_at,
         wake_at=wake_at,
         questions=questions,
-        lane=read_text(lane),
+        lane=lane,
         due_at=due_at,
-        worker=read_text(worker),
+        worker=worker,
         priority=-rank,
     )
 
@@ -431,7 +449,7 @@ def meter_row(meter: Meter) -> Row:
     limit = meter.limit
     return summed(
         (
-            write_text(limit.graph),
+            limit.graph,
             limit.tenant,
             limit.concurrency,
             limit.rate,
@@ -460,7 +478,7 @@ def worker_row(worker: WorkerInfo, now: int) -> Row:
     """A worker that was alive now, as a row."""
     return summed(
         (
-            write_text(worker.id),
+            worker.id,
             now,
             worker.started_at,
             worker.capacity,

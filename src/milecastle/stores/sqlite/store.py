@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import msgspec.structs
+
 from milecastle.errors import Conflict, Corrupted, InvalidRequest, StoreError
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys, require_key
@@ -50,8 +52,9 @@ from milecastle.stores.sqlite.log import Known, ThreadLog
 from milecastle.stores.sqlite.migrating import SqliteFile, prepare
 from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import Row, ThreadRow, worker_row, write_text
-from milecastle.stores.sqlite.transaction import NO_LIMIT, Tell, Transaction
+from milecastle.stores.sqlite.transaction import NO_LIMIT, Lookup, Tell, Transaction
 from milecastle.stores.sqlite.writing import (
+    append_alone,
     delete_thread,
     is_plain,
     last_of,
@@ -94,6 +97,7 @@ class SqliteStore(SqliteFile):
         first = prepare(self.path, timeout)
         self._connections = Connections(self.path, synchronous, timeout, first)
         self._known: dict[ThreadKey, Known] = {}
+        self._manifests: set[tuple[str, str]] = set()
         self._now = now or SteadyTime(self._seen())
         self._noted = 0
         self._rotation = Rotation()
@@ -109,10 +113,8 @@ class SqliteStore(SqliteFile):
                 known.last = last_of(batch.entries[0], row[1])
                 return
         with self._connections.writing() as cursor:
-            transaction = Transaction(cursor, self.path)
-            now = write_batch(transaction, self._timed(transaction, batch), known)
-        if now is not None:
-            self._remember(batch.key, now)
+            now = self._write(Transaction(cursor, self.path), batch, known)
+        self._learn(batch, now)
 
     def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         """Commit each batch as ``commit`` would, all in one transaction; the outcome of each."""
@@ -120,9 +122,29 @@ class SqliteStore(SqliteFile):
         with self._connections.writing() as cursor:
             transaction = Transaction(cursor, self.path)
             outcomes = [self._commit_one(transaction, batch, learned) for batch in batches]
-        for key, known in learned.items():
-            self._remember(key, known)
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if outcome is None:
+                self._learn(batch, learned.get(batch.key))
         return outcomes
+
+    def _write(self, transaction: Transaction, batch: Batch, known: Known | None) -> Known | None:
+        if batch.thread is None and batch.dequeues is not None:
+            refuse_no_line(batch.key)
+        manifest = batch.manifest
+        if manifest is not None and (batch.key.tenant, manifest[0]) in self._manifests:
+            batch = msgspec.structs.replace(batch, manifest=None)  # none is ever removed
+        run_id = batch.runs[-1].run_id if batch.runs else ""
+        found = transaction.look(batch.key, run_id, batch.dequeues or "")
+        return write_batch(transaction, found, self._timed(transaction, found, batch), known)
+
+    def _learn(self, batch: Batch, known: Known | None) -> None:
+        """Remember what a committed batch has written."""
+        if known is not None:
+            self._remember(batch.key, known)
+        if batch.manifest is not None:
+            if len(self._manifests) >= _REMEMBERED:
+                self._manifests = set()
+            self._manifests.add((batch.key.tenant, batch.manifest[0]))
 
     def _seen(self) -> int:
         """A time that has passed by the clock of whoever wrote last."""
@@ -136,18 +158,16 @@ class SqliteStore(SqliteFile):
             transaction.run("put_clock", (now,))
             self._noted = now
 
-    def _timed(self, transaction: Transaction, batch: Batch) -> Batch:
+    def _timed(self, transaction: Transaction, found: Lookup, batch: Batch) -> Batch:
         """The batch with the time at which its thread is due, if that is now."""
-        if batch.thread is not None:
-            batch = claiming.with_next_input(transaction, batch)
-            if batch.thread is None or batch.thread.due_at is None or batch.thread.due_at > 0:
-                return batch
-            now = self._now()
-            self._note_time(transaction, now)
-            return dated(batch, now)
-        if batch.dequeues is not None:
-            refuse_no_line(batch.key)
-        return batch
+        if batch.thread is None:
+            return batch
+        batch = claiming.with_next_input(found, batch)
+        if batch.thread is None or batch.thread.due_at is None or batch.thread.due_at > 0:
+            return batch
+        now = self._now()
+        self._note_time(transaction, now)
+        return dated(batch, now)
 
     def _commit_one(
         self, transaction: Transaction, batch: Batch, learned: dict[ThreadKey, Known]
@@ -155,12 +175,10 @@ class SqliteStore(SqliteFile):
         """Write one of many; a batch that conflicts is refused before anything is written."""
         key = batch.key
         require_key(key)
+        known = learned.get(key) or self._known.get(key)
+        now = append_alone(transaction, batch, known) if known and is_plain(batch) else None
         try:
-            now = write_batch(
-                transaction,
-                self._timed(transaction, batch),
-                learned.get(key) or self._known.get(key),
-            )
+            now = now or self._write(transaction, batch, known)
         except Conflict as conflict:
             return conflict
         if now is not None:
@@ -537,8 +555,9 @@ class SqliteStore(SqliteFile):
         """Let an input wait until its thread is free; the id of the run that it starts."""
         with self._connections.writing() as cursor:
             transaction = Transaction(cursor, self.path)
-            same = claiming.same_run(transaction, record, unless, known=known)
-            return same or claiming.enqueue(transaction, record, mark, payload, self._now())
+            found = transaction.look(record.key, record.run_id)
+            same = claiming.same_run(transaction, found.thread, record, unless, known=known)
+            return same or claiming.enqueue(transaction, found, record, mark, payload, self._now())
 
     def inputs(self, key: ThreadKey, *, limit: int | None = None) -> Sequence[WaitingInput]:
         """The inputs that wait, in their order."""

@@ -1,4 +1,4 @@
-"""A view: the file as one transaction sees it, with every row verified.
+"""The file as one transaction sees it, with every row verified.
 
 Rules:
 
@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 import msgspec.json
@@ -23,20 +23,23 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, ThreadInfo
 from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import (
+    SPAN,
     Damaged,
     Row,
     ThreadRow,
     checked,
     checksum,
     failure_of,
+    is_sound,
     manifest_of,
     run_of,
     thread_of,
+    unpack_id,
     write_text,
 )
 from milecastle.support.printable import quoted
 
-__all__ = ["DAMAGE", "NO_LIMIT", "Tell", "Transaction"]
+__all__ = ["DAMAGE", "NO_LIMIT", "Lookup", "Tell", "Transaction"]
 
 T = TypeVar("T")
 
@@ -53,6 +56,33 @@ DAMAGE = (Damaged, LookupError, TypeError, ValueError, msgspec.MsgspecError)
 
 IMPOSSIBLE = (*DAMAGE, InvalidRequest)
 """The same, of a row that was not verified before."""
+
+_UNREADABLE = (*DAMAGE, sqlite3.OperationalError)
+
+
+class Lookup(msgspec.Struct):
+    """A thread as one transaction finds it, by one statement; every row is verified.
+
+    ``head`` and ``origin`` are the rows of its newest entry and origin, ``run`` the number of the
+    wanted run, ``has_input`` says whether another input waits. ``number`` is for a new thread.
+    """
+
+    thread: ThreadRow | None
+    head: Row | None = None
+    origin: Row | None = None
+    run: int | None = None
+    has_input: bool = False
+    number: int = 0
+
+    @property
+    def seq(self) -> int:
+        """The seq of the head; 0 if there is none."""
+        return self.head[0] % SPAN if self.head else 0
+
+    @property
+    def id(self) -> str | None:
+        """The id of the checkpoint at the head, if there is one."""
+        return unpack_id(self.head[1]) if self.head else None
 
 
 class Transaction:
@@ -96,12 +126,8 @@ class Transaction:
         """Adds this location to damage that is found in the block."""
         try:
             yield
-        except DAMAGE as error:
-            raise self.damage(_DAMAGED, place) from error
-        except sqlite3.OperationalError as error:
-            if hasattr(error, "sqlite_errorcode"):
-                raise
-            raise self.damage("a row holds text that is not UTF-8", place) from error
+        except _UNREADABLE as error:
+            self.refuse(error, place)
 
     def damage(self, what: str, place: str) -> Corrupted:
         """The error that says what is damaged, and where."""
@@ -109,11 +135,72 @@ class Transaction:
 
     def thread(self, key: ThreadKey) -> ThreadRow | None:
         """A thread in the index. If there is none, neither lookup may find one."""
-        name, place = (key.tenant, key.thread), f"thread '{key}'"
-        found = self._find("thread", name, place, thread_of)
-        if found is None and self.one("thread_by_status", name):
-            raise self.damage("a row is missing", f"threads, {place}")
-        return found
+        name = key.tenant, key.thread
+        try:
+            row = self.cursor.execute(SQL["thread"], name * 5).fetchone()
+            if row[0] is not None:
+                return thread_of(checked(row[:_THREAD_COLUMNS]), key)
+            self._check_missing(row, key)
+        except _UNREADABLE as error:
+            self.refuse(error, f"threads, thread '{key}'")
+        return None
+
+    def look(self, key: ThreadKey, run_id: str = "", applied: str = "") -> Lookup:
+        """Everything that a commit has to know of a thread.
+
+        ``run_id`` is the run to be written, ``applied`` the one whose input no longer waits.
+        """
+        name = key.tenant, key.thread
+        values = write_text(applied), write_text(run_id), *name * 5
+        try:
+            row = self.cursor.execute(SQL["look"], values).fetchone()
+            if row[0] is None:
+                self._check_missing(row, key)
+                return Lookup(None, number=row[38] + 1)
+            thread = thread_of(checked(row[:_THREAD_COLUMNS]), key)
+            origin = None if row[50] is None else checked(row[50:54])
+        except _UNREADABLE as error:
+            self.refuse(error, f"threads, thread '{key}'")
+        head = self.newest_of(thread, row[18:34], row[34:50])
+        return Lookup(thread, head, origin, row[54], bool(row[55]))
+
+    def newest_of(self, thread: ThreadRow, below: Row, above: Row) -> Row | None:
+        """The row of a thread's head, of the last row up to its end and the first above.
+
+        If it has none, these are rows of other threads, which show that none is missing.
+        """
+        for row in (below, above):
+            if row[0] is not None and not is_sound(row):
+                id, seq = divmod(row[0], SPAN)
+                place = (
+                    f", thread '{thread.key}', seq {seq}" if id == thread.id else f", id {row[0]}"
+                )
+                raise self.damage(_DAMAGED, f"entries{place}")
+        if above[0] is not None and above[0] <= thread.last:
+            place = f"entries, thread '{thread.key}', seq {above[0] % SPAN}"
+            raise self.damage("entries are out of order", place)
+        if below[0] is not None and below[0] > thread.origin:
+            return below
+        if thread.first > 1:
+            place = f"entries, thread '{thread.key}', seq {thread.first}"
+            raise self.damage("every entry is missing", place)
+        return None
+
+    def _check_missing(self, row: Row, key: ThreadKey) -> None:
+        """Verify the rows beside the place of a thread that was not found."""
+        for beside in (row[1:19], row[19:37]):
+            if beside[0] is not None:
+                checked(beside)
+        if row[37] is not None:
+            raise self.damage("a row is missing", f"threads, thread '{key}'")
+
+    def refuse(self, error: Exception, place: str) -> NoReturn:
+        """Raise the damage that reading a row has shown, with its location."""
+        if not isinstance(error, sqlite3.OperationalError):
+            raise self.damage(_DAMAGED, place) from error
+        if hasattr(error, "sqlite_errorcode"):
+            raise error
+        raise self.damage("a row holds text that is not UTF-8", place) from error
 
     def run_record(self, thread: ThreadRow, run_id: str) -> RunRecord | None:
         """A run of a thread."""
