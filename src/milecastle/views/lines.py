@@ -225,7 +225,7 @@ def lane_line(depth: LaneDepth, workers: Sequence[WorkerInfo]) -> LaneLine:
 def lane_row(line: LaneLine) -> list[str]:
     """What is in a lane as a line of a table."""
     counts = [str(line.due), str(line.later), str(line.running)]
-    waited = [f"{line.oldest:.1f} s", str(line.workers) if line.workers else "none fits"]
+    waited = [f"{line.oldest:.1f} s", str(line.workers) if line.workers else "none"]
     return [line.graph, line.fingerprint[:8], line.tenant, *counts, *waited]
 
 

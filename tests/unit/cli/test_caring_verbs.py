@@ -41,7 +41,7 @@ def test_gc_says_what_would_go_and_lets_it_go(desk: Desk) -> None:
     filled("sqlite:///runs.db", "long")
     dry = desk.document("gc", "--keep-last", "20", "--dry-run")
     assert (dry.dry_run, dry.pruned, dry.threads) == (True, 1, 1)
-    assert "would go" in desk.out("gc", "--keep-last", "20", "--dry-run")
+    assert "would delete" in desk.out("gc", "--keep-last", "20", "--dry-run")
     assert len(desk.document("history", "long").checkpoints) == 300
     assert desk.document("gc", "--keep-last", "20").dropped == dry.dropped
     assert len(desk.document("history", "long").checkpoints) == 300 - dry.dropped
@@ -51,7 +51,7 @@ def test_gc_by_age_lets_ended_threads_go_whole(desk: Desk) -> None:
     filled("sqlite:///runs.db", "old", 3)
     desk.start("waits")
     assert desk.document("gc", "--older-than", "30d").deleted == ()
-    assert "thread old went whole" in desk.out("gc", "--older-than", "0s")
+    assert "deleted thread old" in desk.out("gc", "--older-than", "0s")
     assert [line.thread for line in desk.document("ls").threads] == ["waits"]
 
 
@@ -159,7 +159,7 @@ def test_gc_says_that_checkpoints_are_young(desk: Desk) -> None:
 def test_everything_that_is_whole_is_counted(desk: Desk) -> None:
     desk.start("a")
     desk.start("b")
-    assert desk.out("verify") == "2 threads, 6 checkpoints, 2 runs: all whole\n"
+    assert desk.out("verify") == "2 threads, 6 checkpoints, 2 runs: no damage found\n"
     assert desk.document("verify", "a").checkpoints == 3
 
 

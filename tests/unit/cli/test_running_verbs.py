@@ -421,7 +421,7 @@ def test_an_app_may_bring_its_own_workspace(desk: Desk) -> None:
         desk.call("build", "build:app", "--mode", "clean")
     given = ("gc", "--keep-last", "2", "--workspace", ".own")
     assert len(desk.document(*given, "--dry-run").file_runs) == 3
-    assert "3 file runs went" in desk.out(*given)
+    assert "deleted 3 file runs" in desk.out(*given)
     assert desk.document(*given).file_runs == ()
     assert "there is no workspace at .other" in desk.err(*given[:-1], ".other", code=2)
 

@@ -177,7 +177,7 @@ def test_large_graph_is_not_too_large(api: Api, browser: Browser) -> None:
     graph.add_edges("ask", *names, END)
     api.serve(graph.compile(store=api.app.store))
     found = browser.page("/graphs/large")
-    assert "more have no room here" in found.one("main").text
+    assert "more are not shown here" in found.one("main").text
     assert "milecastle graph --json" in found.one("main").text
 
 

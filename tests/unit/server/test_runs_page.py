@@ -78,7 +78,7 @@ def test_scan_of_runs_for_a_graph_stops(
     fill(api, *(f"t{number}" for number in range(9)))
     monkeypatch.setattr("milecastle.server.limits.LOOKED_AT", 4)
     found = browser.page("/runs?status=queued&graph=none")
-    assert "Of the threads that were looked at, none matches" in found.one("main").text
+    assert "None of the threads searched matches" in found.one("main").text
     assert found.one("a", rel="next").get("href") == "/runs?status=queued&graph=none&after=t3"
 
 

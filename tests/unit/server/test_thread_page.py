@@ -435,7 +435,7 @@ def test_large_state_is_cut_and_says_so(api: Api, browser: Browser) -> None:
     key = ThreadKey("default", "t")
     app.invoke({"n": 1, "done": list(range(300_000))}, key)
     found = browser.page("/threads/t?at=1")
-    assert "Cut here" in found.one("main").text
+    assert "Shortened." in found.one("main").text
     assert "/v1/threads/t?at=1" in [one.get("href") for one in found.all("a")]
     assert fact(found, "n") == "1"
 

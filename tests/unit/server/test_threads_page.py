@@ -98,7 +98,7 @@ def test_scan_for_a_graph_stops_and_says_so(
     fill(api, *(f"t{number}" for number in range(9)))
     monkeypatch.setattr("milecastle.server.limits.LOOKED_AT", 4)
     found = browser.page("/threads?graph=none")
-    assert "Of the threads that were looked at, none matches" in found.one("main").text
+    assert "None of the threads searched matches" in found.one("main").text
     assert found.one("a", rel="next").get("href") == "/threads?graph=none&after=t3"
 
 
@@ -300,7 +300,7 @@ def test_scan_of_a_tag_stops_and_says_so(
         api.app.tag(f"t{number}", ["eu"])
     monkeypatch.setattr("milecastle.server.limits.LOOKED_AT", 4)
     found = browser.page("/threads?tag=eu&status=failed")
-    assert "Of the threads that were looked at, none matches" in found.one("main").text
+    assert "None of the threads searched matches" in found.one("main").text
     assert found.one("a", rel="next").get("href") == "/threads?status=failed&tag=eu&after=t3"
 
 

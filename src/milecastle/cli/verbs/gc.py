@@ -217,14 +217,13 @@ def _print(session: Session, swept: Swept, file_runs: tuple[str, ...], *, dry_ru
     if session.as_json:
         print_document(document)
         return
-    go = "would go" if dry_run else "went"
-    print_lines(f"thread {name} {go} whole" for name in document.deleted)
-    gone = f"{counted(document.dropped, 'checkpoint')} of {counted(document.pruned, 'thread')}"
-    whole = counted(len(document.deleted), "whole thread")
-    looked_at = counted(document.threads, "thread")
-    print_lines([f"{gone} and {whole} {go}; {looked_at} looked at"])
+    verb = "would delete" if dry_run else "deleted"
+    print_lines(f"{verb} thread {name}" for name in document.deleted)
+    pruned = f"{counted(document.dropped, 'checkpoint')} of {counted(document.pruned, 'thread')}"
+    threads, checked = counted(len(document.deleted), "thread"), counted(document.threads, "thread")
+    print_lines([f"{verb} {threads} and {pruned}; {checked} checked"])
     if file_runs:
-        print_lines([f"{counted(len(file_runs), 'file run')} {go}"])
+        print_lines([f"{verb} {counted(len(file_runs), 'file run')}"])
     _say_why_more(document)
     for name in document.busy:
         say(f"{name} was being written to throughout: it is left for the next gc")

@@ -47,8 +47,8 @@ def command(
     """List how many threads are due, wait for their time, and run: by graph and tenant.
 
     queue limit, pause and resume change what workers may start: of a graph or of every graph, of
-    the tenant in --tenant or of every tenant together. Running workers heed it with their next
-    claim. What is paused stays due, and what runs is not stopped.
+    the tenant in --tenant or of every tenant together. Running workers apply it from their next
+    claim on. What is paused stays due, and what runs is not stopped.
     """
     store = shared_store(session)
     if action is None and (concurrency is not None or rate is not None or clear):

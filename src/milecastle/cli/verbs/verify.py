@@ -65,7 +65,11 @@ def _print(session: Session, document: VerifyDocument) -> None:
         [
             f"{counted(document.threads, 'thread')}, "
             f"{counted(document.checkpoints, 'checkpoint')}, {counted(document.runs, 'run')}: "
-            + (counted(len(document.damage), "damaged place") if document.damage else "all whole")
+            + (
+                counted(len(document.damage), "damaged place")
+                if document.damage
+                else "no damage found"
+            )
         ]
     )
     if document.damage:

@@ -37,7 +37,7 @@ __all__ = ["command"]
     "--silent",
     type=float,
     metavar="SECONDS",
-    help="After how long without a heartbeat a worker has lost its threads; 15 if not set.",
+    help="Seconds without a heartbeat before other workers take over its threads; 15 if not set.",
 )
 @click.option(
     "--grace",
