@@ -14,7 +14,7 @@ import msgspec
 from milecastle.errors import StoreError, Unavailable
 from milecastle.model.checkpoint import HOLDING, Entry
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Batch, Chain, Store
+from milecastle.ports.store import Batch, Chain, Opened, Store
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing.faulty_stores import Volatile, WrappedStore
 
@@ -83,12 +83,26 @@ class ShakyStore(WrappedStore):
 
     def read(self, key: ThreadKey, seq: int | None = None) -> Chain | None:
         """The chain, unless it is time for a fault."""
+        self._try_to_read()
+        chain = self._store.read(key, seq)
+        if seq is None:
+            self._note_head(key, chain)
+        return chain
+
+    def open(self, key: ThreadKey) -> Opened | None:
+        """The chain and the record of the head, unless it is time for a fault."""
+        self._try_to_read()
+        found = self._store.open(key)
+        self._note_head(key, found and found.chain)
+        return found
+
+    def _try_to_read(self) -> None:
         if self.writer is not None and self._random.random() < self._chance / 4:
             raise Unavailable("reading failed on purpose")
-        chain = self._store.read(key, seq)
-        if self.writer is not None and seq is None:
+
+    def _note_head(self, key: ThreadKey, chain: Chain | None) -> None:
+        if self.writer is not None:
             self.writer.known[key] = chain.entries[-1].seq if chain else 0
-        return chain
 
     def is_fenced(self, key: ThreadKey) -> bool:
         """Whether another writer wrote to the thread since the caller last looked."""
