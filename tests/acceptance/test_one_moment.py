@@ -12,6 +12,8 @@ import pytest
 
 from milecastle import END, START, App, RunInProgress, StateGraph, Store, append, interrupt
 from milecastle.model.keys import ThreadKey
+from milecastle.server.service import Service
+from milecastle.server.threads import show_thread
 from tests.every_store import EVERY_KIND, Stores
 
 
@@ -72,6 +74,18 @@ def test_a_state_that_is_read_while_a_run_stops_is_not_interrupted_without_a_que
     between_reads(store, racing, monkeypatch)
     found = racing.app.state("t")
     assert (found.status, found.interrupts) == ("running", ())
+    racing.finish()
+
+
+def test_what_is_shown_while_a_run_stops_is_not_interrupted_without_a_question(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: ``show`` and the API read the record of the run after the head."""
+    racing = Racing(store)
+    between_reads(store, racing, monkeypatch)
+    found = show_thread(Service([racing.app], worker=False), ThreadKey("default", "t"))
+    asked = [one.question for one in found.questions]
+    assert (found.status, asked) in (("running", []), ("interrupted", ["well?"]))
     racing.finish()
 
 

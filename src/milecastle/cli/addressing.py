@@ -59,6 +59,7 @@ class CheckpointAddress(NamedTuple):
 
     key: ThreadKey
     seq: int
+    is_head: bool = False
 
     def __str__(self) -> str:
         return f"{self.key.thread}@{self.seq}"
@@ -135,7 +136,7 @@ def _head(store: Store, key: ThreadKey) -> CheckpointAddress:
     newest = store.head(key)
     if newest is None:
         raise InvalidRequest(f"thread '{key.thread}' has runs but no checkpoints")
-    return CheckpointAddress(key, newest.seq)
+    return CheckpointAddress(key, newest.seq, is_head=True)
 
 
 def _checkpoint(store: Store, key: ThreadKey, at: str) -> CheckpointAddress:

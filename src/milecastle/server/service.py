@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from milecastle.app.application import App
@@ -33,6 +34,7 @@ from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import Redact
 from milecastle.server.turns import THREADS, ServerThreads
 from milecastle.views.decoding import Decoded, decode
+from milecastle.views.showing import Shown, read_shown
 
 __all__ = ["Service", "is_shared"]
 
@@ -165,12 +167,24 @@ class Service:
 
     def chain(self, key: ThreadKey, at: str | int | None) -> Chain:
         """The chain of a checkpoint, by seq or id, which must exist."""
+        return self._existing(key, at, self.store.read_state)
+
+    def shown(self, key: ThreadKey, at: str | int | None) -> Shown:
+        """``chain`` with the record of its run."""
+        return self._existing(key, at, partial(read_shown, self.store))
+
+    def _existing(
+        self,
+        key: ThreadKey,
+        at: str | int | None,
+        read: Callable[[ThreadKey, int | None], T | None],
+    ) -> T:
         seq = at if isinstance(at, int) or at is None else self._seq(key, at)
-        chain = None if seq is not None and seq < 1 else self.store.read_state(key, seq)
-        if chain is None:
+        found = None if seq is not None and seq < 1 else read(key, seq)
+        if found is None:
             what = "no such thread" if at is None else "no such checkpoint"
             raise Refused(NOT_FOUND, 404, f"there is {what}")
-        return chain
+        return found
 
     def _seq(self, key: ThreadKey, at: str) -> int:
         if at.isdecimal() and at.isascii() and len(at) < 18:

@@ -103,14 +103,14 @@ async def show(request: ApiRequest) -> Reply:
 def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> ShowDocument:
     """A thread at its head or at a checkpoint, with its state, if that can be decrypted."""
     info = service.line(key)
-    chain = service.chain(key, at)
+    shown = service.shown(key, at)
     try:
-        decoded = service.decoded(key, chain)
+        decoded = service.decoded(key, shown.chain)
     except EncryptionError as error:
-        shown = show_document(service.store, key, chain, Decoded({}, {"$": error.message}))
-        status = info.status if at is None else shown.status
-        return msgspec.structs.replace(shown, state=None, status=status)
-    return show_document(service.store, key, chain, decoded)
+        found = show_document(service.store, key, shown, Decoded({}, {"$": error.message}))
+        status = info.status if at is None else found.status
+        return msgspec.structs.replace(found, state=None, status=status)
+    return show_document(service.store, key, shown, decoded)
 
 
 async def whole_state(request: ApiRequest) -> Response:

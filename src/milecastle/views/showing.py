@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec.structs
 
@@ -21,13 +22,40 @@ from milecastle.views.documents import ChangeLine, RunLine, ShowDocument, TaskLi
 from milecastle.views.lines import checkpoint_line, question_lines, run_line
 from milecastle.views.values import plain
 
-__all__ = ["change_line", "changes_between", "ended_tasks", "run_lines", "show_document"]
+__all__ = [
+    "change_line",
+    "changes_between",
+    "ended_tasks",
+    "read_shown",
+    "run_lines",
+    "show_document",
+]
 
 
-def show_document(store: Store, key: ThreadKey, chain: Chain, decoded: Decoded) -> ShowDocument:
-    """The checkpoint at the end of a chain, its run and its state."""
+class Shown(NamedTuple):
+    """A checkpoint, without the results of its step, and the record of its run."""
+
+    chain: Chain
+    run: RunRecord | None
+
+
+def read_shown(store: Store, key: ThreadKey, seq: int | None = None) -> Shown | None:
+    """What is shown of a checkpoint; the head and the record of its run are of one moment."""
+    chain = store.read_state(key, seq)
+    if chain is None:
+        return None
     entry = chain.entries[-1]
     run = store.run(key, entry.run_id)
+    head = store.head(key) if seq is None else entry
+    if head is not None and head.id == entry.id:
+        return Shown(chain, run)
+    found = store.open(key)  # it went on between the reads
+    return Shown(*found) if found else None
+
+
+def show_document(store: Store, key: ThreadKey, shown: Shown, decoded: Decoded) -> ShowDocument:
+    """The checkpoint at the end of a chain, its run and its state."""
+    entry, run = shown.chain.entries[-1], shown.run
     status, next = "-", entry.next or entry.route
     if run is not None:
         status, next = running_now(store, key, entry, thread_info(entry, run, decoded.waits).status)

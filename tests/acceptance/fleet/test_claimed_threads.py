@@ -15,10 +15,10 @@ from milecastle.app.runs.submission import require_shared
 from milecastle.fleet.worker import Worker
 from milecastle.model.run import Owner
 from milecastle.ports.claims import WorkerInfo
-from milecastle.views.decoding import decode, read_chain
+from milecastle.views.decoding import decode
 from milecastle.views.fleet import workers_document
 from milecastle.views.listing import thread_lines
-from milecastle.views.showing import run_lines, show_document
+from milecastle.views.showing import read_shown, run_lines, show_document
 
 
 class State(TypedDict):
@@ -61,10 +61,9 @@ def _claim(app: App[State]) -> None:
 
 def _seen(store: Store, key: ThreadKey) -> tuple[str, tuple[str, ...], str, str]:
     """What ``show``, ``ls`` and ``runs`` say."""
-    head = store.head(key)
-    assert head is not None
-    chain = read_chain(store, key, head.seq)
-    shown = show_document(store, key, chain, decode(key, chain, None, lambda: None))
+    found = read_shown(store, key)
+    assert found is not None
+    shown = show_document(store, key, found, decode(key, found.chain, None, lambda: None))
     (listed,) = thread_lines(store, key.tenant)
     (run,) = run_lines(store, store.runs(key))
     assert shown.run is not None

@@ -18,11 +18,12 @@ from milecastle.cli.printing import (
 from milecastle.cli.questions import question_text
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb, workspace_option
+from milecastle.errors import InvalidRequest
 from milecastle.ports.store import Store
-from milecastle.views.decoding import Decoded, read_chain
+from milecastle.views.decoding import Decoded
 from milecastle.views.documents import ShowDocument
 from milecastle.views.lines import names
-from milecastle.views.showing import show_document
+from milecastle.views.showing import read_shown, show_document
 
 
 @click.command("show")
@@ -53,9 +54,11 @@ def command(session: Session, address: str, full: bool, workspace: str | None) -
 
 def _show(session: Session, store: Store, address: str, full: bool) -> None:
     place = find_checkpoint(store, session.tenant, address)
-    chain = read_chain(store, place.key, place.seq)
-    decoded = session.decode(place.key, chain)
-    document = show_document(store, place.key, chain, decoded)
+    shown = read_shown(store, place.key, None if place.is_head else place.seq)
+    if shown is None:
+        raise InvalidRequest(f"thread '{place.key.thread}' was deleted, or pruned, meanwhile")
+    decoded = session.decode(place.key, shown.chain)
+    document = show_document(store, place.key, shown, decoded)
     if session.as_json:
         print_document(document)
     else:

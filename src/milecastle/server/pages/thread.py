@@ -71,6 +71,7 @@ _FAILURE: Final = 8000
 _AROUND, _COUNTED = 20, 200
 """Checkpoints listed before and after the one that is shown, and those counted before it."""
 _BRANCHES, _CHILDREN, _NODES = 40, 20, 100
+_LOOKS: Final = 10
 
 
 class ThreadPageQuery(Message, frozen=True):
@@ -194,8 +195,13 @@ def made_of(request: ApiRequest) -> str:
 
 
 def _read(service: Service, key: ThreadKey, at: str | None) -> _Reading:
-    info, store = service.line(key), service.store
-    head, chain = store.head(key), service.chain(key, at)
+    store = service.store
+    head, info, chain = store.head(key), service.line(key), service.chain(key, at)
+    for _ in range(_LOOKS):
+        if at is not None or (head is not None and head.id == chain.entries[-1].id):
+            break
+        # it went on between the reads
+        head, info, chain = store.head(key), service.line(key), service.chain(key, at)
     entry = chain.entries[-1]
     if head is None:
         raise Refused(NOT_FOUND, 404, "there is no such thread")
