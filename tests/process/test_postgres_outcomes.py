@@ -305,3 +305,25 @@ def test_an_input_whose_answer_is_lost_is_enqueued_once(
     monkeypatch.setattr(Pool, "run_together", applied_then_lost)
     assert store.enqueue(record, "mark", b"input") == record.run_id
     assert store.inputs(writer.key) == []
+
+
+@pytest.mark.parametrize("with_head", [False, True])
+def test_a_deletion_whose_answer_is_lost_deletes_no_later_thread(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, with_head: bool
+) -> None:
+    """Was broken: the retry deleted a thread of the same name that was created meanwhile."""
+    writer = Writer().begin(store, 3)
+    again = Writer(key=writer.key)
+    run_together = Pool.run_together
+
+    def applied_then_lost(pool: Pool, *given: Any) -> Any:
+        run_together(pool, *given)
+        monkeypatch.setattr(Pool, "run_together", run_together)
+        again.begin(store, 2)
+        raise Lost("cut")
+
+    monkeypatch.setattr(Pool, "run_together", applied_then_lost)
+    assert store.delete(writer.key, head=3 if with_head else None)
+    assert [found.seq for found in store.history(writer.key)] == [2, 1]
+    assert store.delete(writer.key)
+    assert list(store.history(writer.key)) == []

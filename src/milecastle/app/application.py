@@ -511,9 +511,9 @@ class App(Generic[S]):
         thread: Thread | None = None,
     ) -> Plan:
         """``plan`` on an event loop."""
-        import asyncio
+        from milecastle.support.off_loop import off_loop
 
-        return await asyncio.to_thread(partial(self.plan, input, mode=mode, thread=thread))
+        return await off_loop(self.plan, input, mode=mode, thread=thread)
 
     def state(self, thread: Thread, at: At = None) -> Snapshot[S]:
         """The state of a thread at its head, or at a checkpoint given by seq or id."""
@@ -740,9 +740,9 @@ class App(Generic[S]):
         self, path: FilePath, state: Any, node: str, config: Any = None
     ) -> None:
         """``save_checkpoint`` on an event loop."""
-        import asyncio
+        from milecastle.support.off_loop import off_loop
 
-        await asyncio.to_thread(self.save_checkpoint, path, state, node, config)
+        await off_loop(self.save_checkpoint, path, state, node, config)
 
     def load_checkpoint(self, path: FilePath) -> dict[str, Any]:
         """The state, node, config, timestamp and version in a portable file, as a dict.
@@ -753,9 +753,9 @@ class App(Generic[S]):
 
     async def aload_checkpoint(self, path: FilePath) -> dict[str, Any]:
         """``load_checkpoint`` on an event loop."""
-        import asyncio
+        from milecastle.support.off_loop import off_loop
 
-        return await asyncio.to_thread(self.load_checkpoint, path)
+        return await off_loop(self.load_checkpoint, path)
 
     def resume_from_checkpoint(
         self, path: FilePath, config: Any = None, *, thread: Thread | None = None

@@ -578,7 +578,7 @@ class Runner(Generic[S]):
         store = self.settings.store
         if store is None or not (store.blocking or self.settings.encryption):
             return function(*args)
-        from milecastle.drivers.off_loop import off_loop
+        from milecastle.support.off_loop import off_loop
 
         return await off_loop(function, *args)
 

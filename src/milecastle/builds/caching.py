@@ -154,7 +154,7 @@ def _call(node: Node, memory: _Memory) -> Callable[..., Any]:
 
 def _async_call(node: Node, memory: _Memory) -> Callable[..., Any]:
     async def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
-        from milecastle.drivers.off_loop import off_loop
+        from milecastle.support.off_loop import off_loop
 
         owner = ctx.thread if ctx else None
         key = memory.key(state, owner)

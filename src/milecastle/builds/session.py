@@ -346,7 +346,7 @@ def _call(node: Node, session: BuildSession, lock: int | None) -> Callable[..., 
 
 def _async_call(node: Node, session: BuildSession, lock: int | None) -> Callable[..., Any]:
     async def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
-        from milecastle.drivers.off_loop import off_loop
+        from milecastle.support.off_loop import off_loop
 
         begun = await off_loop(session.begin, node.name, state)
         if isinstance(begun, Reused):

@@ -38,9 +38,13 @@ def _retry_all(session: Session) -> ThreadChange:
 
 
 def _cancel_all(session: Session) -> ThreadChange:
-    """Closes the unfinished run of a thread."""
+    """Closes the unfinished run of a thread, unless another one has it since it was listed."""
     keepers = keepers_of(session)
-    return lambda info: with_keys(keepers, lambda keeper: keeper.cancel(info.key))
+
+    def cancel(info: ThreadInfo) -> bool:
+        return with_keys(keepers, lambda keeper: keeper.cancel(info.key, run_id=info.run_id))
+
+    return cancel
 
 
 def _delete_all(session: Session) -> ThreadChange:

@@ -79,10 +79,10 @@ class FarPort:
 
     async def _aask(self, name: str, *arguments: Any) -> Any:
         """``_ask`` in a thread: the loop goes on."""
-        import asyncio
+        from milecastle.support.off_loop import off_loop
 
         body = self._values.pack_one([*arguments])
-        return self._answer(await asyncio.to_thread(self._ask_run, self.ticket, name, body))
+        return self._answer(await off_loop(self._ask_run, self.ticket, name, body))
 
     def _answer(self, reply: AskReply) -> Any:
         if reply.raised is not None:

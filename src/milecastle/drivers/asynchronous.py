@@ -25,6 +25,7 @@ from milecastle.drivers.host import (
     last_effects,
 )
 from milecastle.drivers.loop_commits import commits_of
+from milecastle.drivers.node_caller import is_raised_inside, plain_error
 from milecastle.engine.context import RunningTask, current_task, running_task
 from milecastle.engine.effects import (
     AwaitTasks,
@@ -156,8 +157,11 @@ class Drive:
                     if emitted:
                         for wanted in self._tell(executor.take_events()):
                             yield wanted
-                except GeneratorExit:
-                    raise
+                except GeneratorExit as raised:
+                    if type(effect) is not RunTask or not is_raised_inside(raised):
+                        raise
+                    error = plain_error(raised, effect.node)
+                    error.__cause__ = raised
                 except BaseException as raised:
                     error = raised if type(effect) is not Commit else failed_commit(raised)
         except GeneratorExit:

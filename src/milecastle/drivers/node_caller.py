@@ -103,7 +103,7 @@ class NodeCaller:
         try:
             return function(self._present(task.state))
         except (StopIteration, GeneratorExit) as error:
-            raise _plain(error, task.node) from error
+            raise plain_error(error, task.node) from error
 
     def close(self) -> None:
         """No more tasks of these runs are called; nor is anything kept that belongs to them."""
@@ -129,10 +129,15 @@ def perform(running: RunningTask) -> Any:
         with around(task):
             return node.call(state, task.run.config, context)
     except (StopIteration, GeneratorExit) as error:
-        raise _plain(error, node.name) from error
+        raise plain_error(error, node.name) from error
 
 
-def _plain(error: BaseException, node: str) -> RuntimeError:
+def is_raised_inside(error: GeneratorExit) -> bool:
+    """Whether what was awaited raised it, and not whoever closes the coroutine that awaits."""
+    return error.__traceback__ is not None and error.__traceback__.tb_next is not None
+
+
+def plain_error(error: BaseException, node: str) -> RuntimeError:
     """An error that generators, coroutines and futures carry as any other, as PEP 479 has it."""
     return RuntimeError(f"node '{node}' raised {type(error).__name__}")
 

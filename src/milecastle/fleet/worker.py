@@ -39,7 +39,6 @@ from milecastle.app.runs.starting import StartPolicy
 from milecastle.app.runs.submission import require_shared
 from milecastle.app.threads.closing import count_lost, hold_lost, reject_input
 from milecastle.app.with_store import on_one_store, with_store
-from milecastle.drivers.off_loop import StoreThreads
 from milecastle.engine.assignment import Assignment
 from milecastle.errors import (
     Conflict,
@@ -63,6 +62,7 @@ from milecastle.model.run import ThreadInfo
 from milecastle.ports.claims import SILENT, Listening, NotifyingStore, WorkerInfo, was_lost
 from milecastle.ports.limits import graph_of
 from milecastle.ports.store import ManyReader, Opened, WritesRefused, offers
+from milecastle.support.off_loop import StoreThreads
 from milecastle.support.printable import printable
 
 __all__ = ["Worker", "WorkerOptions"]

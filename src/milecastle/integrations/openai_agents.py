@@ -23,11 +23,11 @@ from agents.memory import SessionSettings
 from pydantic import TypeAdapter
 
 from milecastle.app.checkpoints import CheckpointStore
-from milecastle.drivers.off_loop import off_loop
 from milecastle.engine.context import current, running_task
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.recording import enclosing_call, recorded
 from milecastle.model.keys import ThreadKey, own_key
+from milecastle.support.off_loop import off_loop
 
 __all__ = ["RecordedModel", "RunStates", "ThreadSession", "record_tool"]
 

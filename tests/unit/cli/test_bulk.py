@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from milecastle.cli import bulk
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.views.documents import RunsDocument
@@ -78,6 +81,24 @@ def test_queued_runs_are_cancelled_in_bulk(held: Desk, monkeypatch: pytest.Monke
     assert "3 runs cancelled, 0 skipped" in result.stdout
     assert "2 runs cancelled, 0 skipped" in result.stderr
     assert threads(held, "--status", "cancelled") == ["t0", "t1", "t2"]
+
+
+def test_only_the_runs_that_were_listed_are_cancelled(
+    held: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Was broken: a run that started after the thread was looked at was cancelled."""
+    held.call("runs", "--failed", "--retry-all", "--limit", "1", "--app", "fragile:app")
+    real = bulk.with_keys
+
+    def later(*args: Any) -> bool:
+        given = ("--thread", "t0", "--input", '{"topic": "y"}', "--if-busy", "cancel")
+        held.call("submit", "fragile:app", *given)
+        return real(*args)
+
+    monkeypatch.setattr(bulk, "with_keys", later)
+    found = held.call("runs", "--status", "queued", "--cancel-all").stdout
+    assert "0 runs cancelled, 1 skipped" in found
+    assert threads(held, "--status", "queued") == ["t0"]
 
 
 def test_threads_are_deleted_in_bulk(held: Desk) -> None:

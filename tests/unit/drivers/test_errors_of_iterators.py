@@ -24,8 +24,21 @@ def app_of(kind: type[BaseException], form: str) -> App[State]:
     def with_context(state: State, ctx: Context) -> dict[str, Any]:
         raise kind
 
+    async def awaited(state: State) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        raise kind
+
+    async def awaited_with_context(state: State, ctx: Context) -> dict[str, Any]:
+        raise kind
+
     if form == "plain":
         graph.add_node("pick", plain)
+    elif form == "async":
+        graph.add_node("pick", awaited)
+    elif form == "async context":
+        graph.add_node("pick", awaited_with_context)
+    elif form == "async timeout":
+        graph.add_node("pick", awaited, timeout=Timeout(run=60))
     elif form == "context":
         graph.add_node("pick", with_context)
     elif form == "timeout":
@@ -36,11 +49,17 @@ def app_of(kind: type[BaseException], form: str) -> App[State]:
     return graph.compile(store=MemoryStore())
 
 
-@pytest.mark.parametrize("form", ["plain", "context", "timeout", "inline"])
+@pytest.mark.parametrize(
+    "form",
+    ["plain", "context", "timeout", "inline", "async", "async context", "async timeout"],
+)
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])
 @pytest.mark.parametrize("kind", [StopIteration, GeneratorExit])
 def test_what_ends_iterators_fails_a_run(kind: type[BaseException], way: str, form: str) -> None:
-    """Failed: on a loop the run never ended, and GeneratorExit looked like a closed stream."""
+    """Failed: on a loop the run never ended, and GeneratorExit looked like a closed stream.
+
+    An async node that raised it was cancelled.
+    """
     app = app_of(kind, form)
 
     def call() -> None:

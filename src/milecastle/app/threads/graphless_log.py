@@ -167,13 +167,14 @@ class GraphlessLog:
         self._refuse_reserved(key.tenant)
         return delete_with_children(self.store, key)
 
-    def cancel(self, key: ThreadKey) -> bool:
+    def cancel(self, key: ThreadKey, *, run_id: str | None = None) -> bool:
         """Close the unfinished run of a thread, with a failure record.
 
-        Return whether there was one.
+        Return whether there was one. With ``run_id``, only that run: ``False`` if another one has
+        the thread by now.
         """
         self._refuse_reserved(key.tenant)
-        return cancel_run(self.store, self._codec, self._clock, key)
+        return cancel_run(self.store, self._codec, self._clock, key, run_id)
 
     def prune(self, key: ThreadKey, *, keep_last: int) -> int:
         """Delete the oldest checkpoints, keeping at least ``keep_last``.

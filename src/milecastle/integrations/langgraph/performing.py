@@ -16,11 +16,11 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from milecastle.drivers.committer import committer_of
 from milecastle.drivers.loop_commits import commits_of
-from milecastle.drivers.off_loop import off_loop
 from milecastle.integrations.langgraph.log import Log, TaskWrite
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 from milecastle.support.forking import call_in_child
+from milecastle.support.off_loop import off_loop
 
 T = TypeVar("T")
 LogEffect = Batch | Callable[[], Any]

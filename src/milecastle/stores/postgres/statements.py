@@ -50,6 +50,7 @@ class Statements:
         self.recent_runs = load("recent_runs")
         self.recent_runs_by_status = load("recent_runs_by_status")
         self.bury = load("bury")
+        self.life = load("life")
         self.sweep_records = load("sweep_records")
         self.sweep_entries = load("sweep_entries")
         self.sweep_results = load("sweep_results")

@@ -451,8 +451,9 @@ class PostgresStore(PostgresServer):
 
     def _end(self, key: ThreadKey, head: int | None, head_id: str | None) -> bool:
         """End the thread's life; return whether there was anything."""
+        life = self._read(self._sql.life, key)[0][0]
         was_there = self._head(key)[0] > 0 or bool(self.runs(key, limit=1))
-        return self._bury(key, head, head_id, was_there)
+        return self._bury(key, head, head_id, was_there, life)
 
     def _sweep(self, key: ThreadKey) -> None:
         """Delete what lives that ended have left."""
@@ -460,15 +461,19 @@ class PostgresStore(PostgresServer):
             pass
         self._read(self._sql.sweep_results, key)
 
-    def _bury(self, key: ThreadKey, head: int | None, head_id: str | None, was_there: bool) -> bool:
+    def _bury(
+        self, key: ThreadKey, head: int | None, head_id: str | None, was_there: bool, life: int
+    ) -> bool:
         """Write the tombstone; return whether there was anything.
 
-        Retried if another writer appended first.
+        Retried if another writer appended first. If an answer was lost, only ``life`` is ended: the
+        thread may have been created again since.
         """
         in_doubt = False
         for number, _ in enumerate(self._pool.attempts()):
             id = None if head_id is None else id_to(head_id)
             place = {"gap": 1 if number < 3 else _BATCH, "head": head, "head_id": id}
+            place["life"] = life if in_doubt else None
             parameters = rows.key_parameters(key, **place)
             queries = self._sql.lock_thread, self._sql.bury, self._sql.sweep_records
             statements = [(query, parameters) for query in queries]
@@ -484,8 +489,8 @@ class PostgresStore(PostgresServer):
             found, elsewhere = self._head(key)[0], self._elsewhere(key)
             if elsewhere is not None:
                 raise elsewhere
-            if in_doubt and was_there and not found:
-                return True
+            if in_doubt and self._read(self._sql.life, key)[0][0] != life:
+                return was_there
             if head in (None, found) and self.inputs(key, limit=1):
                 raise inputs_wait(key, found)
             expected = found + 1 if head in (None, found) else head

@@ -2,7 +2,8 @@
 -- whoever was about to append is refused by the key. The other begins the next life: whoever
 -- comes later finds a thread that is empty. Against a writer who is always faster, the first one
 -- goes up further ahead (gap). Nothing happens unless the head is where it is asked to be, and then
--- no input waits. lock_thread.sql comes first, so that none is overlooked.
+-- no input waits. lock_thread.sql comes first, so that none is overlooked. With a life, nothing
+-- happens to another one.
 WITH last AS (
     SELECT seq, id
     FROM {schema}.entries
@@ -15,6 +16,10 @@ WITH last AS (
         %(head)s::bigint IS NULL
         OR coalesce((SELECT seq FROM last), 0) & 4294967295 = %(head)s::bigint
     ) AND (%(head_id)s::bytea IS NULL OR (SELECT id FROM last) = %(head_id)s::bytea)
+        AND (
+            %(life)s::bigint IS NULL
+            OR coalesce((SELECT seq FROM last), 0) >> 32 = %(life)s::bigint
+        )
         AND (
             (%(head)s::bigint IS NULL AND %(head_id)s::bytea IS NULL)
             OR NOT EXISTS (
