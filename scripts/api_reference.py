@@ -33,12 +33,9 @@ NOTE = "<!-- Written by scripts/api_reference.py from the docstrings; do not edi
 HEADER = f"""{NOTE}
 # API
 
-Everything that is exported, a page for each part, and each name with its signature.
+Look up a name here: every exported name, linked to its signature and description.
 `invoke`, `resume`, `stream`, `state`, `history`, `update_state`, `fork` and `diff` have async
 versions (`ainvoke`, `aresume` and so on) with the same arguments.
-
-| page | names |
-|---|---|
 """
 PUBLIC = (
     "milecastle",
@@ -209,11 +206,11 @@ def render(package: Package) -> dict[Path, str]:
     for title, pairs in _parts(package):
         path = FOLDER / f"{_name(title)}.md"
         whence = title if title in PUBLIC else "milecastle"
-        head = f"{NOTE}\n# {title}\n\nImport these from `{whence}`.\n"
+        head = f"{NOTE}\n# {title}\n\nLook up a signature here. Import these from `{whence}`.\n"
         pages[path] = head + "".join(_entry(package, *pair) for pair in pairs)
         there = f"{FOLDER.name}/{path.name}"
         links = ", ".join(f"[{name}]({there}#{name.lower()})" for name, _ in pairs)
-        rows.append(f"| [{title}]({there}) | {links} |\n")
+        rows.append(f"\n## [{title}]({there})\n\n{links}\n")
     return {PAGE: HEADER + "".join(rows), **pages}
 
 
