@@ -64,7 +64,7 @@ TITLES: dict[str, str] = {
     "S3": "The memory store is thread-safe",
     "S4": "The JSONL store: one readable append-only file per thread",
     "S5": "History is listed without decoding any state",
-    "S6": "A torn last line is distinguished from damage; repair keeps all whole records",
+    "S6": "A torn last line is distinguished from damage; repair keeps complete records",
     "S7": "A write is durable when it returns",
     "S8": "Decoding is strict, and errors name the path",
     "S9": "Two writers: one wins, the other gets `Conflict`",
