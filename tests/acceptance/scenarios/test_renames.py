@@ -274,6 +274,20 @@ def test_thread_is_read_under_the_new_names(call: Caller, store: Store) -> None:
     assert new.state("t").state == new.state("t", old.state("t").seq).state == EXPECTED
 
 
+def test_checkpoints_from_before_are_followed_under_the_new_names(
+    call: Caller, store: Store
+) -> None:
+    """Was broken: ``follow`` showed stored names, and beside them start values of new ones."""
+    old, new = versions(asking, store)
+    call.invoke(old, GIVEN)
+    call.resume(new, answer="yes")
+    found = list(new.follow("t"))
+    assert found[-1].state == EXPECTED
+    for event in found:
+        shown = new.state("t", event.seq)
+        assert (event.state, event.data["next"]) == (shown.state, shown.next)
+
+
 @pytest.mark.parametrize("target", ["t", "forked"])
 def test_fork_by_the_new_graph_keeps_what_the_thread_has(
     call: Caller, store: Store, target: str

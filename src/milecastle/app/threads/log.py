@@ -343,12 +343,15 @@ class Threads:
 
     def _named(self, key: ThreadKey, chain: Chain) -> tuple[Position, Renames]:
         """The position under the names that this graph declares, and what was renamed."""
-        entry = chain.entries[-1]
-        if entry.fingerprint == self.graph.fingerprint:
-            return self.restore(chain), Renames()
-        manifest = self.store.manifest(key, entry.fingerprint)
-        renames = judge_compatibility(entry, manifest, self.graph).renames
+        renames = self.renames_at(key, chain.entries[-1])
         return self.restore(chain, renames), renames
+
+    def renames_at(self, key: ThreadKey, entry: Entry) -> Renames:
+        """What this graph has other names for than the one that wrote an entry."""
+        if entry.fingerprint == self.graph.fingerprint:
+            return Renames()
+        manifest = self.store.manifest(key, entry.fingerprint)
+        return judge_compatibility(entry, manifest, self.graph).renames
 
     def _newest(self, key: ThreadKey, at: At) -> Entry | None:
         """The head of a thread that is branched from ``at``; without it, the head is read later."""

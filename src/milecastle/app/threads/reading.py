@@ -21,6 +21,7 @@ from milecastle.app.threads.log import At, Threads, interrupts_at
 from milecastle.codec.deltas import LogCodec, replay
 from milecastle.engine.reserved_channels import split
 from milecastle.engine.status import claimed, thread_info, waits_at
+from milecastle.graph.comparison import Renames
 from milecastle.model.checkpoint import DELTA, CheckpointMetadata, Entry, to_datetime
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
@@ -238,6 +239,7 @@ class _Follower:
         self._heard = 0.0
         self._rested: float | None = None
         self._seen: str | None = None
+        self._renames: dict[str, Renames] = {}
         self.is_gone = False
         self.is_over = False
         self.end: Callable[[], None] = lambda: None
@@ -312,6 +314,11 @@ class _Follower:
             body = codec.unseal_entry(entry, entry.roll_seq)
             self._values = replay(_copied(self._values), codec.decode(body))
             split(self._values)
+        renames = self._renames_at(entry)
+        nodes, next = (
+            tuple(renames.nodes.get(name, name) for name in names)
+            for names in (entry.nodes, entry.next)
+        )
         return Event(
             type="state",
             run_id=entry.run_id,
@@ -319,9 +326,23 @@ class _Follower:
             key=self._key,
             step=entry.step,
             seq=entry.seq,
-            state=threads.graph.schema.view(self._values),
-            data={"nodes": entry.nodes, "next": entry.next, "source": entry.source},
+            state=threads.graph.schema.view(_under_new_names(self._values, renames)),
+            data={"nodes": nodes, "next": next, "source": entry.source},
         )
+
+    def _renames_at(self, entry: Entry) -> Renames:
+        """What has another name in this graph; looked up once for each graph that wrote entries."""
+        if entry.fingerprint not in self._renames:
+            self._renames[entry.fingerprint] = self._threads.renames_at(self._key, entry)
+        return self._renames[entry.fingerprint]
+
+
+def _under_new_names(values: dict[str, Any], renames: Renames) -> dict[str, Any]:
+    former = {name: values[name] for name in renames.channels if name in values}
+    if not former:
+        return values
+    kept = {name: value for name, value in values.items() if name not in former}
+    return kept | {renames.channels[name]: value for name, value in former.items()}
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:
