@@ -115,7 +115,8 @@ def _read(graph: CompiledGraph, root: Path, workspace: Path) -> tuple[FileGraph,
 def _problems_of_edges(graph: CompiledGraph) -> list[str]:
     sources = dict.fromkeys(edge.source for edge in graph.manifest.edges if edge.kind != "fixed")
     problems = [
-        f"node '{name}' chooses what runs next, or fans out: a file run can have only fixed edges"
+        f"node '{name}' chooses what runs next, or fans out: a file run can have only fixed edges; "
+        "declare a node for each item, or declare no files and use cache=, which a fan-out may have"
         for name in sources
     ]
     if graph.interrupt_before or graph.interrupt_after:

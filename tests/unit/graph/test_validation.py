@@ -473,6 +473,7 @@ def test_mc126_a_graph_over_files_that_fans_out(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError) as caught:
         graph.compile(workspace=tmp_path / "work")
     assert [problem.code for problem in caught.value.problems] == ["MC126"]
+    assert "declare a node for each item" in caught.value.problems[0].message
 
 
 def test_mc127_a_declared_input_that_the_state_does_not_have() -> None:
