@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from milecastle.cli import bulk
+from milecastle.cli.session import with_keys
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.views.documents import RunsDocument
@@ -88,14 +88,13 @@ def test_only_the_runs_that_were_listed_are_cancelled(
 ) -> None:
     """Was broken: a run that started after the thread was looked at was cancelled."""
     held.call("runs", "--failed", "--retry-all", "--limit", "1", "--app", "fragile:app")
-    real = bulk.with_keys
 
-    def later(*args: Any) -> bool:
+    def later(*args: Any) -> Any:
         given = ("--thread", "t0", "--input", '{"topic": "y"}', "--if-busy", "cancel")
         held.call("submit", "fragile:app", *given)
-        return real(*args)
+        return with_keys(*args)
 
-    monkeypatch.setattr(bulk, "with_keys", later)
+    monkeypatch.setattr("milecastle.cli.bulk.with_keys", later)
     found = held.call("runs", "--status", "queued", "--cancel-all").stdout
     assert "0 runs cancelled, 1 skipped" in found
     assert threads(held, "--status", "queued") == ["t0"]
