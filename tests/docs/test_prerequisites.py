@@ -10,8 +10,11 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.docs.pages import PAGES, ROOT, blocks, read
 
@@ -78,6 +81,32 @@ def named_by(text: str) -> tuple[set[str], set[str]]:
             else:
                 packages |= {_name(word)} if re.match(r"\w", word) else set()
     return extras, packages
+
+
+def not_installed(text: str) -> set[str]:
+    """The modules of this environment that a page's reader does not have."""
+    extras, packages = named_by(text)
+    wanted = [*_PROJECT["dependencies"], *packages]
+    wanted += [one for extra in extras for one in _PROJECT["optional-dependencies"][extra]]
+    kept = set[str]()
+    while wanted:
+        requirement = Requirement(wanted.pop())
+        name, wants = _name(requirement.name), ("", *requirement.extras)
+        if (mark := f"{name}[{','.join(sorted(requirement.extras))}]") in kept:
+            continue
+        kept |= {name, mark}
+        with suppress(PackageNotFoundError):
+            wanted += [
+                one
+                for one in requires(name) or ()
+                if not (marker := Requirement(one).marker)
+                or any(marker.evaluate({"extra": extra}) for extra in wants)
+            ]
+    return {
+        module
+        for module, found in packages_distributions().items()
+        if module != "milecastle" and not kept & {_name(one) for one in found}
+    }
 
 
 def missing(modules: Iterable[str], text: str) -> set[str]:

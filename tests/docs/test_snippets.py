@@ -11,14 +11,28 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import PAGES, ROOT, Block, blocks, read
+from tests.docs.test_prerequisites import HOW_TO, not_installed
 
 MARK = "-- here ends the block at line"
 WITH_PYTHON = [page for page in PAGES if "```python" in read(page)]
+
+
+HIDING = """
+import sys
+
+class Hiding:
+    def find_spec(self, name, path=None, target=None):
+        if name in {hidden!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hiding())
+"""
 
 
 def script_of(found: list[Block]) -> str:
@@ -31,11 +45,17 @@ def script_of(found: list[Block]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def problems_of(text: str, folder: Path) -> list[str]:
-    """Run a page's snippets in a folder; what is wrong with them."""
+def problems_of(text: str, folder: Path, hidden: Collection[str] = ()) -> list[str]:
+    """Run a page's snippets in a folder; what is wrong with them.
+
+    ``hidden`` are modules that are not installed for them.
+    """
     found = list(blocks(text))
     folder.joinpath("page.py").write_text(script_of(found), encoding="utf-8")
-    paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    aside = folder / "aside"
+    aside.mkdir()
+    (aside / "sitecustomize.py").write_text(HIDING.format(hidden=set(hidden)), encoding="utf-8")
+    paths = [str(aside), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-X", "utf8", "page.py"],
         cwd=folder,
@@ -70,7 +90,10 @@ def _bare(text: str) -> list[str]:
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_the_snippets_of_the_page_run(page: str, tmp_path: Path) -> None:
-    problems = problems_of(read(page), tmp_path)
+    """A how-to page has nothing but what it tells its reader to install."""
+    text = read(page)
+    hidden = not_installed(text) if page in HOW_TO else ()
+    problems = problems_of(text, tmp_path, hidden)
     assert not problems, "\n".join(problems)
 
 
@@ -113,6 +136,16 @@ def test_an_output_that_is_not_printed_is_reported(tmp_path: Path) -> None:
     page = "```python\nprint('one')\n```\n\n```text output\n{}\n```\n"
     assert problems_of(page.format("one"), tmp_path) == []
     assert problems_of(page.format("two"), tmp_path) == ["line 6 should be\none\n"]
+
+
+def test_a_package_that_is_not_named_cannot_be_imported(tmp_path: Path) -> None:
+    """Was broken: pages ran with every package that the tests have."""
+    page = "{}\n```python\nimport starlette\n```\n"
+    bare, named = page.format(""), page.format("`pip install 'milecastle[serve]'`")
+    (problem,) = problems_of(bare, tmp_path, not_installed(bare))
+    assert "No module named 'starlette'" in problem
+    assert "starlette" not in not_installed(named)
+    assert "pytest" in not_installed(named)
 
 
 def test_a_warning_is_an_error(tmp_path: Path) -> None:
