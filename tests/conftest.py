@@ -27,14 +27,13 @@ settings.load_profile(
 )
 
 TRACED = {
-    "acceptance": r"(?!.*(jsonl|postgres))",
-    "architecture": "",
-    "contract": "",
+    "acceptance": r"(?!.*(jsonl|postgres)|scenarios/.*sqlite)",
+    "contract": "(?!test_broken)",
     "migration": "",
-    "process": "test_(postgres|sharded)_",
-    "recovery": "test_(crash_everywhere|jsonl|sqlite)",
+    "process": "test_(postgres|sharded)_(?!chaos|crashes|failover|large|workers)",
+    "recovery": r"test_(crash_everywhere\.|jsonl|sqlite_(?!damage|truncation))",
     "stateful": "test_thread_status",
-    "unit": "",
+    "unit": "(?!app/test_typing|cli/test_init|drivers/test_garbage)",
 }
 """Which tests of a folder are traced. The others repeat these on other stores, or more often."""
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 
 @cache
@@ -33,3 +37,12 @@ def seeds(count: int, part: int = 0, parts: int = 1, *, below: int = 1_000_000) 
     first = first_seed() % (below - count) + part * size
     print(f"MILECASTLE_SEED={first_seed()}: seeds {first} to {first + size - 1}")
     return range(first, first + size)
+
+
+def sampled(values: Iterable[Any], *, one_in: int) -> list[Any]:
+    """Parameters of which each commit runs its share; the others are slow."""
+    chosen = first_seed() % one_in
+    return [
+        pytest.param(value, marks=() if number % one_in == chosen else pytest.mark.slow)
+        for number, value in enumerate(values)
+    ]

@@ -67,6 +67,7 @@ class TestClaimsOfOffloadingMemoryStore(ClaimContract):
         return cast("ClaimStore", offload(store.inner, store.objects))
 
 
+@pytest.mark.slow  # what the store inside proves by itself
 class TestOffloadingSqliteStore(StoreContract):
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
@@ -80,6 +81,7 @@ class TestOffloadingSqliteStore(StoreContract):
         return self.open_store()
 
 
+@pytest.mark.slow
 class TestClaimsOfOffloadingSqliteStore(ClaimContract):
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
@@ -93,6 +95,7 @@ class TestClaimsOfOffloadingSqliteStore(ClaimContract):
         return self.open_store()
 
 
+@pytest.mark.slow
 class TestOffloadingJsonlStore(StoreContract):
     lists_by_commit = False
 
@@ -108,6 +111,7 @@ class TestOffloadingJsonlStore(StoreContract):
         return self.open_store()
 
 
+@pytest.mark.slow
 @needs_postgres
 class TestOffloadingPostgresStore(StoreContract):
     @pytest.fixture(autouse=True)
@@ -123,6 +127,7 @@ class TestOffloadingPostgresStore(StoreContract):
         return offload(PostgresStore(postgres_url()), self.objects)
 
 
+@pytest.mark.slow
 @needs_postgres
 class TestClaimsOfOffloadingPostgresStore(ClaimContract):
     @pytest.fixture(autouse=True)

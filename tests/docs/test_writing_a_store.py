@@ -43,6 +43,7 @@ def test_store_of_the_page_passes_the_contract(tmp_path: Path) -> None:
     assert int(passed[1]) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [True, False])
 def test_a_store_that_forgets_results_would_be_caught(tmp_path: Path, broken: bool) -> None:
     """The same run on a store that cheats: the control of the test above."""

@@ -40,7 +40,7 @@ from tests.process.object_kills import (
 )
 from tests.process.seaweedfs import bucket_in, needs_seaweedfs
 
-KILLS = int(os.environ.get("MILECASTLE_OBJECT_KILLS", "24"))
+KILLS = int(os.environ.get("MILECASTLE_OBJECT_KILLS", "16"))
 SWEEP = None
 ROLES = [*range(WRITERS), SWEEP]
 RATES = [0.05 if role == SLOW else 1.0 for role in ROLES]

@@ -29,7 +29,7 @@ from tests.migration.sqlite_golden import REPLACED, everything_in, fill
 
 UNTRACED = pytest.mark.no_cover  # thousands of repetitions of what others cover
 
-FLIPS = int(os.environ.get("MILECASTLE_FLIPS", "400"))
+FLIPS = int(os.environ.get("MILECASTLE_FLIPS", "160"))
 PAGE = 4096
 CLEAR = (Corrupted, CodecError, FormatTooNew, InvalidRequest, RuntimeWarning)
 """A damaged row of a list is a warning: the others are listed."""
