@@ -158,7 +158,7 @@ def test_unfinished_run_is_resumed_by_its_key(invoke: Invoke) -> None:
     assert (again.reused, again.run_id, again.state["total"]) == (True, first.run_id, 2)
 
 
-@pytest.mark.parametrize("terms", [{"key": "k"}, {"again": True}])
+@pytest.mark.parametrize("policy", [{"key": "k"}, {"again": True}])
 def test_terms_without_anything_to_compare_are_refused(policy: dict[str, Any]) -> None:
     """An idempotency key that is ignored would be a trap. Broken on purpose: the check removed."""
     unsaved, given = tally(store=None), {"total": 1}
