@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event
@@ -39,12 +38,6 @@ def initialised(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def path(initialised: Path) -> Path:
     empty_map(initialised)
     return initialised
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[ShardedStore]:
-    with closing(ShardedStore(path)) as store:
-        yield store
 
 
 def test_pages_of_all_databases_are_one_list(

@@ -22,7 +22,6 @@ from milecastle.stores.sharded import ShardedStore, move_shard, read_map
 from milecastle.testing.entries import Writer
 from tests.postgres_cluster import needs_postgres
 from tests.process.sharded_moves import execute, results, same_shard
-from tests.sharded_cluster import new_map
 
 pytestmark = needs_postgres
 
@@ -47,17 +46,6 @@ BEGIN
 END
 $$
 """
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return new_map(tmp_path)
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[ShardedStore]:
-    with closing(ShardedStore(path)) as store:
-        yield store
 
 
 @pytest.fixture

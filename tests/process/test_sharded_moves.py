@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
@@ -38,20 +38,9 @@ from tests.process.sharded_moves import (
     same_shard,
     states,
 )
-from tests.sharded_cluster import empty_map, new_databases, new_map
+from tests.sharded_cluster import empty_map, new_databases
 
 pytestmark = needs_postgres
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return new_map(tmp_path)
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[ShardedStore]:
-    with closing(ShardedStore(path)) as store:
-        yield store
 
 
 def test_everything_of_a_shard_moves_and_nothing_else(store: ShardedStore, path: Path) -> None:

@@ -34,12 +34,6 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[ShardedStore]:
-    with closing(ShardedStore(path)) as store:
-        yield store
-
-
-@pytest.fixture
 def placed(path: Path) -> Iterator[ShardMember]:
     """Database a alone, which nothing routes around."""
     with closing(ShardMember(read_map(path).urls["a"], "a")) as store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from time import monotonic, sleep
@@ -45,20 +44,9 @@ from tests.process.sharded_moves import (
     same_shard,
     states,
 )
-from tests.sharded_cluster import new_databases, new_map, write_map
+from tests.sharded_cluster import new_databases, write_map
 
 pytestmark = needs_postgres
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return new_map(tmp_path)
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[ShardedStore]:
-    with closing(ShardedStore(path)) as store:
-        yield store
 
 
 def test_a_list_is_whole_though_another_reader_has_seen_the_move(
