@@ -30,7 +30,7 @@ TRACED = {
     "acceptance": r"(?!.*(jsonl|postgres)|scenarios/.*sqlite)",
     "contract": "(?!test_broken)",
     "migration": "",
-    "process": "test_(postgres|sharded)_(?!chaos|crashes|failover|large|workers)",
+    "process": "test_(postgres|sharded)_(?!chaos|crashes|failover|workers)",
     "recovery": r"test_(crash_everywhere\.|jsonl|sqlite_(?!damage|truncation))",
     "stateful": "test_thread_status",
     "unit": "(?!app/test_typing|cli/test_init|drivers/test_garbage)",

@@ -25,7 +25,14 @@ from milecastle.app.application import App
 from milecastle.cli import reloading
 from milecastle.cli.main import cli
 from milecastle.fleet.worker import Worker, WorkerOptions
-from milecastle.server import broadcasts, connections, events, limits, service
+from milecastle.server import (
+    broadcasts,
+    connections,
+    event_stream,
+    events,
+    limits,
+    service,
+)
 from milecastle.server import serving as serving_module
 from tests.postgres_cluster import wait_until
 
@@ -38,7 +45,7 @@ FEW_FILES = 200
 def impatient() -> None:
     """Comments come soon, and slow readers are dropped soon."""
     setattr(events, "HEARTBEAT", 0.1)  # noqa: B010 - final, except here
-    setattr(events, "SLOW", 1.0)  # noqa: B010
+    setattr(event_stream, "SLOW", 3.0)  # noqa: B010
 
 
 def begins_elsewhere(off: int) -> None:
