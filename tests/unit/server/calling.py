@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, MutableMapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
 
 import httpx
@@ -21,6 +23,7 @@ from milecastle.server.request import Endpoint
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.sqlite import SqliteStore
 
 T = TypeVar("T")
 
@@ -81,12 +84,24 @@ def known_tokens() -> list[tuple[str, Identity]]:
     return found
 
 
+@cache
+def empty_store() -> bytes:
+    """A store that is migrated once for all tests."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "runs.db"
+        SqliteStore(path).close()
+        return path.read_bytes()
+
+
 class Api:
     """A store in a folder, an app on it, and the application that serves it."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder, self.keys = folder, MemoryStore()
-        self.app: App[Trip] = build().compile(store=f"sqlite:///{folder / 'runs.db'}", **settings)
+        path = folder / "runs.db"
+        if not path.exists():
+            path.write_bytes(empty_store())
+        self.app: App[Trip] = build().compile(store=f"sqlite:///{path}", **settings)
         self._runner = asyncio.Runner()
         self.serve(self.app)
 
