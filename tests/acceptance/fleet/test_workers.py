@@ -12,7 +12,6 @@ from milecastle import Context, Store
 from milecastle.app.clock import SystemClock
 from milecastle.app.runs import starting
 from milecastle.errors import Unavailable
-from milecastle.fleet.worker import WorkerOptions
 from milecastle.ports.claims import ClaimStore
 from milecastle.testing import with_store
 from tests.acceptance.fleet.working import (
@@ -132,7 +131,7 @@ def test_what_takes_longer_than_the_grace_period_is_released_too(store: Store) -
         return {"log": ["long"]}
 
     app = line(store, ("long", long))
-    hasty = WorkerOptions(poll=0.05, heartbeat=0.2, silent=1.0, grace=0.1)
+    hasty = QUICK.replaced(grace=0.1)
 
     async def began() -> bool:
         return bool(ran)

@@ -14,7 +14,7 @@ Node = Callable[..., Any]
 
 QUICK = WorkerOptions(concurrency=20, poll=0.05, heartbeat=0.2, silent=30.0, grace=30.0)
 """For tests of anything but silence: a busy machine may stop a worker for seconds."""
-STRICT = QUICK.replaced(silent=1.0)
+STRICT = QUICK.replaced(silent=2.5)
 """For tests of silence."""
 
 
