@@ -16,7 +16,8 @@ from milecastle import (
     Snapshot,
     ThreadKey,
 )
-from milecastle.app.runs.calls import Call, PlannedRun
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.planned import PlannedRun
 from milecastle.drivers.host import HostServices
 from milecastle.drivers.node_caller import NodeCaller, perform
 from milecastle.engine.effects import Commit, Emit
@@ -192,7 +193,7 @@ class Recorder:
 
 def call_node(planned: PlannedRun, task: RunTask) -> Any:
     """What the node of a task returns."""
-    calls = NodeCaller((planned.plan.graph,), planned.host.ports, perform)
+    calls = NodeCaller((planned.plan.graph,), planned.ports, perform)
     try:
         return calls.call(task)
     finally:
@@ -204,7 +205,7 @@ def crash_after(app: App[Any], input: Any, thread: str, *, commits: int) -> None
     planned = app.__runner__.begin(Call(input=input, thread=thread))
     if isinstance(planned, Result):
         raise AssertionError("there was nothing to run")
-    effects = planned.effects(HostServices(planned.host))
+    effects = planned.effects(HostServices(planned))
     outcome: Any = None
     while commits:
         effect = effects.send(outcome)
@@ -212,7 +213,7 @@ def crash_after(app: App[Any], input: Any, thread: str, *, commits: int) -> None
         if isinstance(effect, RunTask):
             outcome = call_node(planned, effect)
         elif isinstance(effect, Commit):
-            planned.host.commit(effect.batch)
+            planned.commit(effect.batch)
             commits -= 1
         elif not isinstance(effect, Emit):
             raise AssertionError(f"not expected here: {effect}")

@@ -306,7 +306,7 @@ def by_bytes(app: App[Any]) -> BytesExecutors:
     """Let an app run its tasks through bytes."""
     made = BytesExecutors(app.graph)
     runner = app.__runner__
-    runner.launcher = msgspec.structs.replace(runner.launcher, executors=made)
+    runner.executors = made
     return made
 
 

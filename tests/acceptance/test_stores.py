@@ -617,7 +617,7 @@ def test_a_run_that_was_taken_over_while_it_lived_is_fenced_out(run: Runner) -> 
     app = line(store)
     planned = app.__runner__.begin(Call(input={"n": 0}, thread="t"))
     assert not isinstance(planned, Result)
-    effects = planned.effects(HostServices(planned.host))
+    effects = planned.effects(HostServices(planned))
     outcome: Any = None
     while len(store.batches) < 2:
         effect = effects.send(outcome)
@@ -630,7 +630,7 @@ def test_a_run_that_was_taken_over_while_it_lived_is_fenced_out(run: Runner) -> 
     sources = [entry.source for entry in store.written]
     assert sources == ["input", "step", "takeover", "step", "step"]
     with pytest.raises(Conflict):
-        list(blocking.drive(lambda services: effects, planned.host))
+        list(blocking.drive(lambda services: effects, planned))
     assert [entry.source for entry in store.written] == sources
     assert [record.status for record in store.runs(KEY)] == ["completed", "superseded"]
     assert run.state(app, "t").state == winner.state

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, cast
 
 from milecastle import App, InvalidRequest, MilecastleError, ResumeRefused, RunInProgress
-from milecastle.app.runs.submission import IfBusy
+from milecastle.app.runs.calls import IfBusy
 from milecastle.app.upkeep.retention import Retention, apply_retention
 from milecastle.errors import Conflict, ExecutionError, RunError, StoreError
 from milecastle.fleet.bulk import Bulk

@@ -21,7 +21,6 @@ from typing import Any, cast
 from milecastle import Handle, MilecastleError, ThreadKey
 from milecastle.app.clock import SystemClock
 from milecastle.app.runs.calls import Call
-from milecastle.app.runs.starting import StartPolicy
 from milecastle.cli.main import cli
 from milecastle.engine.assignment import Assignment
 from milecastle.fleet import heartbeat, worker
@@ -101,7 +100,8 @@ def own_clock() -> None:
                     call = Call(
                         input=found.schedule.input_at(tick),
                         thread=key,
-                        policy=StartPolicy(key=mine, waits=True),
+                        key=mine,
+                        if_exists="queue",
                         is_own=True,
                     )
                     with suppress(MilecastleError):

@@ -15,10 +15,9 @@ from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.results import Result, Snapshot
 from milecastle.app.runner import Runner, Thread
 from milecastle.app.runs.answering import UNANSWERED, Given
-from milecastle.app.runs.calls import Call, calls_for, only_file
-from milecastle.app.runs.starting import StartPolicy
+from milecastle.app.runs.calls import Call, IfBusy, if_submitted, if_taken, started
 from milecastle.app.runs.streams import StreamMode
-from milecastle.app.runs.submission import Handle, IfBusy, invoked, submitted
+from milecastle.app.runs.submission import Handle
 from milecastle.app.threads.children import own_threads
 from milecastle.app.threads.closing import cancel_run
 from milecastle.app.threads.compatibility import Compatibility
@@ -36,7 +35,7 @@ from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.notebook import card
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
-from milecastle.model.tags import TagChange
+from milecastle.model.tags import TagChange, read_tags
 from milecastle.ports.store import Store
 from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 
@@ -141,13 +140,18 @@ class App(Generic[S]):
         from that portable file (``checkpoint`` is another name for ``file``). The run adds ``tags``
         to its thread. For file graphs use ``build``.
         """
-        call = Call(
+        call = started(
             input=input,
             thread=thread,
-            policy=invoked(key, again, take_over, discard, tags),
+            key=key,
+            again=again,
+            take_over=take_over,
+            discard=discard,
+            tags=tags,
             options=options,
             config=config,
-            file=only_file(file, checkpoint),
+            file=file,
+            checkpoint=checkpoint,
         )
         return self._runner.invoke(call)
 
@@ -168,13 +172,18 @@ class App(Generic[S]):
         checkpoint: FilePath | None = None,
     ) -> Result[S]:
         """``invoke`` on an event loop."""
-        call = Call(
+        call = started(
             input=input,
             thread=thread,
-            policy=invoked(key, again, take_over, discard, tags),
+            key=key,
+            again=again,
+            take_over=take_over,
+            discard=discard,
+            tags=tags,
             options=options,
             config=config,
-            file=only_file(file, checkpoint),
+            file=file,
+            checkpoint=checkpoint,
         )
         return await self._runner.ainvoke(call)
 
@@ -209,7 +218,7 @@ class App(Generic[S]):
             options=options,
             config=config,
             given=given,
-            policy=StartPolicy(take_over=take_over),
+            if_exists=if_taken(take_over),
             accept_changes=accept_changes,
         )
         return self._runner.invoke(call)
@@ -235,7 +244,7 @@ class App(Generic[S]):
             options=options,
             config=config,
             given=given,
-            policy=StartPolicy(take_over=take_over),
+            if_exists=if_taken(take_over),
             accept_changes=accept_changes,
         )
         return await self._runner.ainvoke(call)
@@ -270,8 +279,15 @@ class App(Generic[S]):
         it is not in progress (with ``if_busy="cancel"``, also then); ``Conflict`` if the thread has
         another run by now. A run that is started adds ``tags`` to its thread.
         """
-        policy = submitted(key, again, if_busy, tags, if_absent, instead_of)
-        call = Call(input=input, thread=thread, policy=policy)
+        call = Call(
+            input=input,
+            thread=thread,
+            key=key,
+            again=again,
+            if_exists=if_submitted(if_busy, if_absent),
+            instead_of=instead_of,
+            tags=read_tags(tags),
+        )
         return self._runner.submit(call, delay, priority)
 
     @explains_keywords
@@ -290,8 +306,15 @@ class App(Generic[S]):
         tags: Iterable[str] = (),
     ) -> Handle[S]:
         """``submit`` on an event loop; calls made in parallel are committed together."""
-        policy = submitted(key, again, if_busy, tags, if_absent, instead_of)
-        call = Call(input=input, thread=thread, policy=policy)
+        call = Call(
+            input=input,
+            thread=thread,
+            key=key,
+            again=again,
+            if_exists=if_submitted(if_busy, if_absent),
+            instead_of=instead_of,
+            tags=read_tags(tags),
+        )
         return await self._runner.asubmit(call, delay, priority)
 
     def submit_many(
@@ -309,8 +332,8 @@ class App(Generic[S]):
         An input that is refused keeps no other from being submitted. The first error is raised at
         the end, and submitting all of them again is safe.
         """
-        calls = calls_for(inputs, submitted(None, again, if_busy, tags))
-        return self._runner.submit_many(calls, delay, priority)
+        common = Call(again=again, if_exists=if_submitted(if_busy), tags=read_tags(tags))
+        return self._runner.submit_many(inputs, common, delay, priority)
 
     async def asubmit_many(
         self,
@@ -323,8 +346,8 @@ class App(Generic[S]):
         tags: Iterable[str] = (),
     ) -> list[Handle[S]]:
         """``submit_many`` on an event loop."""
-        calls = calls_for(inputs, submitted(None, again, if_busy, tags))
-        return await self._runner.asubmit_many(calls, delay, priority)
+        common = Call(again=again, if_exists=if_submitted(if_busy), tags=read_tags(tags))
+        return await self._runner.asubmit_many(inputs, common, delay, priority)
 
     def answer(
         self,
@@ -409,16 +432,21 @@ class App(Generic[S]):
         omitted unless ``subgraphs`` is set. Stop reading whenever you like: the run ends cleanly at
         its last commit.
         """
-        call = Call(
+        call = started(
             input=input,
             thread=thread,
-            policy=invoked(key, again, take_over, discard, tags),
+            key=key,
+            again=again,
+            take_over=take_over,
+            discard=discard,
+            tags=tags,
             options=options,
             config=config,
             mode=mode,
             subgraphs=subgraphs,
             given=Given(answer=answer, answers=answers),
-            file=only_file(file, checkpoint),
+            file=file,
+            checkpoint=checkpoint,
         )
         return self._runner.stream(call)
 
@@ -443,16 +471,21 @@ class App(Generic[S]):
         checkpoint: FilePath | None = None,
     ) -> AsyncIterator[Event[S]]:
         """``stream`` on an event loop."""
-        call = Call(
+        call = started(
             input=input,
             thread=thread,
-            policy=invoked(key, again, take_over, discard, tags),
+            key=key,
+            again=again,
+            take_over=take_over,
+            discard=discard,
+            tags=tags,
             options=options,
             config=config,
             mode=mode,
             subgraphs=subgraphs,
             given=Given(answer=answer, answers=answers),
-            file=only_file(file, checkpoint),
+            file=file,
+            checkpoint=checkpoint,
         )
         return self._runner.astream(call)
 

@@ -7,7 +7,15 @@ called off the event loop.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -19,14 +27,9 @@ import msgspec.structs
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.results import Result, log_reuse
 from milecastle.app.runs.answering import NOTHING_GIVEN, Given, refuse_refused
-from milecastle.app.runs.calls import Call, Launcher, PlannedRun
-from milecastle.app.runs.starting import (
-    enqueue,
-    plan_at,
-    rest_at,
-    start_resumed,
-    start_with_input,
-)
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.planned import PlannedRun
+from milecastle.app.runs.starting import MakePlan, Start, begin_child, enqueue, rest_at
 from milecastle.app.runs.streams import (
     AsyncEventStream,
     EventStream,
@@ -125,17 +128,10 @@ class Runner(Generic[S]):
         self.threads = Threads(graph, store, clock, settings.encryption) if store else None
         if self.threads is not None:
             self.threads.migrations = settings.migrations
-        graph = _with_caches(graph, settings)
-        self.launcher = Launcher(
-            graph=graph,
-            clock=clock,
-            store=store,
-            threads=self.threads,
-            interval=settings.interval,
-            observers=settings.observers,
-            executors=_executors(graph, settings),
-            leaving=None if settings.checkpoint_dir is None else self.files().leaving,
-        )
+        self._graph = graph = _with_caches(graph, settings)
+        self.executors = _executors(graph, settings)
+        self._leaving = None if settings.checkpoint_dir is None else self.files().leaving
+        self._begin_child = partial(begin_child, self.threads, clock)
 
     @property
     def __runner__(self) -> Runner[S]:
@@ -222,7 +218,7 @@ class Runner(Generic[S]):
         return self._submit(call)
 
     def _submit(self, call: Call) -> Handle[S]:
-        if call.policy.looks_first and (found := self._found(call)):
+        if _looks_first(call) and (found := self._found(call)):
             return found
         planned = self.begin(call)
         if isinstance(planned, Result):
@@ -246,28 +242,33 @@ class Runner(Generic[S]):
         return await self._asubmit(call)
 
     async def _asubmit(self, call: Call) -> Handle[S]:
-        if call.policy.looks_first and (found := await self.off_loop(self._found, call)):
+        if _looks_first(call) and (found := await self.off_loop(self._found, call)):
             return found
         planned = await self.off_loop(self.begin, call)
         if isinstance(planned, Result):
             return self._handle(planned.thread, planned.run_id, planned.status, reused=True)
         return self._handed_over(planned, await planned.ahand_over())
 
-    def submit_many(self, calls: Sequence[Call], delay: float, priority: int) -> list[Handle[S]]:
+    def submit_many(
+        self, inputs: Mapping[str, Any], common: Call, delay: float, priority: int
+    ) -> list[Handle[S]]:
         """``asubmit_many``, on a loop of its own."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
         from contextvars import copy_context
 
         with ThreadPoolExecutor(1) as pool:  # the caller may be on a loop
-            submitting = self.asubmit_many(calls, delay, priority)
+            submitting = self.asubmit_many(inputs, common, delay, priority)
             return pool.submit(copy_context().run, asyncio.run, submitting).result()
 
     async def asubmit_many(
-        self, calls: Sequence[Call], delay: float, priority: int
+        self, inputs: Mapping[str, Any], common: Call, delay: float, priority: int
     ) -> list[Handle[S]]:
         """Submit each, many by one commit. The first error is raised when all others are done."""
         import asyncio
+
+        replace = msgspec.structs.replace
+        calls = [replace(common, thread=thread, input=inputs[thread]) for thread in inputs]
 
         handles: list[Handle[S]] = []
         errors: list[BaseException] = []
@@ -295,7 +296,7 @@ class Runner(Generic[S]):
         store, key = require_shared(self.settings.store), self._addressed(call)
         update = self.graph.schema.start_input(call.input)
         observers = Observers(switched_on(self.settings.observers))
-        found = enqueue(self.threads, store, key, update, call.policy, observers)
+        found = enqueue(self.threads, store, key, update, call, observers)
         if found is None:
             return None
         record, reused = found
@@ -317,12 +318,11 @@ class Runner(Generic[S]):
         if not -_HIGHEST <= priority <= _HIGHEST:
             raise InvalidRequest(f"a priority is from -{_HIGHEST} to {_HIGHEST}, not {priority}")
         assignment = Assignment(lane=self.lane, due_at=due_at, priority=priority)
-        policy = msgspec.structs.replace(call.policy, assignment=assignment)
-        return msgspec.structs.replace(call, policy=policy)
+        return msgspec.structs.replace(call, assignment=assignment)
 
     def _found(self, call: Call) -> Handle[S] | None:
         """What a call gets that starts no run, because its thread exists or is busy."""
-        return self._existing(call) if call.policy.if_absent else self._enqueue(call)
+        return self._existing(call) if call.if_exists == "keep" else self._enqueue(call)
 
     def _existing(self, call: Call) -> Handle[S] | None:
         """The newest run of a thread that must be absent, if it is not. Nothing is decoded."""
@@ -427,16 +427,27 @@ class Runner(Generic[S]):
         A thread that waits for a person, or completed with the same input, is returned as it is.
         """
         key = self._addressed(call) if call.thread is not None else None
-        tags = call.policy.tags
-        tagged = require_tags(self.settings.store) if tags else None
+        tagged = require_tags(self.settings.store) if call.tags else None
+        observers, executors = self.settings.observers, self.executors
+        if observers and (on := switched_on(observers)) != observers:
+            observers = on
+            if isinstance(executors, LocalExecutors | ExecutorChoice):
+                executors = executors.seen_by(on)
         if call.file is not None:
-            plan, call = self.files().start(call, self.threads, key, self.settings.tenant)
+            plan, call = self._start_from_file(call, key, observers)
         else:
-            plan = self._start(call, key)
+            plan = self._start(call, key, self._planner(call, observers))
         if plan.ended is None:
             if tagged is not None and plan.journal is not None:
-                plan.journal.tags = added_tags(tagged, plan.journal.key, tags)
-            return self.launcher.launch(plan, call)
+                plan.journal.tags = added_tags(tagged, plan.journal.key, call.tags)
+            return PlannedRun(
+                call,
+                plan,
+                store=self.settings.store,
+                observers=observers,
+                executors=executors,
+                begin=self._begin_child,
+            )
         found = self._result(plan.run_id, key, plan.ended)
         if found.status != "completed":
             return found
@@ -446,36 +457,57 @@ class Runner(Generic[S]):
             self._drop_unpreserved(key, plan.position.seq, entry.id if entry else None)
         return msgspec.structs.replace(found, reused=True)
 
-    def _start(self, call: Call, key: ThreadKey | None) -> RunPlan:
-        input = call.input
-        if call.policy.compares and (input is None or key is None or self.threads is None):
+    def _planner(self, call: Call, observers: tuple[Observer, ...]) -> MakePlan:
+        """Makes the plan of a run, with what the settings and the call say of it."""
+        graph, settings = self._graph, self.settings
+        return partial(
+            RunPlan,
+            graph=graph,
+            clock=settings.clock,
+            config=graph.config.overridden(call.options),
+            options=call.options,
+            interval=settings.interval,
+            node_config=call.config,
+            has_readers=bool(observers) or call.mode is not None,
+            feeding=call.is_claimed,
+            streaming=call.mode,
+            accept_changes=call.accept_changes,
+            leave=None if self._leaving is None else self._leaving(call.config),
+            queues=call.queues,
+        )
+
+    def _start(self, call: Call, key: ThreadKey | None, make: MakePlan) -> RunPlan:
+        input, threads = call.input, self.threads
+        compares = call.key is not None or call.again or call.discards
+        if compares and (input is None or key is None or threads is None):
             raise InvalidRequest(
                 "key=, again= and discard= need an input, a thread and a store: without them "
                 "there is no earlier run to compare with"
             )
-        if self.threads is None:
-            if input is None:
-                raise InvalidRequest("resuming needs a store: compile(store=...)")
-            clock, schema = self.settings.clock, self.graph.schema
-            run_id = call.run_id or clock.new_id()
-            update = schema.start_input(input)
-            return plan_at(self.graph, clock, fresh_position(schema), run_id, update=update)
         if input is None:
+            if threads is None:
+                raise InvalidRequest("resuming needs a store: compile(store=...)")
             if key is None:
                 raise InvalidRequest("resume() needs a thread: resume('my-thread')")
-            return start_resumed(
-                self.threads,
-                key,
-                call.given,
-                accept=call.accept_changes,
-                policy=call.policy,
-                known=call.known,
-            )
-        if key is None:
-            key = ThreadKey(self.settings.tenant, self.settings.clock.new_id())
-        return start_with_input(
-            self.threads, key, self.graph.schema.start_input(input), call.policy
-        )
+            return Start(threads, key, call, make).resumed()
+        update, new_id = self.graph.schema.start_input(input), self.settings.clock.new_id
+        if threads is None:
+            position = fresh_position(self.graph.schema)
+            return make(position=position, run_id=call.run_id or new_id(), update=update)
+        key = key or ThreadKey(self.settings.tenant, new_id())
+        return Start(threads, key, call, make).with_input(update)
+
+    def _start_from_file(
+        self, call: Call, key: ThreadKey | None, observers: tuple[Observer, ...]
+    ) -> tuple[RunPlan, Call]:
+        """The plan that starts from a portable file, and the call with the file's config."""
+        position, note, call = self.files().read(call)
+        make, threads = self._planner(call, observers), self.threads
+        if threads is None:
+            run_id = position.entry.run_id if position.entry else ""
+            return make(position=position, run_id=run_id), call
+        key = key or ThreadKey(self.settings.tenant, self.settings.clock.new_id())
+        return Start(threads, key, call, make).at(position, note), call
 
     def _resting(self, result: Result[S], mode: StreamMode | None) -> list[Event[S]]:
         """The events of a thread that does not run now."""
@@ -585,7 +617,12 @@ class Runner(Generic[S]):
 
 def _is_final(error: Conflict, call: Call) -> bool:
     """Whether looking again cannot help: the thread is busy, or one run was to be replaced."""
-    return isinstance(error, RunInProgress) or call.policy.instead_of is not None
+    return isinstance(error, RunInProgress) or call.instead_of is not None
+
+
+def _looks_first(call: Call) -> bool:
+    """Whether the thread is looked at before a run is planned."""
+    return call.if_exists in ("queue", "keep") or call.names_run
 
 
 async def _each(events: Sequence[Event[Any]]) -> AsyncGenerator[Event[Any], None]:

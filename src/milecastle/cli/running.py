@@ -14,7 +14,7 @@ import click
 
 from milecastle.app.application import App
 from milecastle.app.results import Result
-from milecastle.app.runs.calls import PlannedRun
+from milecastle.app.runs.planned import PlannedRun
 from milecastle.cli.addressing import command_text
 from milecastle.cli.exits import FAILED, INTERRUPTED, OK, STOPPED
 from milecastle.cli.printing import ProgressReport, print_document, print_lines, print_state, say

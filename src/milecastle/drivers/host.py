@@ -60,7 +60,6 @@ class Host:
         timeout: float | None = None,
         max_parallel: int = 32,
         begin: Callable[[Begin], RunPlan] | None = None,
-        publish: Callable[[Event], None] | None = None,
     ) -> None:
         self.clock = clock
         self.store = store
@@ -74,7 +73,7 @@ class Host:
         self.watching = cancel is not None or timeout is not None
         self.max_parallel = max_parallel
         self.pulse = 0
-        self.publish = publish
+        self.publish: Callable[[Event], None] | None = None
         self._begin = begin
         self.observers = Observers(observers)
         self._wanted = wanted

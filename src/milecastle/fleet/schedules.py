@@ -45,7 +45,6 @@ from typing import Any, Final, TypedDict
 from milecastle.app.application import App
 from milecastle.app.runner import Runner
 from milecastle.app.runs.calls import Call
-from milecastle.app.runs.starting import StartPolicy
 from milecastle.app.runs.submission import Handle, require_shared
 from milecastle.app.state_graph import StateGraph
 from milecastle.app.threads.log import Migration
@@ -197,8 +196,8 @@ class ScheduleRun:
     def submit(self, tick: int, tenant: str) -> Handle[Any]:
         """Hand the run of a tick over, unless its thread exists."""
         key = ThreadKey(tenant, self.schedule.thread(tick))
-        policy = StartPolicy(if_absent=True)
-        call = Call(input=self.schedule.input_at(tick), thread=key, policy=policy, is_own=True)
+        input = self.schedule.input_at(tick)
+        call = Call(input=input, thread=key, if_exists="keep", is_own=True)
         return self.app.__runner__.submit(call, priority=0)
 
     def _key(self, ctx: Context) -> ThreadKey:
@@ -241,8 +240,8 @@ class ScheduleRun:
                 skipped=0,
                 missed=0,
             )
-            policy = StartPolicy(if_absent=True)
-            self.runner.submit(Call(input=fresh, thread=self.key, policy=policy, is_own=True))
+            call = Call(input=fresh, thread=self.key, if_exists="keep", is_own=True)
+            self.runner.submit(call)
         elif (
             line.lane != self.runner.lane
             and line.status != "cancelled"
@@ -255,7 +254,7 @@ class ScheduleRun:
         head = self._store.head(self.key)
         if head is not None and head.fingerprint != self.runner.graph.fingerprint:
             self.runner.settings.migrations[head.fingerprint] = Migration(_begin_again)
-        self.runner.submit(Call(thread=self.key, policy=StartPolicy(take_over=True)))
+        self.runner.submit(Call(thread=self.key, if_exists="take_over"))
 
     def pause(self) -> bool:
         """Cancel the run of the schedule; return whether there was one."""

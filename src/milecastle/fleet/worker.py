@@ -33,9 +33,9 @@ from milecastle.app.application import App
 from milecastle.app.emitting import notify_rest
 from milecastle.app.results import Result
 from milecastle.app.runner import Runner
-from milecastle.app.runs.calls import Call, PlannedRun
+from milecastle.app.runs.calls import Call
 from milecastle.app.runs.ownership import current_owner
-from milecastle.app.runs.starting import StartPolicy
+from milecastle.app.runs.planned import PlannedRun
 from milecastle.app.runs.submission import require_shared
 from milecastle.app.threads.closing import count_lost, hold_lost, reject_input
 from milecastle.app.with_store import on_one_store, with_store
@@ -460,8 +460,7 @@ class Worker:
             self.counters.add("taken_over")
         if info.status == "failed":
             self.counters.add("retried")
-        policy = StartPolicy(take_over=True, assignment=assignment)
-        call = Call(thread=info.key, policy=policy, known=known)
+        call = Call(thread=info.key, if_exists="take_over", assignment=assignment, known=known)
         try:
             segment.losses = count_lost(self.store, info.key) if is_lost else 0
             if segment.losses >= self.options.losses:
@@ -639,7 +638,7 @@ class Worker:
 
     def _pulses(self) -> dict[ThreadKey, int]:
         return {
-            key: segment.planned.host.pulse
+            key: segment.planned.pulse
             for key, segment in list(self._segments.items())
             if isinstance(segment.planned, PlannedRun)
         }

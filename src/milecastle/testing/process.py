@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol, TypeVar, assert_never
 
 import msgspec
 
-from milecastle.app.runs.calls import PlannedRun
+from milecastle.app.runs.planned import PlannedRun
 from milecastle.drivers.host import Host, HostServices
 from milecastle.drivers.node_caller import NodeCaller, perform
 from milecastle.engine.context import RunningTask
@@ -135,14 +135,14 @@ class SimulatedProcess:
         gate: Gate,
         witness: Witness | None = None,
     ) -> None:
-        self._effects = planned.effects(_Services(planned.host, self._record))
-        self._host = planned.host
+        self._effects = planned.effects(_Services(planned, self._record))
+        self._host = planned
         self._random = random
         self._clock = clock
         self._gate = gate
         self._witness = witness
-        self._calls = NodeCaller((planned.plan.graph,), planned.host.ports, perform)
-        self._commit = planned.host.commit
+        self._calls = NodeCaller((planned.plan.graph,), planned.ports, perform)
+        self._commit = planned.commit
         self._pending: list[RunTask] = []
         self._ready: list[Finished] = []
         self._runner = asyncio.Runner()

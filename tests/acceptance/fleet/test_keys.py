@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from milecastle import InvalidRequest, Retry, RunInProgress, Store, ThreadKey
-from milecastle.app.runs.submission import IfBusy
+from milecastle.app.runs.calls import IfBusy
 from milecastle.ports.claims import waiting_inputs
 from tests.acceptance.fleet.working import Trip, line, note, serving, work
 

@@ -30,8 +30,8 @@ from milecastle import (
     interrupt,
     renamed_from,
 )
-from milecastle.app.runs.calls import Call, PlannedRun
-from milecastle.app.runs.starting import StartPolicy
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.planned import PlannedRun
 from milecastle.app.upkeep import removing
 from milecastle.app.upkeep.copying import copy_threads
 from milecastle.app.upkeep.removing import delete_thread, remove_thread
@@ -186,8 +186,8 @@ def test_a_worker_does_not_start_an_input_that_was_cancelled_meanwhile(store: St
     shared = cast("ClaimStore", store)
     assert len(shared.claim("one", [app.__runner__.lane], limit=9)) == 1
     assignment = Assignment(lane=app.__runner__.lane, worker="one")
-    policy = StartPolicy(take_over=True, assignment=assignment)
-    late = app.__runner__.begin(Call(thread=KEY, policy=policy))
+    call = Call(thread=KEY, if_exists="take_over", assignment=assignment)
+    late = app.__runner__.begin(call)
     assert app.cancel("t")
     assert isinstance(late, PlannedRun)
     with pytest.raises(Conflict):

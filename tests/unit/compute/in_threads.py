@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 from multiprocessing import connection
 from typing import Any
 
-import msgspec.structs
-
 from milecastle import App, StateGraph
 from milecastle.compute.executor_choice import ExecutorChoice
 from milecastle.compute.messages import Ready, encode
@@ -116,7 +114,7 @@ def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
     runner = app.__runner__
     local = LocalExecutors((app.graph,), runner.settings.observers)
     placed = ExecutorChoice(local, app.graph, lambda run_on: site)
-    runner.launcher = msgspec.structs.replace(runner.launcher, executors=placed)
+    runner.executors = placed
     return app
 
 
@@ -126,5 +124,5 @@ def app_here(graph: StateGraph[Any], **options: Any) -> App[Any]:
     app = graph.compile(**given)
     runner = app.__runner__
     local = LocalExecutors((app.graph,))
-    runner.launcher = msgspec.structs.replace(runner.launcher, executors=local)
+    runner.executors = local
     return app

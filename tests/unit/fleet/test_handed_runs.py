@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from milecastle import Context, Retry, RunFailed, StateGraph, Unavailable
-from milecastle.app.runs.calls import Call, PlannedRun
-from milecastle.app.runs.starting import StartPolicy
+from milecastle.app.runs.calls import Call
+from milecastle.app.runs.planned import PlannedRun
 from milecastle.engine.assignment import Assignment
 from milecastle.fleet.worker import Worker
 from milecastle.model.keys import ThreadKey
@@ -35,8 +35,8 @@ def test_a_run_that_is_released_with_its_first_entry_runs_no_node() -> None:
     runner = app.__runner__
     (info,) = store.claim("w", [runner.lane], limit=1)
     assignment = Assignment(lane=info.lane, worker="w", is_draining=lambda: True)
-    policy = StartPolicy(take_over=True, assignment=assignment)
-    planned = runner.begin(Call(thread=handle.thread, policy=policy))
+    call = Call(thread=handle.thread, if_exists="take_over", assignment=assignment)
+    planned = runner.begin(call)
     assert isinstance(planned, PlannedRun)
     planned.finish()
     assert ran == []

@@ -23,7 +23,7 @@ from milecastle import (
     StateGraph,
     append,
 )
-from milecastle.app.runs.calls import PlannedRun
+from milecastle.app.runs.planned import PlannedRun
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import Crashed, CrashPoint, ManualClock, Simulator, TornStore
 
@@ -157,7 +157,7 @@ def _runs(simulator: Simulator[Notes]) -> list[Any]:
 
 
 def test_engine_that_continues_after_the_crash_is_reported() -> None:
-    class Stubborn(PlannedRun, frozen=True):
+    class Stubborn(PlannedRun):
         def effects(self, services: Any) -> Generator[Any, Any, Any]:
             try:
                 return (yield from PlannedRun.effects(self, services))
@@ -170,7 +170,8 @@ def test_engine_that_continues_after_the_crash_is_reported() -> None:
 
     def begin_stubbornly(*args: Any) -> Any:
         planned: Any = begin(*args)
-        return Stubborn(planned.call, planned.plan, planned.host)
+        planned.__class__ = Stubborn
+        return planned
 
     vars(runner)["begin"] = begin_stubbornly
     with pytest.raises(AssertionError, match="after the crash"):

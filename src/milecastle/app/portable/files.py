@@ -24,15 +24,13 @@ import msgspec
 import msgspec.structs
 
 from milecastle.app.runs.calls import Call
-from milecastle.app.runs.starting import plan_at, start_at
 from milecastle.app.threads.compatibility import judge_compatibility
-from milecastle.app.threads.log import Threads
 from milecastle.codec.pickles import MAX_PICKLE, PickleCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.signing import FORMAT, close_file, open_file
 from milecastle.disk.files import append, make_root, sync, sync_folder
 from milecastle.disk.names import file_name
-from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.plan import Ending
 from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import (
     ANSWERS,
@@ -55,7 +53,6 @@ from milecastle.errors import (
 )
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import SNAPSHOT, Entry
-from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import END
 from milecastle.ports.clock import Clock
 from milecastle.support.prepared import prepared
@@ -287,13 +284,8 @@ class PortableFiles:
         }
         return {**loaded, "results": content.results} if content.results else loaded
 
-    def start(
-        self, call: Call, threads: Threads | None, key: ThreadKey | None, tenant: str
-    ) -> tuple[RunPlan, Call]:
-        """A run that starts from the file that a call names, and the call with its config.
-
-        With a store it starts a thread, which must not have checkpoints yet.
-        """
+    def read(self, call: Call) -> tuple[Position, str, Call]:
+        """The position in the file that a call names, a note, and the call with its config."""
         if call.input is not None or call.given:
             raise InvalidRequest("give a portable file alone, without an input or an answer")
         path = Path(call.file)
@@ -301,23 +293,14 @@ class PortableFiles:
         note = f"from file {path.name}"
         if changed:
             note = f"{note}; {changed}"
-        run_id = self._clock.new_id()
         position = Position(
             values=content.state,
-            entry=self._entry(content, run_id),
+            entry=self._entry(content, self._clock.new_id()),
             was_seen=True,
             reserved=content.pending,
         )
-        call = msgspec.structs.replace(call, config=merge_config(content.config, call.config))
-        if threads is None:
-            return plan_at(self.graph, self._clock, position, run_id), call
-        key = key or ThreadKey(tenant, self._clock.new_id())
-        if threads.store.head(key) is not None:
-            raise InvalidRequest(
-                f"thread '{key.thread}' already has checkpoints: resume('{key.thread}') continues "
-                "it; to start from the file, use another thread"
-            )
-        return start_at(threads, key, position, note), call
+        config = merge_config(content.config, call.config)
+        return position, note, msgspec.structs.replace(call, config=config)
 
     def _entry(self, content: _Content, run_id: str) -> Entry:
         """The checkpoint that a file is. No log has it, so it has no seq and no id."""

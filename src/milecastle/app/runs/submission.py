@@ -11,79 +11,39 @@ stores that reach no other process, that is how it learns of runs there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from milecastle.app.emitting import feed_of
 from milecastle.app.results import Result
-from milecastle.app.runs.starting import StartPolicy
 from milecastle.app.threads.log import Threads
 from milecastle.errors import InvalidRequest, RunCancelled, RunFailed, ThreadNotFound
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
-from milecastle.model.tags import read_tags
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.feed import FeedStore
 from milecastle.ports.store import Store, offers
 
 __all__ = [
     "Handle",
-    "IfBusy",
     "ResultSource",
     "awaiting",
     "has_stopped",
-    "invoked",
     "lane_of",
     "require_shared",
-    "submitted",
     "when_stopped",
 ]
 
 S = TypeVar("S")
-
-IfBusy = Literal["reject", "queue", "cancel"]
-"""What ``submit`` does with a thread that has an unfinished run of another input."""
 
 _SHORTEST = 0.01
 _LONGEST = 0.2
 _LONGEST_IF_TOLD = 2.0
 """The first and the longest pause between two looks at the index, in seconds. The last is for
 stores that carry notices from other processes."""
-
-
-def invoked(
-    key: str | None, again: bool, take_over: bool, discard: bool, tags: Iterable[str]
-) -> StartPolicy:
-    """The terms of ``invoke`` and ``stream``."""
-    named = read_tags(tags) if tags else ()
-    return StartPolicy(key=key, again=again, take_over=take_over, discard=discard, tags=named)
-
-
-def submitted(
-    key: str | None,
-    again: bool,
-    if_busy: IfBusy,
-    tags: Iterable[str],
-    if_absent: bool = False,
-    instead_of: str | None = None,
-) -> StartPolicy:
-    """The terms of ``submit``."""
-    if if_busy not in ("reject", "queue", "cancel"):
-        raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
-    cancels = if_busy == "cancel"
-    return StartPolicy(
-        key=key,
-        again=again,
-        discard=cancels or instead_of is not None,
-        take_over=cancels,
-        instead_of=instead_of,
-        waits=if_busy == "queue",
-        if_absent=if_absent,
-        tags=read_tags(tags),
-    )
 
 
 class ResultSource(Protocol[S]):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from milecastle.app.runs.answering import Given
-from milecastle.app.runs.calls import Call
-from milecastle.app.runs.starting import StartPolicy
+from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.questions import choose, parse_answer
@@ -68,7 +67,7 @@ def command(
                 options=options_of(max_steps, timeout),
                 config=node_config,
                 mode="events",
-                policy=StartPolicy(take_over=take_over),
+                if_exists=if_taken(take_over),
                 given=given,
             )
         )

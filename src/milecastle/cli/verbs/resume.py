@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milecastle.app.runs.calls import Call
-from milecastle.app.runs.starting import StartPolicy
+from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.running import finish, options_of, run_options, take_over_option
@@ -55,7 +54,7 @@ def command(
                 options=options_of(max_steps, timeout),
                 config=node_config,
                 mode="events",
-                policy=StartPolicy(take_over=take_over),
+                if_exists=if_taken(take_over),
                 accept_changes=accept_changes,
             )
         )

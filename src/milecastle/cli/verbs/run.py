@@ -6,8 +6,7 @@ import shlex
 
 import click
 
-from milecastle.app.runs.calls import Call
-from milecastle.app.runs.starting import StartPolicy
+from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import command_text
 from milecastle.cli.printing import say
 from milecastle.cli.running import (
@@ -78,9 +77,10 @@ def command(
     call = Call(
         input=fitted(app.graph.schema, values, {}),
         thread=_key(session, thread, has_store=app.has_store),
-        policy=StartPolicy(
-            key=key, again=again, discard=discard, take_over=take_over, tags=read_tags(tags)
-        ),
+        key=key,
+        again=again,
+        if_exists=if_taken(take_over, discard),
+        tags=read_tags(tags),
         options=options_of(max_steps, timeout),
         config=node_config,
         mode="events",

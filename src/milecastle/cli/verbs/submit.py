@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from milecastle.app.runs.submission import IfBusy
+from milecastle.app.runs.calls import IfBusy
 from milecastle.cli.running import input_options, read_input
 from milecastle.cli.session import Session
 from milecastle.cli.sharing import print_handle
