@@ -199,4 +199,4 @@ async def _idle(store: PostgresStore, seconds: float) -> float:
 @cache
 def _lane() -> str:
     """Where a worker of this graph looks."""
-    return _app(None, "default", Event()).__runner__.lane
+    return _app(None, "default", Event()).runner.lane

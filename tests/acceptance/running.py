@@ -202,7 +202,7 @@ def call_node(planned: PlannedRun, task: RunTask) -> Any:
 
 def crash_after(app: App[Any], input: Any, thread: str, *, commits: int) -> None:
     """Begin a run of sync nodes, and let the process die right after so many commits."""
-    planned = app.__runner__.begin(Call(input=input, thread=thread))
+    planned = app.runner.begin(Call(input=input, thread=thread))
     if isinstance(planned, Result):
         raise AssertionError("there was nothing to run")
     effects = planned.effects(HostServices(planned))

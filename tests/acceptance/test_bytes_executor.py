@@ -305,7 +305,7 @@ class BytesExecutors:
 def by_bytes(app: App[Any]) -> BytesExecutors:
     """Let an app run its tasks through bytes."""
     made = BytesExecutors(app.graph)
-    runner = app.__runner__
+    runner = app.runner
     runner.executors = made
     return made
 

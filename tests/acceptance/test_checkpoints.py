@@ -633,7 +633,7 @@ def test_what_a_node_receives_names_run_node_and_time(
 
     compiled = line(wrap, "a", "b", "c", **dict.fromkeys("abc", look)).compile()
     store = MemoryStore() if interval else None
-    app = App(compiled.__runner__.rebuilt(store=store, interval=interval, clock=clock))
+    app = App(compiled.runner.rebuilt(store=store, interval=interval, clock=clock))
     began = datetime.fromtimestamp(clock.now() / 1_000_000, UTC)
     result = run.invoke(app, {"n": 0}, "t")
     assert [origin.nodes for origin in seen] == [(), ("a",), ("b",)]

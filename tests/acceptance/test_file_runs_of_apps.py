@@ -198,10 +198,10 @@ def test_a_function_alone_names_its_node(folder: Path) -> None:
 def test_settings_stay_with_an_app_that_gets_another_graph(folder: Path) -> None:
     listener, store = Listener(), MemoryStore()
     app = build(folder, observers=[listener], store=store, tenant="acme")
-    other = App(app.__runner__.rebuilt(app.graph))
+    other = App(app.runner.rebuilt(app.graph))
     assert (other.store, other.tenant, other.workspace) == (store, "acme", app.workspace)
     assert (other.encryption, other.fingerprint) == (None, app.fingerprint)
-    unsaved = App(app.__runner__.unsaved(app.graph))
+    unsaved = App(app.runner.unsaved(app.graph))
     assert (unsaved.has_store, unsaved.workspace, unsaved.tenant) == (False, None, "acme")
 
 

@@ -90,7 +90,7 @@ def test_what_is_appended_while_it_looks_does_not_end_it() -> None:
     app = line(Late(), "a")
     app.invoke({"log": []}, "t")
     apps.append(app)
-    follower = vars(reading)["_Follower"](app.__runner__.threads, ThreadKey("default", "t"), 0, 1.0)
+    follower = vars(reading)["_Follower"](app.runner.threads, ThreadKey("default", "t"), 0, 1.0)
     assert [event.seq for event in follower.look()] == [1, 2, 3]
     assert not follower.is_gone
     assert follower.look() == []

@@ -429,7 +429,7 @@ def test_the_logging_observer_is_silent_below_the_level_of_its_logger(
 ) -> None:
     """Its logger can be chosen, and its level decides."""
     caplog.set_level(logging.INFO, "trips")
-    runner = line(wrap).__runner__
+    runner = line(wrap).runner
     app = App(runner.rebuilt(store=None, observers=(LoggingObserver("trips"),)))
     run.invoke(app, {"n": 0})
     messages = [record.getMessage() for record in caplog.records if record.name == "trips"]

@@ -431,7 +431,7 @@ def test_the_observer_is_found_by_name(tmp_path: Path, monkeypatch: pytest.Monke
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     app = line(("a", step)).compile(observers=["signals"])
-    (found,) = app.__runner__.settings.observers
+    (found,) = app.runner.settings.observers
     assert isinstance(found, OpenTelemetryObserver)
     with pytest.raises(InvalidRequest, match=r"no_such_package.*cannot be loaded"):
         line(("a", step)).compile(observers=["gone"])

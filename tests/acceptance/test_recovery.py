@@ -421,7 +421,7 @@ def test_a_state_node_with_a_cache_is_not_done_again(workspace: Workspace, kind:
     cache = Cache(key=lambda state: state["n"] % 10)
     graph.add_node("double", files(cache=cache, version="1")(function))
     graph.add_edges(START, "double", END)
-    runner = graph.compile().__runner__
+    runner = graph.compile().runner
     app = App(runner.rebuilt(with_caches(runner.graph, workspace)))
     found = [app.invoke({"n": n}).state.get("told") for n in (1, 2, 11, 1)]
     assert found == ["2", "4", "2", "2"]

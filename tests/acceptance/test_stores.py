@@ -615,7 +615,7 @@ def test_a_run_that_was_taken_over_while_it_lived_is_fenced_out(run: Runner) -> 
     """Its next write conflicts, and the history shows the takeover."""
     store = CountingStore()
     app = line(store)
-    planned = app.__runner__.begin(Call(input={"n": 0}, thread="t"))
+    planned = app.runner.begin(Call(input={"n": 0}, thread="t"))
     assert not isinstance(planned, Result)
     effects = planned.effects(HostServices(planned))
     outcome: Any = None

@@ -89,7 +89,7 @@ def retain(tenant: str, *, failed: bool) -> Plan:
     """Delete what has ended, whatever its age."""
 
     def act(app: App[State]) -> Any:
-        runner = app.__runner__
+        runner = app.runner
         threads = runner.threads
         assert threads is not None
         rule = Retention(older_than=timedelta(0), failed=failed)

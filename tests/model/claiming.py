@@ -50,7 +50,7 @@ class Claiming:
             )
             self.limits.append(random.choice(kinds))
         self.apps: dict[str, App[State]] = {name: app_of(name, stores[0]) for name in graphs}
-        self.lanes = [app.__runner__.lane for app in self.apps.values()]
+        self.lanes = [app.runner.lane for app in self.apps.values()]
         self.groups = [(graph, tenant) for graph in graphs for tenant in [*tenants, *full]]
         self.open = [
             group for group in self.groups if not any(_covers(each, group) for each in self.limits)

@@ -241,7 +241,7 @@ class ModelCourse(Course):
         process = Working(self, f"worker {self._started}")
         self.workers.append(process)
         apps = [
-            App(app.__runner__.rebuilt(store=process.connection, clock=process.clock))
+            App(app.runner.rebuilt(store=process.connection, clock=process.clock))
             for app in self.apps.values()
         ]
         worker = Worker(apps, self._options)

@@ -105,7 +105,7 @@ def own_clock() -> None:
                         is_own=True,
                     )
                     with suppress(MilecastleError):
-                        found.app.__runner__.submit(call)
+                        found.app.runner.submit(call)
             since = now
 
     Schedules.register = register  # type: ignore[method-assign]

@@ -66,7 +66,7 @@ def abandon_stream(app: App[Count], thread: str) -> None:
 
 def abandon_driver(app: App[Count], thread: str) -> None:
     """The control: the generator of the run itself, which closes wherever it is collected."""
-    planned = app.__runner__.begin(Call(input={"n": 0}, thread=thread, mode="updates"))
+    planned = app.runner.begin(Call(input={"n": 0}, thread=thread, mode="updates"))
     assert not isinstance(planned, Result)
     abandon(planned.events())
 

@@ -73,7 +73,7 @@ def _called_again(app: App[Tally], people: Judged, head: CheckpointMetadata) -> 
     record = people.store.run(head.key, head.run_id)
     if record is None or record.status != "completed":
         return  # it was forked at the end of another thread: no run completed here
-    again = app.__runner__.begin(Call(input=INPUT, thread=head.key))
+    again = app.runner.begin(Call(input=INPUT, thread=head.key))
     if not isinstance(again, Result) or not again.reused:
         yield "a thread that ended was run again with the same input"
     elif head.source == "step" and again.state != app.state(head.key).state:

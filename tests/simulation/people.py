@@ -238,7 +238,7 @@ class People:
             given = NOTHING_GIVEN
         outer, self.store.writer = self.store.writer, None
         try:
-            self.app.__runner__.begin(Call(thread=thread, given=given))
+            self.app.runner.begin(Call(thread=thread, given=given))
             self.wrong.append("what should be refused was accepted")
         except (InvalidAnswer, ResumeRefused, InvalidRequest):
             if heads != self.store.heads:
@@ -259,7 +259,7 @@ class People:
         return walker
 
     def _walk(self, call: Call, writer: Writer) -> Generator[str, None, Any]:
-        planned = self.app.__runner__.begin(call)
+        planned = self.app.runner.begin(call)
         if isinstance(planned, Result):
             return planned
         witness = self.ledger.witness(writer)
@@ -267,7 +267,7 @@ class People:
             planned, random=self._random, clock=self._clock, gate=self, witness=witness
         )
         yield "Begin"
-        return self.app.__runner__.conclude(planned, (yield from process.go()))
+        return self.app.runner.conclude(planned, (yield from process.go()))
 
     def _advance(self, walker: Walker) -> None:
         """One effect further."""

@@ -16,10 +16,10 @@ from milecastle.app.results import Result, Snapshot
 from milecastle.app.runner import Runner, Thread
 from milecastle.app.runs.answering import UNANSWERED, Given
 from milecastle.app.runs.calls import Call, IfBusy, if_submitted, if_taken, started
+from milecastle.app.runs.cancelling import cancel_run
 from milecastle.app.runs.streams import StreamMode
 from milecastle.app.runs.submission import Handle
 from milecastle.app.threads.children import own_threads
-from milecastle.app.threads.closing import cancel_run
 from milecastle.app.threads.compatibility import Compatibility
 from milecastle.app.threads.difference import Change, difference
 from milecastle.app.threads.log import At, Migrate, Migration
@@ -60,8 +60,8 @@ class App(Generic[S]):
         self._runner = runner
 
     @property
-    def __runner__(self) -> Runner[S]:
-        """What runs the calls, for the command line, builds and simulators: not for users."""
+    def runner(self) -> Runner[S]:
+        """Plans and drives the app's runs: for workers, servers, builds and simulators."""
         return self._runner
 
     @property
@@ -506,7 +506,7 @@ class App(Generic[S]):
         """
         from milecastle.app.file_calls import run_files
 
-        return run_files(self._runner, input, mode, thread, options)
+        return run_files(self, input, mode, thread, options)
 
     @explains_keywords
     async def abuild(
@@ -520,7 +520,7 @@ class App(Generic[S]):
         """``build`` on an event loop."""
         from milecastle.app.file_calls import arun_files
 
-        return await arun_files(self._runner, input, mode, thread, options)
+        return await arun_files(self, input, mode, thread, options)
 
     @explains_keywords
     def plan(
@@ -533,7 +533,7 @@ class App(Generic[S]):
         """What ``build`` with the same arguments would run, what it would reuse, and why."""
         from milecastle.app.file_calls import plan_files
 
-        return plan_files(self._runner, input, mode, thread)
+        return plan_files(self, input, mode, thread)
 
     @explains_keywords
     async def aplan(

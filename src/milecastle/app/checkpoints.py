@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from milecastle.app.opening import find_store, sweep_objects, with_objects
+from milecastle.app.runs.cancelling import cancel_run
 from milecastle.app.threads.graphless_log import GraphlessLog
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
 from milecastle.app.upkeep.removing import ErasureReport, erase_threads
 from milecastle.app.upkeep.retention import Retention, RetentionReport, apply_retention
-from milecastle.model.keys import checks_keys
+from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Store
 
@@ -41,6 +42,15 @@ class CheckpointStore(GraphlessLog):
     ) -> None:
         super().__init__(store, types=types, clock=clock, sealers=encryption)
         self.encryption = encryption
+
+    def cancel(self, key: ThreadKey, *, run_id: str | None = None) -> bool:
+        """Close the unfinished run of a thread, with a failure record.
+
+        Return whether there was one. With ``run_id``, only that run: ``False`` if another one has
+        the thread by now.
+        """
+        self._refuse_reserved(key.tenant)
+        return cancel_run(self.store, self._codec, self._clock, key, run_id)
 
     def apply_retention(
         self, tenant: str, retention: Retention, *, dry_run: bool = False

@@ -6,7 +6,7 @@ while a file run checks every node again.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec.structs
 
@@ -21,50 +21,58 @@ from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode
 
 S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 
 
-def plan_files(runner: Runner[Any], input: Any, mode: Mode, thread: Thread | None) -> Plan:
+class HasRunner(Protocol[S_co]):
+    """An app."""
+
+    @property
+    def runner(self) -> Runner[S_co]: ...
+
+
+def plan_files(app: HasRunner[Any], input: Any, mode: Mode, thread: Thread | None) -> Plan:
     """What a file run would do."""
-    workspace, key = _workspace(runner), _key(runner, thread)
-    encryption = runner.settings.encryption
-    run = FileRun(runner, workspace, thread=key.thread, tenant=key.tenant, encryption=encryption)
+    workspace, key = _workspace(app.runner), _key(app.runner, thread)
+    encryption = app.runner.settings.encryption
+    run = FileRun(app, workspace, thread=key.thread, tenant=key.tenant, encryption=encryption)
     return run.plan(mode, input=input)
 
 
 def run_files(
-    runner: Runner[S],
+    app: HasRunner[S],
     input: Any,
     mode: Mode,
     thread: Thread | None,
     options: ExecutionOptions | None,
 ) -> Result[S]:
     """A file run to its end."""
-    run = _file_run(runner, mode, thread)
+    run = _file_run(app, mode, thread)
     return _result(run, run.run(mode, input=input, options=options))
 
 
 async def arun_files(
-    runner: Runner[S],
+    app: HasRunner[S],
     input: Any,
     mode: Mode,
     thread: Thread | None,
     options: ExecutionOptions | None,
 ) -> Result[S]:
     """``run_files`` on an event loop."""
-    run = _file_run(runner, mode, thread)
+    run = _file_run(app, mode, thread)
     return _result(run, await run.arun(mode, input=input, options=options))
 
 
-def _file_run(runner: Runner[Any], mode: Mode, thread: Thread | None) -> FileRun:
+def _file_run(app: HasRunner[Any], mode: Mode, thread: Thread | None) -> FileRun:
     """The file run of an app; a graph that cannot be one is recorded as a failed run."""
-    workspace, key = _workspace(runner), _key(runner, thread)
+    workspace, key = _workspace(app.runner), _key(app.runner, thread)
     return load_file_run(
-        lambda: runner,
+        lambda: app,
         workspace,
         thread=key.thread,
         tenant=key.tenant,
         mode=mode,
-        encryption=runner.settings.encryption,
+        encryption=app.runner.settings.encryption,
     )
 
 

@@ -133,11 +133,6 @@ class Runner(Generic[S]):
         self._leaving = None if settings.checkpoint_dir is None else self.files().leaving
         self._begin_child = partial(begin_child, self.threads, clock)
 
-    @property
-    def __runner__(self) -> Runner[S]:
-        """Itself, so that a runner can be built as an app can."""
-        return self
-
     def stored_files(self) -> StoredFiles:
         """The files of the tenant; ``InvalidRequest`` without an object storage."""
         settings = self.settings

@@ -19,8 +19,8 @@ def with_store(
     app: App[S], store: Store | None, *, clock: Clock | None = None, preserve: bool | None = None
 ) -> App[S]:
     """The same graph and settings with another store and, if given, another clock."""
-    settings = app.__runner__.settings
-    runner = app.__runner__.rebuilt(
+    settings = app.runner.settings
+    runner = app.runner.rebuilt(
         store=store,
         place=None,
         clock=clock or settings.clock,
@@ -38,10 +38,10 @@ def on_one_store(apps: Sequence[App[Any]]) -> list[App[Any]]:
     first = next((app for app in apps if app.has_store), None)
     if first is None:
         return list(apps)
-    chosen = first.__runner__.settings
+    chosen = first.runner.settings
     shared: list[App[Any]] = []
     for app in apps:
-        own = app.__runner__.settings
+        own = app.runner.settings
         if own.store not in (None, chosen.store) and (
             own.place is None or own.place != chosen.place
         ):

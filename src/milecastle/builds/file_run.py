@@ -79,8 +79,8 @@ class Buildable(Protocol):
     """An app: what ``StateGraph.compile`` returns."""
 
     @property
-    def __runner__(self) -> Runnable:
-        """What runs its calls."""
+    def runner(self) -> Runnable:
+        """Runs its calls."""
         ...
 
 
@@ -117,7 +117,7 @@ class FileRun:
         wait: float = 10.0,
         encryption: Sealers | None = None,
     ) -> None:
-        runner = app.__runner__
+        runner = app.runner
         self._runner = runner
         self._workspace = workspace
         self._found = read_file_graph(runner.graph, workspace.root, workspace.path)

@@ -127,7 +127,7 @@ def _driven(app: App[Any], planned: PlannedRun, trace: bool) -> Result[Any]:
         try:
             event = next(events)
         except StopIteration as stop:
-            return app.__runner__.conclude(planned, stop.value)
+            return app.runner.conclude(planned, stop.value)
         if trace:
             say(_traced(event))
         if event.type == "node_complete":

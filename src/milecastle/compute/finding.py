@@ -74,10 +74,8 @@ def graph_of(value: object) -> CompiledGraph | None:
             value = cast("Any", value).compile()
         except MilecastleError:
             return None
-    if not hasattr(type(value), "__runner__"):
-        return None
-    graph: CompiledGraph = cast("Any", value).graph
-    return graph
+    graph = getattr(value, "graph", None) if hasattr(type(value), "runner") else None
+    return graph if isinstance(graph, CompiledGraph) else None
 
 
 def find_graph(reference: Reference, fingerprint: str) -> CompiledGraph:

@@ -81,9 +81,8 @@ def job_key(tenant: str, id: str) -> ThreadKey:
 class Bulk:
     """The jobs of one app."""
 
-    def __init__(self, app: App[Any] | Runner[Any]) -> None:
-        runner = app.__runner__
-        self._app: App[Any] = App(runner)
+    def __init__(self, app: App[Any]) -> None:
+        runner, self._app = app.runner, app
         self._store = require_shared(runner.settings.store)
         self.runner: Runner[BulkState] = runner.rebuilt(
             self._graph().compile().graph,

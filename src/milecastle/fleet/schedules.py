@@ -100,9 +100,9 @@ class ScheduleState(TypedDict):
 class ScheduleRun:
     """One schedule of one app: the graph that is its run, and what its nodes do."""
 
-    def __init__(self, schedule: Schedule, runner: Runner[Any]) -> None:
+    def __init__(self, schedule: Schedule, app: App[Any]) -> None:
         self.schedule = schedule
-        self.app = App(runner)
+        self.app, runner = app, app.runner
         self._store = store = require_shared(runner.settings.store)
         own = runner.settings.clock
         self.clock = own if isinstance(own, StoreClock) else StoreClock(store, own)
@@ -198,7 +198,7 @@ class ScheduleRun:
         key = ThreadKey(tenant, self.schedule.thread(tick))
         input = self.schedule.input_at(tick)
         call = Call(input=input, thread=key, if_exists="keep", is_own=True)
-        return self.app.__runner__.submit(call, priority=0)
+        return self.app.runner.submit(call, priority=0)
 
     def _key(self, ctx: Context) -> ThreadKey:
         return ctx.thread or self.key
@@ -296,15 +296,15 @@ class Schedules:
     Workers use it to keep them running.
     """
 
-    def __init__(self, *apps: App[Any] | Runner[Any]) -> None:
+    def __init__(self, *apps: App[Any]) -> None:
         self.runs: dict[str, ScheduleRun] = {}
-        for runner in (app.__runner__ for app in apps):
-            for schedule in runner.graph.schedules:
+        for app in apps:
+            for schedule in app.graph.schedules:
                 if schedule.name in self.runs:
                     raise InvalidRequest(
                         f"two graphs have a schedule '{schedule.name}': give one of them a name="
                     )
-                self.runs[schedule.name] = ScheduleRun(schedule, runner)
+                self.runs[schedule.name] = ScheduleRun(schedule, app)
 
     @property
     def runners(self) -> list[Runner[Any]]:

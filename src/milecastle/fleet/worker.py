@@ -34,10 +34,10 @@ from milecastle.app.emitting import notify_rest
 from milecastle.app.results import Result
 from milecastle.app.runner import Runner
 from milecastle.app.runs.calls import Call
+from milecastle.app.runs.cancelling import count_lost, hold_lost, reject_input
 from milecastle.app.runs.ownership import current_owner
 from milecastle.app.runs.planned import PlannedRun
 from milecastle.app.runs.submission import require_shared
-from milecastle.app.threads.closing import count_lost, hold_lost, reject_input
 from milecastle.app.with_store import on_one_store, with_store
 from milecastle.engine.assignment import Assignment
 from milecastle.errors import (
@@ -172,11 +172,12 @@ class Worker:
         self.options = options or WorkerOptions()
         self.store = store = require_shared(apps[0].store if apps[0].has_store else None)
         self.counters = Counters()
-        own = apps[0].__runner__.settings.clock
+        own = apps[0].runner.settings.clock
         self._clock = StoreClock(store, own, self._ticks)
-        runners = [with_store(app, store, clock=self._clock).__runner__ for app in apps]
-        self._schedules = Schedules(*runners)
-        served = [*runners, *self._schedules.runners, *(Bulk(one).runner for one in runners)]
+        apps = [with_store(app, store, clock=self._clock) for app in apps]
+        self._schedules = Schedules(*apps)
+        served = [app.runner for app in apps] + self._schedules.runners
+        served += [Bulk(app).runner for app in apps]
         self._runners: dict[str, Runner[Any]] = {runner.lane: runner for runner in served}
         self.id = own.new_id()
         self._started_at = own.now()

@@ -152,7 +152,7 @@ class _StoredThread(_UnservedThread):
 
     def __init__(self, service: Service, key: ThreadKey, app: App[Any]) -> None:
         super().__init__(service, key)
-        self._runner = app.__runner__
+        self._runner = app.runner
 
     def watch(self, after: int, *, emitted: bool) -> AsyncGenerator[Event[Any] | None, None]:
         runner = self._runner

@@ -120,7 +120,7 @@ class Simulator(Generic[S]):
             file=file,
         )
         app = self.app
-        planned = app.__runner__.begin(call)
+        planned = app.runner.begin(call)
         if isinstance(planned, Result):
             return planned
         yield "Look"
@@ -132,7 +132,7 @@ class Simulator(Generic[S]):
         except Crashed:
             self._begin_anew()
             raise
-        return app.__runner__.conclude(planned, ending)
+        return app.runner.conclude(planned, ending)
 
     def before(self, kind: str) -> int:
         """The gate before an effect: count it, and crash if that is due."""

@@ -59,7 +59,7 @@ def test_a_thread_that_fits_is_adopted_when_nobody_serves_its_version(store: Sto
     asyncio.run(main())
     assert new(store).state("t").state["log"] == ["a", "heard yes", "z"]
     (info,) = store.threads("default")
-    assert info.lane == new(store).__runner__.lane
+    assert info.lane == new(store).runner.lane
 
 
 @pytest.mark.requirement("F7", api="Worker")

@@ -56,7 +56,7 @@ def _beat(store: Store) -> None:
 def _claim(app: App[State]) -> None:
     """Take what is due, as a worker does before it runs the first node."""
     _beat(app.store)
-    assert require_shared(app.store).claim("w", [app.__runner__.lane], limit=10)
+    assert require_shared(app.store).claim("w", [app.runner.lane], limit=10)
 
 
 def _seen(store: Store, key: ThreadKey) -> tuple[str, tuple[str, ...], str, str]:

@@ -7,8 +7,8 @@ from typing import Any, TypedDict
 import pytest
 
 from milecastle import END, START, App, StateGraph, Store, ThreadKey, interrupt
+from milecastle.app.runs.cancelling import hold_lost
 from milecastle.app.runs.submission import require_shared
-from milecastle.app.threads.closing import hold_lost
 from milecastle.errors import ExecutionError, InvalidRequest
 from milecastle.model.run import Owner
 from milecastle.ports.claims import WorkerInfo
@@ -38,7 +38,7 @@ def app(store: Store) -> App[State]:
 
 def _beat(app: App[State], lane: str | None = None, **changed: Any) -> None:
     owner = Owner(host="elsewhere", boot_id="b", pid=1, started="1")
-    lanes = (lane or app.__runner__.lane,)
+    lanes = (lane or app.runner.lane,)
     given: dict[str, Any] = {"capacity": 10, **changed}
     require_shared(app.store).beat(
         WorkerInfo(id="w", owner=owner, lanes=lanes, started_at=1, **given)
@@ -73,7 +73,7 @@ def test_a_thread_that_is_paused_or_at_a_limit(app: App[State]) -> None:
     store = require_shared(app.store)
     _beat(app)
     app.submit({"n": 1}, "first")
-    assert store.claim("w", [app.__runner__.lane], limit=1)
+    assert store.claim("w", [app.runner.lane], limit=1)
     app.submit({"n": 1}, "t")
     store.set_limit(Limit(graph="work", concurrency=1))
     assert _why(app) == {"limit": "graph 'work', tenant * is at its limit of 1 running threads"}
@@ -85,7 +85,7 @@ def test_a_thread_that_is_paused_or_at_a_limit(app: App[State]) -> None:
 def test_a_thread_whose_workers_are_full(app: App[State]) -> None:
     _beat(app, capacity=1)
     app.submit({"n": 1}, "first")
-    assert require_shared(app.store).claim("w", [app.__runner__.lane], limit=1)
+    assert require_shared(app.store).claim("w", [app.runner.lane], limit=1)
     app.submit({"n": 1}, "t")
     assert "every worker of its graph is full" in _why(app)["busy"]
 
@@ -94,12 +94,12 @@ def test_a_thread_that_runs_or_whose_worker_is_silent(app: App[State]) -> None:
     store = require_shared(app.store)
     _beat(app)
     app.submit({"n": 1}, "t")
-    store.claim("w", [app.__runner__.lane], limit=1)
+    store.claim("w", [app.runner.lane], limit=1)
     assert _why(app) == {"running": "worker w runs it, at work"}
     app.submit({"n": 2}, "t", if_busy="queue")
     assert "1 input waits behind run" in _why(app)["behind"]
     app.submit({"n": 1}, "other")
-    store.claim("ghost", [app.__runner__.lane], limit=1)
+    store.claim("ghost", [app.runner.lane], limit=1)
     assert "its worker ghost has been silent" in _why(app, "other")["silent"]
 
 
@@ -112,7 +112,7 @@ def test_a_thread_that_asks_failed_is_held_or_has_ended(app: App[State]) -> None
     app.invoke({"n": 1}, "ended")
     assert [*_why(app, "ended")] == ["ended"]
     app.submit({"n": 1}, "held")
-    threads = app.__runner__.threads
+    threads = app.runner.threads
     info = app.store.thread(ThreadKey("default", "held"))
     assert threads is not None
     assert info is not None

@@ -141,7 +141,7 @@ def test_a_busy_thread_is_refused_or_started_over(store: Store) -> None:
     app.submit({"n": 7, "log": []}, "t", if_busy="cancel")
     work(app)
     assert app.state("t").state["n"] == 8
-    statuses = [run.status for run in store.runs(app.__runner__.key("t"))]
+    statuses = [run.status for run in store.runs(app.runner.key("t"))]
     assert statuses[0] == "interrupted"
     assert statuses[1] in ("superseded", "cancelled")
 

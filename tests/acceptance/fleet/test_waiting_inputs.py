@@ -184,14 +184,14 @@ def test_a_worker_does_not_start_an_input_that_was_cancelled_meanwhile(store: St
     app = line(store, ("a", note("a")))
     _between_runs(app, "2")
     shared = cast("ClaimStore", store)
-    assert len(shared.claim("one", [app.__runner__.lane], limit=9)) == 1
-    assignment = Assignment(lane=app.__runner__.lane, worker="one")
+    assert len(shared.claim("one", [app.runner.lane], limit=9)) == 1
+    assignment = Assignment(lane=app.runner.lane, worker="one")
     call = Call(thread=KEY, if_exists="take_over", assignment=assignment)
-    late = app.__runner__.begin(call)
+    late = app.runner.begin(call)
     assert app.cancel("t")
     assert isinstance(late, PlannedRun)
     with pytest.raises(Conflict):
-        asyncio.run(app.__runner__.afinish(late))
+        asyncio.run(app.runner.afinish(late))
     work(app)
     assert app.state("t").state["log"] == ["1", "a"]
     assert not waiting_inputs(store, KEY)

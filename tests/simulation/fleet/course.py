@@ -107,7 +107,7 @@ class Course:
         self._started += 1
         process = Process(self, f"worker {self._started}")
         self.workers.append(process)
-        runner = self.app.__runner__.rebuilt(
+        runner = self.app.runner.rebuilt(
             store=process.connection, clock=process.clock, observers=(_Watch(self, process),)
         )
         worker = Worker([App(runner)], self._options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from milecastle import InvalidRequest, ThreadKey
-from milecastle.app.threads.closing import count_lost, hold_lost, reject_input
+from milecastle.app.runs.cancelling import count_lost, hold_lost, reject_input
 from milecastle.app.threads.log import log_codec_for
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import ManualClock

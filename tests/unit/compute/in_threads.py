@@ -111,7 +111,7 @@ def app_on(site: Site, graph: StateGraph[Any], **options: Any) -> App[Any]:
     """An app whose remote nodes all run on this site."""
     given: dict[str, Any] = {"store": "memory://", **options}
     app = graph.compile(**given)
-    runner = app.__runner__
+    runner = app.runner
     local = LocalExecutors((app.graph,), runner.settings.observers)
     placed = ExecutorChoice(local, app.graph, lambda run_on: site)
     runner.executors = placed
@@ -122,7 +122,7 @@ def app_here(graph: StateGraph[Any], **options: Any) -> App[Any]:
     """The same app with every node in this process."""
     given: dict[str, Any] = {"store": "memory://", **options}
     app = graph.compile(**given)
-    runner = app.__runner__
+    runner = app.runner
     local = LocalExecutors((app.graph,))
     runner.executors = local
     return app

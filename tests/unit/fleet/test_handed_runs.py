@@ -32,7 +32,7 @@ def test_a_run_that_is_released_with_its_first_entry_runs_no_node() -> None:
     store = MemoryStore()
     app = line(store, ("counts", counts))
     handle = app.submit(start(), "t")
-    runner = app.__runner__
+    runner = app.runner
     (info,) = store.claim("w", [runner.lane], limit=1)
     assignment = Assignment(lane=info.lane, worker="w", is_draining=lambda: True)
     call = Call(thread=handle.thread, if_exists="take_over", assignment=assignment)
@@ -96,7 +96,7 @@ def test_a_thread_is_not_given_back_after_it_was_claimed_again() -> None:
     app = line(store, ("a", note("a")))
     worker = Worker([app], QUICK)
     app.submit(start(), "t")
-    (claimed,) = store.claim(worker.id, [app.__runner__.lane], limit=1)
+    (claimed,) = store.claim(worker.id, [app.runner.lane], limit=1)
     calls: list[str] = []
     claim, give_back = store.claim, store.give_back
 

@@ -165,7 +165,7 @@ def test_engine_that_continues_after_the_crash_is_reported() -> None:
                 yield object()
 
     simulator = Simulator(chain("a", store="memory://"), crashes=[CrashPoint(2, "before")])
-    runner = simulator.app.__runner__
+    runner = simulator.app.runner
     begin = runner.begin
 
     def begin_stubbornly(*args: Any) -> Any:

@@ -14,7 +14,7 @@ import msgspec
 from milecastle.app.clock import SystemClock
 from milecastle.app.environment import describe_environment
 from milecastle.app.threads.children import delete_with_children
-from milecastle.app.threads.closing import cancel_run, close_children, supersede_running
+from milecastle.app.threads.closing import close_children, supersede_running
 from milecastle.app.threads.pruning import prune_thread
 from milecastle.codec.deltas import LogCodec, Operations, operations_between
 from milecastle.codec.envelope import Sealers
@@ -166,15 +166,6 @@ class GraphlessLog:
         """Remove a thread and the threads of its subgraphs; return whether it existed."""
         self._refuse_reserved(key.tenant)
         return delete_with_children(self.store, key)
-
-    def cancel(self, key: ThreadKey, *, run_id: str | None = None) -> bool:
-        """Close the unfinished run of a thread, with a failure record.
-
-        Return whether there was one. With ``run_id``, only that run: ``False`` if another one has
-        the thread by now.
-        """
-        self._refuse_reserved(key.tenant)
-        return cancel_run(self.store, self._codec, self._clock, key, run_id)
 
     def prune(self, key: ThreadKey, *, keep_last: int) -> int:
         """Delete the oldest checkpoints, keeping at least ``keep_last``.

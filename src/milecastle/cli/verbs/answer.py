@@ -61,7 +61,7 @@ def command(
         value = parse_answer(answer, question.answer)
         given = Given(answers={question.id: value}, key=answer_key)
     with session.user_code():
-        call = app.__runner__.begin(
+        call = app.runner.begin(
             Call(
                 thread=key,
                 options=options_of(max_steps, timeout),

@@ -48,7 +48,7 @@ def command(
     except InvalidRequest as error:
         raise ResumeRefused(thread, [error.message]) from None
     with session.user_code():
-        call = app.__runner__.begin(
+        call = app.runner.begin(
             Call(
                 thread=key,
                 options=options_of(max_steps, timeout),

@@ -91,7 +91,7 @@ def command(
         command = command_text("build", *session.typed_apps)
         say(f"nodes declare files, and a thread runs all; to run what is needed: {command}")
     with session.user_code():
-        planned = app.__runner__.begin(call)
+        planned = app.runner.begin(call)
     finish(session, planned, trace=trace, reference=session.typed_app)
 
 
