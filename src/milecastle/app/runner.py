@@ -26,7 +26,7 @@ import msgspec.structs
 
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.results import Result, log_reuse
-from milecastle.app.runs.answering import NOTHING_GIVEN, Given, refuse_refused
+from milecastle.app.runs.answering import NOTHING_GIVEN, refuse_refused
 from milecastle.app.runs.calls import Call
 from milecastle.app.runs.planned import PlannedRun
 from milecastle.app.runs.starting import MakePlan, Start, begin_child, enqueue, rest_at
@@ -49,6 +49,7 @@ from milecastle.app.threads.log import Migration, Threads
 from milecastle.app.threads.tagging import added_tags, require_tags
 from milecastle.app.upkeep.removing import remove_thread
 from milecastle.compute.executor_choice import ExecutorChoice
+from milecastle.drivers.committer import committer_of
 from milecastle.drivers.local import LocalExecutors
 from milecastle.drivers.observing import Observers, switched_on
 from milecastle.engine.assignment import NOW, Assignment
@@ -131,6 +132,7 @@ class Runner(Generic[S]):
         self._graph = graph = _with_caches(graph, settings)
         self.executors = _executors(graph, settings)
         self._leaving = None if settings.checkpoint_dir is None else self.files().leaving
+        self._committer = committer_of(store) if store else None
         self._begin_child = partial(begin_child, self.threads, clock)
 
     def stored_files(self) -> StoredFiles:
@@ -439,6 +441,7 @@ class Runner(Generic[S]):
                 call,
                 plan,
                 store=self.settings.store,
+                committer=self._committer,
                 observers=observers,
                 executors=executors,
                 begin=self._begin_child,
@@ -447,28 +450,28 @@ class Runner(Generic[S]):
         if found.status != "completed":
             return found
         log_reuse(found)
-        if key is not None:
+        if key is not None and not self.settings.preserve:
             entry = plan.position.entry
-            self._drop_unpreserved(key, plan.position.seq, entry.id if entry else None)
+            self._drop(key, plan.position.seq, entry.id if entry else None)
         return msgspec.structs.replace(found, reused=True)
 
     def _planner(self, call: Call, observers: tuple[Observer, ...]) -> MakePlan:
         """Makes the plan of a run, with what the settings and the call say of it."""
-        graph, settings = self._graph, self.settings
+        graph, settings, is_assigned = self._graph, self.settings, call.assignment is not None
         return partial(
             RunPlan,
             graph=graph,
             clock=settings.clock,
-            config=graph.config.overridden(call.options),
+            config=graph.config.overridden(call.options) if call.options else graph.config,
             options=call.options,
             interval=settings.interval,
             node_config=call.config,
             has_readers=bool(observers) or call.mode is not None,
-            feeding=call.is_claimed,
+            feeding=is_assigned and call.is_claimed,
             streaming=call.mode,
             accept_changes=call.accept_changes,
             leave=None if self._leaving is None else self._leaving(call.config),
-            queues=call.queues,
+            queues=is_assigned and call.queues,
         )
 
     def _start(self, call: Call, key: ThreadKey | None, make: MakePlan) -> RunPlan:
@@ -517,22 +520,22 @@ class Runner(Generic[S]):
 
     def conclude(self, planned: PlannedRun, ending: Ending) -> Result[S]:
         """The result of a run that a driver has performed."""
-        plan, journal = planned.plan, planned.plan.journal
-        if ending.status == "completed" and journal:
-            self._drop_unpreserved(journal.key, journal.head, journal.head_id)
-        return self._result(plan.run_id, planned.key, ending, planned.call.given)
+        journal, given = planned.plan.journal, planned.call.given
+        key = journal.key if journal else None
+        if journal and ending.status == "completed" and not self.settings.preserve:
+            self._drop(journal.key, journal.head, journal.head_id)
+        if given is not NOTHING_GIVEN:
+            refuse_refused(key.thread if key else "", given, ending.interrupts)
+        return self._result(planned.plan.run_id, key, ending)
 
-    def _drop_unpreserved(self, key: ThreadKey, head: int, head_id: str | None) -> None:
-        """Delete a thread that completed at this head, unless it is to be preserved."""
+    def _drop(self, key: ThreadKey, head: int, head_id: str | None) -> None:
+        """Delete a thread that completed at this head and is not to be preserved."""
         settings = self.settings
-        if not settings.preserve and settings.store:
+        if settings.store:
             with suppress(Conflict):  # another run has started meanwhile and owns the thread
                 remove_thread(settings.store, key, settings.encryption, head, head_id)
 
-    def _result(
-        self, run_id: str, key: ThreadKey | None, ending: Ending, given: Given = NOTHING_GIVEN
-    ) -> Result[S]:
-        refuse_refused(key.thread if key else "", given, ending.interrupts)
+    def _result(self, run_id: str, key: ThreadKey | None, ending: Ending) -> Result[S]:
         return Result(
             state=self.graph.schema.present(ending.values),
             status=ending.status,
@@ -571,11 +574,14 @@ class Runner(Generic[S]):
 
     def _addressed(self, call: Call) -> ThreadKey:
         """The key of the thread that a call runs."""
-        key = self.key(call.thread)
-        refuse_subgraph(key.thread)
-        if not call.is_own and (call.input is not None or call.file is not None):
-            refuse_own(key.thread)
-        return key
+        key = self.key(call.thread) if type(call.thread) is not str else None
+        name = key.thread if key else call.thread
+        starts = call.input is not None or call.file is not None
+        if starts and not call.is_own:
+            refuse_own(name)
+        else:
+            refuse_subgraph(name)
+        return key or ThreadKey(self.settings.tenant, name)
 
     def changed(self, thread: Thread) -> tuple[Threads, ThreadKey]:
         """``stored``, for a call that changes the thread: it must be one of this graph."""

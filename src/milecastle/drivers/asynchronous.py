@@ -60,7 +60,7 @@ class _Services(HostServices):
     """The services of a loop for a run: async nodes wait without blocking it."""
 
     def __init__(self, host: Host, executor: LoopExecutor, commit: CommitBatch) -> None:
-        super().__init__(host)
+        self.host = host
         self._executor = executor
         self._commit = commit
         self._thread = get_ident()
@@ -109,6 +109,35 @@ class Drive:
         async for _ in self.events():
             pass
         return self.result()
+
+    async def hand_over(self) -> Ending:
+        """Commit the opening of a run that is queued for workers: nothing of it runs here."""
+        host = self._host
+        if host.committer is not None:
+            self._commit = host.seen(commits_of(host.committer).commit)
+        effects = self._begin(HostServices(host))
+        error: BaseException | None = None
+        try:
+            while True:
+                try:
+                    effect = effects.send(None) if error is None else effects.throw(error)
+                except StopIteration as stop:
+                    ending: Ending = stop.value
+                    return ending
+                error = None
+                try:
+                    if isinstance(effect, Commit):
+                        await self._commit(effect.batch)
+                    elif isinstance(effect, Emit):
+                        host.tell(effect.event)
+                    else:
+                        raise AssertionError(
+                            f"a queued run does not perform {type(effect).__name__}"
+                        )
+                except BaseException as raised:
+                    error = failed_commit(raised)
+        finally:
+            self._release()
 
     def result(self) -> Ending:
         """How the run stopped, once its events were read to the end."""
@@ -274,6 +303,9 @@ class Drive:
         finally:
             self._within.__exit__(None, None, None)
         self._host.leave()
+        self._release()
+
+    def _release(self) -> None:
         del self._commit  # it may be a method of this very object
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

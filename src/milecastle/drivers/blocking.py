@@ -20,7 +20,7 @@ from milecastle.drivers.host import (
     failed_commit,
     last_effects,
 )
-from milecastle.engine.context import RunningTask, current_task, running_task
+from milecastle.engine.context import current_task, running_task
 from milecastle.engine.effects import (
     AwaitTasks,
     Begin,
@@ -45,7 +45,7 @@ class _Services(HostServices):
     """From the thread of a task an event goes to the driver; from its own it is emitted."""
 
     def __init__(self, host: Host, executor: Executor) -> None:
-        super().__init__(host)
+        self.host = host
         self._executor = executor
         self._thread = get_ident()
 
@@ -63,13 +63,49 @@ def drive(begin: BeginRun, host: Host) -> Generator[Event, None, Ending]:
     """
     executor = host.executors.on_thread(host.ports, host.max_parallel)
     effects = begin(_Services(host, executor))
-    outside = running_task()
+    # the task that the reader of the events is part of, if it is of any
+    outside = None if current_task.get() is None else running_task()
+    outcome: Any = None
+    error: BaseException | None = None
+    call = executor.call
     try:
-        return (yield from _perform_all(effects, host, executor, outside))
+        while True:
+            try:
+                effect = effects.send(outcome) if error is None else effects.throw(error)
+            except StopIteration as stop:
+                ending: Ending = stop.value
+                return ending
+            outcome = error = None
+            try:
+                if type(effect) is RunTask:
+                    if host.watching:
+                        host.check()
+                    outcome = call(effect)
+                    continue
+                if type(effect) is Commit:
+                    host.commit(effect.batch)
+                    continue
+                if type(effect) is not Emit:
+                    current_task.set(outside)
+                    outcome = (
+                        (yield from _wait(effect.until, host, executor))
+                        if isinstance(effect, AwaitTasks)
+                        else _perform(effect, host, executor)
+                    )
+                    continue
+            except GeneratorExit:
+                raise
+            except BaseException as raised:
+                error = raised if type(effect) is not Commit else failed_commit(raised)
+                continue
+            event = host.tell(effect.event)
+            if event is not None:
+                current_task.set(outside)
+                yield event
     except GeneratorExit:
-        last, error = last_effects(effects), None
-        while (effect := advance(last, error)) is not None:
-            error = host.perform_last(effect)
+        last, unperformed = last_effects(effects), None
+        while (wanted := advance(last, unperformed)) is not None:
+            unperformed = host.perform_last(wanted)
         raise
     finally:
         current_task.set(outside)
@@ -77,49 +113,26 @@ def drive(begin: BeginRun, host: Host) -> Generator[Event, None, Ending]:
         host.leave()
 
 
-def _perform_all(
-    effects: Generator[Effect, Any, Ending],
-    host: Host,
-    executor: Executor,
-    outside: RunningTask | None,
-) -> Generator[Event, None, Ending]:
-    """``outside`` is the task that the reader of the events is part of, if it is of any."""
-    outcome: Any = None
+def hand_over(begin: BeginRun, host: Host) -> Ending:
+    """Commit the opening of a run that is queued for workers: nothing of it runs here."""
+    effects = begin(HostServices(host))
     error: BaseException | None = None
-    call = executor.call
     while True:
         try:
-            effect = effects.send(outcome) if error is None else effects.throw(error)
+            effect = effects.send(None) if error is None else effects.throw(error)
         except StopIteration as stop:
             ending: Ending = stop.value
             return ending
-        outcome = error = None
+        error = None
         try:
-            if type(effect) is RunTask:
-                if host.watching:
-                    host.check()
-                outcome = call(effect)
-                continue
-            if type(effect) is Commit:
+            if isinstance(effect, Commit):
                 host.commit(effect.batch)
-                continue
-            if type(effect) is not Emit:
-                current_task.set(outside)
-                outcome = (
-                    (yield from _wait(effect.until, host, executor))
-                    if isinstance(effect, AwaitTasks)
-                    else _perform(effect, host, executor)
-                )
-                continue
-        except GeneratorExit:
-            raise
+            elif isinstance(effect, Emit):
+                host.tell(effect.event)
+            else:
+                raise AssertionError(f"a queued run does not perform {type(effect).__name__}")
         except BaseException as raised:
-            error = raised if type(effect) is not Commit else failed_commit(raised)
-            continue
-        event = host.tell(effect.event)
-        if event is not None:
-            current_task.set(outside)
-            yield event
+            error = failed_commit(raised)
 
 
 def _perform(effect: Effect, host: Host, executor: Executor) -> Any:

@@ -112,7 +112,7 @@ class Committer:
             if place.acquire(blocking=False):
                 try:
                     self._writing.add(ident)
-                    self._open().commit(batch)
+                    (self._store() or self._open()).commit(batch)
                 finally:
                     self._writing.discard(ident)
                     place.release()

@@ -8,7 +8,7 @@ from typing import Any
 
 from milecastle.drivers.committer import Committer, PartedCommitter, committer_of
 from milecastle.drivers.local import LocalExecutors
-from milecastle.drivers.observing import Observers
+from milecastle.drivers.observing import NO_OBSERVERS, Observers
 from milecastle.engine.effects import Begin, Commit, Effect, Emit, Stopped
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.errors import (
@@ -53,6 +53,7 @@ class Host:
         *,
         clock: Clock,
         store: Store | None = None,
+        committer: Committer | PartedCommitter | None = None,
         observers: tuple[Observer, ...] = (),
         executors: Executors | None = None,
         wanted: Callable[[Event], Event | None] | None = None,
@@ -63,8 +64,9 @@ class Host:
     ) -> None:
         self.clock = clock
         self.store = store
-        self.committer = committer_of(store) if store is not None else None
-        self.commit: Callable[[Batch], None] = _commit_of(store, self.committer)
+        self.committer = committer or (committer_of(store) if store is not None else None)
+        self._commit: Callable[[Batch], None] = (self.committer or store or _NoStore()).commit
+        self.commit = self._commit
         self.executors = executors or LocalExecutors(())
         self.ports: dict[str, TaskPort] = {}
         self.cancel = cancel
@@ -75,15 +77,14 @@ class Host:
         self.pulse = 0
         self.publish: Callable[[Event], None] | None = None
         self._begin = begin
-        self.observers = Observers(observers)
+        self.observers = Observers(observers) if observers else NO_OBSERVERS
         self._wanted = wanted
-        if self.observers.sees_commits:
+        if observers and self.observers.sees_commits:
             self.commit = self._commit_seen
 
     def _commit_seen(self, batch: Batch) -> None:
-        commit = _commit_of(self.store, self.committer)
         with self.observers.around_commit(batch.key, batch):
-            commit(batch)
+            self._commit(batch)
 
     def seen(self, commit: CommitBatch) -> CommitBatch:
         """The commit of an event loop, wrapped if observers want to see it."""
@@ -212,14 +213,6 @@ class HostServices:
         self.emit(event)
 
 
-def _commit_of(
-    store: Store | None, committer: Committer | PartedCommitter | None
-) -> Callable[[Batch], None]:
-    if committer is not None:
-        return committer.commit
-    return store.commit if store is not None else _no_store
-
-
 def failed_commit(raised: BaseException) -> BaseException:
     """What a commit raised, as a ``StoreError``: a third-party store may raise anything."""
     if isinstance(raised, MilecastleError | AssertionError) or not isinstance(raised, Exception):
@@ -248,5 +241,6 @@ def advance(last: LastEffects, error: Exception | None) -> Commit | Emit | None:
         return None
 
 
-def _no_store(batch: Batch) -> None:
-    raise AssertionError("a run without a store cannot commit")
+class _NoStore:
+    def commit(self, batch: Batch) -> None:
+        raise AssertionError("a run without a store cannot commit")

@@ -33,7 +33,7 @@ class LocalExecutors:
 
     def on_thread(self, ports: Mapping[str, TaskPort], most: int) -> Executor:
         """Single tasks on the calling thread, several in threads."""
-        return _Threads(NodeCaller(self._graphs, ports, perform, around=self._around()), most)
+        return _Threads(self._graphs, ports, most, self._around())
 
     def _around(self) -> Around | None:
         return Observers(self._wrapping).around if self._wrapping else None
@@ -47,21 +47,28 @@ class LocalExecutors:
         return LoopTasks(self._graphs, ports, most, tell, self._around())
 
 
-class _Threads:
+class _Threads(NodeCaller):
     """An ``Executor``; the workers are made when they are first needed.
 
     That may be on two threads at once: the driver waits while something elsewhere wakes it.
     """
 
-    def __init__(self, calls: NodeCaller, most: int) -> None:
-        self._calls = calls
+    __slots__ = ("_making", "_most", "_workers")
+
+    def __init__(
+        self,
+        graphs: Sequence[CompiledGraph],
+        ports: Mapping[str, TaskPort],
+        most: int,
+        around: Around | None,
+    ) -> None:
+        super().__init__(graphs, ports, perform, around=around)
         self._most = most
         self._workers: Workers | None = None
         self._making = Lock()
-        self.call = calls.call
 
     def start(self, tasks: Sequence[RunTask]) -> None:
-        self._get().start([self._calls.open(task) for task in tasks])
+        self._get().start([self.open(task) for task in tasks])
 
     def wait(self, until: float | None) -> list[Finished | Event]:
         return self._get().wait(until)
@@ -80,7 +87,7 @@ class _Threads:
         self._get().emit(event)
 
     def close(self) -> None:
-        self._calls.close()
+        super().close()
         if self._workers is not None:
             self._workers.close()
 

@@ -75,10 +75,11 @@ class NodeCaller:
         }
 
     def _graph(self, run: RunFacts) -> CompiledGraph:
-        graphs = [graph for graph in self._graphs if graph.fingerprint == run.fingerprint]
-        if not graphs:
+        for graph in self._graphs:
+            if graph.fingerprint == run.fingerprint:
+                break
+        else:
             raise InvalidRequest(f"no graph here has the fingerprint {run.fingerprint}")
-        graph = graphs[0]
         for name in run.path:
             subgraph = graph.nodes[name].subgraph
             if subgraph is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 from milecastle.engine.pauses import Paused
 from milecastle.errors import place_of
@@ -148,6 +148,9 @@ class Observers:
             type(error).__qualname__,
             place_of(error),  # its message may contain values: an observer receives them
         )
+
+
+NO_OBSERVERS: Final = Observers(())
 
 
 def _leave(manager: AbstractContextManager[object], raised: BaseException | None) -> None:

@@ -17,7 +17,6 @@ from milecastle.engine.applying import (
     refuse_unmade,
     unpack_goto,
 )
-from milecastle.engine.components import Components
 from milecastle.engine.effects import Commit, Effect
 from milecastle.engine.reserved_channels import FAILURE, GOTOS, RESERVED, SENDS
 from milecastle.engine.routing import (
@@ -28,6 +27,7 @@ from milecastle.engine.routing import (
     follow_goto,
     in_order,
 )
+from milecastle.engine.run_state import RunState
 from milecastle.engine.tasks import as_sends
 from milecastle.errors import InvalidUpdate, RoutingError, RunError
 from milecastle.graph.edges import Exits, Router
@@ -44,46 +44,64 @@ _ASK = Exits()
 class Advance:
     """Leads a run from one step to the next. ``failures`` are for a node that runs ``on_error``."""
 
-    def __init__(self, components: Components) -> None:
-        self._components = components
-        self._graph = components.graph
-        asks = components.run_events or components.graph.defers
-        self._exits: Mapping[str, Exits] = {} if asks else components.graph.exits
-        self._progress = components.progress
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._graph = run.graph
+        asks = run.run_events or run.graph.defers
+        self._exits: Mapping[str, Exits] = {} if asks else run.graph.exits
+        self._progress = run.progress
         self._answer: Any = NOT_ASKED
         self._raised: Exception | None = None
         self.failures: dict[str, Any] = {}
 
-    def after(
-        self, names: tuple[str, ...], source: Source, gotos: Gotos | None = None
-    ) -> Generator[Effect, Any, None]:
-        """These nodes have run: decide what runs next and commit the step."""
-        progress, components = self._progress, self._components
-        looked: Sequence[Looked] = ()
-        problem: RunError | None = None
-        quick = len(names) == 1 and gotos is None and not progress.reserved
-        exits = self._exits.get(names[0], _ASK) if quick else _ASK
+    def straight(self, names: tuple[str, ...]) -> bool:
+        """Decide what runs next by one edge or one router; ``False`` if that takes more.
+
+        So it does if events are wanted.
+        """
+        progress = self._progress
+        if len(names) > 1 or progress.reserved:
+            return False
+        exits = self._exits.get(names[0], _ASK)
         if exits.straight is not None:
             progress.next, progress.route = exits.straight, ()
-        elif exits.sole is None or not self._ask(exits.sole):
+            return True
+        return exits.sole is not None and self._ask(exits.sole)
+
+    def after(
+        self,
+        names: tuple[str, ...],
+        source: Source,
+        gotos: Gotos | None = None,
+        *,
+        asked: bool = False,
+    ) -> Generator[Effect, Any, None]:
+        """These nodes have run: decide what runs next and commit the step.
+
+        ``asked``: the caller has tried ``straight``.
+        """
+        progress, run = self._progress, self._run
+        looked: Sequence[Looked] = ()
+        problem: RunError | None = None
+        if asked or not self.straight(names):
             way = Way()
             problem = yield from self._find(names, gotos, way)
             looked = way.looked
         progress.nodes = () if source == "input" else names
-        saver = components.saver
+        saver = run.saver
         if saver is not None and (batch := saver.batch(source)) is not None:
             yield Commit(batch)
             saver.saved(batch)
-            if components.run_events:
-                yield components.run_events.saved(batch.entries[-1])
+            if run.run_events:
+                yield run.run_events.saved(batch.entries[-1])
         if problem is not None:
             raise problem
-        if components.run_events:
-            yield from components.run_events.moved(names, looked, progress.step, progress.values)
+        if run.run_events:
+            yield from run.run_events.moved(names, looked, progress.step, progress.values)
 
     def again(self) -> Generator[Effect, Any, None]:
         """The step is committed, but what runs next is not known: evaluate again."""
-        progress, components = self._progress, self._components
+        progress, run = self._progress, self._run
         names = progress.route
         kept: dict[str, Any] = progress.reserved.get(GOTOS, {})
         self.failures = progress.reserved.get(FAILURE, {})
@@ -91,16 +109,14 @@ class Advance:
         problem = yield from self._find(names, {n: unpack_goto(kept[n]) for n in kept}, way)
         if problem is not None:
             raise problem
-        if components.run_events:
-            yield from components.run_events.moved(
-                names, way.looked, progress.step, progress.values
-            )
+        if run.run_events:
+            yield from run.run_events.moved(names, way.looked, progress.step, progress.values)
 
     def _ask(self, router: Router) -> bool:
         """The common case, one router that returns one name; ``False`` if it did not."""
         progress = self._progress
         try:
-            returned = router.function(self._components.schema.present(progress.values))
+            returned = router.function(self._run.schema.present(progress.values))
         except Exception as error:
             self._raised = error
             return False
@@ -117,7 +133,7 @@ class Advance:
         """Evaluate the edges of these nodes; return the error, if any."""
         progress, graph = self._progress, self._graph
         held = self._held(names)
-        state = self._components.schema.present(progress.values)
+        state = self._run.schema.present(progress.values)
         name = names[0]
         answer, raised = self._answer, self._raised
         self._answer, self._raised = NOT_ASKED, None
@@ -150,20 +166,20 @@ class Advance:
         """Apply the ``Command``s of routers."""
         if not updates:
             return
-        progress, journal = self._progress, self._components.journal
+        progress, journal = self._progress, self._run.journal
         values = dict(progress.values)
         operations: Operations = []
         for update in updates:
-            if apply_update(self._components.schema, values, names[0], update, operations):
+            if apply_update(self._run.schema, values, names[0], update, operations):
                 progress.guard.version += 1
-        refuse_unmade(self._components.schema, values, names[0])
+        refuse_unmade(self._run.schema, values, names[0])
         progress.values = values
         if journal is not None:
             journal.note(operations)
 
     def _hide(self, sends: list[Any] | None) -> None:
         """What the checkpoint contains besides the state: nothing of the step that ended."""
-        progress, journal = self._progress, self._components.journal
+        progress, journal = self._progress, self._run.journal
         operations: Operations = []
         for name in RESERVED if progress.reserved else ():
             operations += progress.hide(name, None)
@@ -183,7 +199,7 @@ class Advance:
         error: Exception,
         gotos: Gotos | None,
     ) -> RunError:
-        progress, journal = self._progress, self._components.journal
+        progress, journal = self._progress, self._run.journal
         if not self._graph.defers:
             progress.next = ()
         progress.route = names
@@ -195,6 +211,6 @@ class Advance:
         if isinstance(error, RoutingError | InvalidUpdate):
             return error
         if isinstance(error, ReducerFailed):
-            return self._components.reducer_error(error)
+            return self._run.reducer_error(error)
         what = f"routing from node '{name}' failed"
-        return self._components.error(what, name, progress.step, state, error)
+        return self._run.error(what, name, progress.step, state, error)

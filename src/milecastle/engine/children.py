@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from milecastle.engine.components import Components
 from milecastle.engine.effects import (
     AwaitTasks,
     Begin,
@@ -23,6 +22,7 @@ from milecastle.engine.effects import (
     Stopped,
 )
 from milecastle.engine.plan import Ending, RunPlan
+from milecastle.engine.run_state import RunState
 from milecastle.engine.tasks import Task
 from milecastle.errors import StoreError
 from milecastle.graph.structure import Subgraph
@@ -55,8 +55,8 @@ class Child(msgspec.Struct, eq=False):
 class Children:
     """The subgraphs of one step that have not stopped."""
 
-    def __init__(self, components: Components, begin: BeginChild) -> None:
-        self._components = components
+    def __init__(self, run: RunState, begin: BeginChild) -> None:
+        self._run = run
         self._begin = begin
         self._children: list[Child] = []
         self._owners: dict[int, tuple[RunTask, Child]] = {}
@@ -70,16 +70,16 @@ class Children:
         """Look the thread of a subgraph up, and run it until it has to wait."""
         child = Child(task, subgraph, state, attempt)
         self._children.append(child)
-        components = self._components
+        run = self._run
         try:
             plan: RunPlan = yield Begin(
                 subgraph,
-                components.plan,
-                f"{components.task_port.settled_id}.{components.progress.step + 1}",
+                run.plan,
+                f"{run.task_port.settled_id}.{run.progress.step + 1}",
                 task.id,
                 task.node.name,
                 subgraph.input(state),
-                components.waiting.answers_within(task.id),
+                run.task_port.answers_within(task.id),
             )
         except Exception as error:
             child.error = error
@@ -109,7 +109,7 @@ class Children:
 
     def go_on(self) -> Generator[Effect, Any, list[Child]]:
         """Resume each child that need not wait any more; return those that have ended."""
-        now = self._components.plan.clock.monotonic()
+        now = self._run.plan.clock.monotonic()
         for child in self._children:
             if child.waits_for_one and child.ready:
                 item = child.ready.pop()

@@ -35,7 +35,6 @@ from milecastle.model.checkpoint import (
     Source,
     TaskResult,
 )
-from milecastle.model.keys import ThreadKey
 from milecastle.model.run import (
     CARRIED,
     TRANSITIONS,
@@ -95,7 +94,7 @@ class Standing(Protocol):
 class Journal:
     """Writes for one run on one thread. It expects the head where it left it.
 
-    ``head`` is the seq of the newest entry, as far as this run knows.
+    ``head`` and ``head_id`` are the newest entry, as far as this run knows.
     ``known`` says that this run has written an entry, which fences out all others. ``dequeues`` is
     the run whose waiting input is removed with the next entry: this one, if it was enqueued.
     ``tags`` are those that its thread gets with the first; ``unless`` is the digest that its batch
@@ -123,7 +122,8 @@ class Journal:
         ``assignment`` is for threads that workers run.
         """
         self.record = record
-        self._codec = codec
+        self.key = record.key
+        self.codec = codec
         self._clock = clock
         self._rollup_after = rollup_after
         self._manifest = None if manifest is None else (record.fingerprint, manifest)
@@ -138,7 +138,7 @@ class Journal:
         self._waits = NOTHING
         self._parent_id = entry.id if entry else None
         self._continues = entry is not None and entry.seq == head
-        self._head_id = self._parent_id if self._continues else head_id
+        self.head_id = self._parent_id if self._continues else head_id
         self._base_seq = entry.base_seq if entry else 0
         self._roll_seq = entry.roll_seq if entry else 0
         self._tail = list(position.tail)
@@ -150,21 +150,6 @@ class Journal:
         self.dequeues: str | None = None
         self.tags: TagChange | None = None
         self.unless: str | None = None
-
-    @property
-    def codec(self) -> LogCodec:
-        """The codec of the thread."""
-        return self._codec
-
-    @property
-    def head_id(self) -> str | None:
-        """The id of the newest entry, if this run knows it."""
-        return self._head_id
-
-    @property
-    def key(self) -> ThreadKey:
-        """The thread that is written to."""
-        return self.record.key
 
     def note(self, operations: Operations) -> None:
         """Hold the operations of a step until the next entry is written."""
@@ -244,17 +229,17 @@ class Journal:
         if self._unwritten or waits is not self._waits or source in _BRANCHES:
             batch = self._transition(head, entry, waits)
         else:
-            batch = Batch(key=self.record.key, head=head, head_id=self._head_id, entries=(entry,))
+            batch = Batch(key=self.key, head=head, head_id=self.head_id, entries=(entry,))
         self._newest = entry
-        self._parent_id = self._head_id = entry.id
+        self._parent_id = self.head_id = entry.id
         return batch
 
     def _transition(self, head: int, entry: Entry, waits: Waits) -> Batch:
         """The batch with an entry at which the status changes, and everything else to write."""
         batch = Batch(
-            key=self.record.key,
+            key=self.key,
             head=head,
-            head_id=self._head_id,
+            head_id=self.head_id,
             entries=(entry,),
             runs=self._unwritten,
             failure=self._failure,
@@ -301,9 +286,7 @@ class Journal:
             kind,
             self._base_seq,
             self._roll_seq,
-            self._codec.seal(
-                body, PayloadPlace(seq, kind, self._base_seq, rolled, self._parent_id)
-            ),
+            self.codec.seal(body, PayloadPlace(seq, kind, self._base_seq, rolled, self._parent_id)),
             at.route,
             note,
         )
@@ -311,12 +294,12 @@ class Journal:
     @property
     def encrypts(self) -> bool:
         """Whether what it writes is encrypted."""
-        return self._codec.encrypts
+        return self.codec.encrypts
 
     def result(self, row: str, update: Mapping[str, Any], node: str) -> TaskResult:
         """What a task returned, to be stored under this name until its step is committed."""
-        body = self._codec.encode_state(update, node=node)
-        payload = self._codec.seal(body, PayloadPlace(self.head, task=row))
+        body = self.codec.encode_state(update, node=node)
+        payload = self.codec.seal(body, PayloadPlace(self.head, task=row))
         return TaskResult(seq=self.head, task=row, payload=payload)
 
     def kept(self, row: str, value: Any, node: str) -> TaskResult:
@@ -329,7 +312,7 @@ class Journal:
 
     def rows(self, results: tuple[TaskResult, ...]) -> Batch:
         """The batch with only these results; may be called from any thread."""
-        return Batch(key=self.record.key, head=self.head, head_id=self._head_id, results=results)
+        return Batch(key=self.key, head=self.head, head_id=self.head_id, results=results)
 
     def close(self, failure: Failure | None = None) -> Batch:
         """The batch that records the outcome of the run without a new entry.
@@ -340,9 +323,9 @@ class Journal:
         if self._unwritten and self.known and self._newest is not None:
             thread = self._line(self._newest, self._waits)
         batch = Batch(
-            key=self.record.key,
+            key=self.key,
             head=self.head,
-            head_id=self._head_id,
+            head_id=self.head_id,
             runs=self._unwritten,
             failure=failure,
             manifest=self._manifest,
@@ -364,17 +347,17 @@ class Journal:
         operations, self._pending = self._pending, []
         if not self._continues:
             self._continues = True
-            return SNAPSHOT, self._codec.encode_state(values, node=node)
-        delta = self._codec.encode(operations, node=node)
+            return SNAPSHOT, self.codec.encode_state(values, node=node)
+        delta = self.codec.encode(operations, node=node)
         cost = self._chain_bytes + len(delta)
         if cost > self._next_look and may_cut:
-            snapshot = self._codec.encode_state(values, node=node)
+            snapshot = self.codec.encode_state(values, node=node)
             if cost > 2 * len(snapshot):
                 return SNAPSHOT, snapshot
             self._next_look = 2 * cost
         if self._rollup_after is not None:
             if len(self._tail) >= self._rollup_after and may_cut:
-                return ROLLUP, self._codec.roll_up([*self._tail, delta])
+                return ROLLUP, self.codec.roll_up([*self._tail, delta])
             self._tail.append(delta)
         self._chain_bytes = cost
         return DELTA, delta

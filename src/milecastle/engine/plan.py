@@ -102,11 +102,13 @@ class Progress:
         self.guard = Guard(plan.config)
         self.values = position.values
         self.reserved: Reserved = dict(position.reserved)
-        self.step = position.step
-        self.next = position.next
-        self.route = position.route
-        self.nodes = position.nodes
-        self.since = entry.created_at if entry else plan.clock.now()
+        self.step = 0
+        self.next = self.route = self.nodes = ()
+        if entry is None:
+            self.since = plan.clock.now()
+        else:
+            self.step, self.since = entry.step, entry.created_at
+            self.next, self.route, self.nodes = entry.next, entry.route, entry.nodes
 
     def hide(self, name: str, value: Any) -> Operations:
         """Store something besides the state, or drop it with ``None``; return what to log."""

@@ -19,16 +19,20 @@ from milecastle.ports.task import MISSING
 
 
 class Records:
-    """Outcomes, attempts and recorded values of the tasks of the step that a run is in."""
+    """Outcomes, attempts and recorded values of the tasks of the step that a run is in.
+
+    ``first_reruns`` is how often the run's first step was resumed before.
+    """
 
     def __init__(self, plan: RunPlan, progress: Progress) -> None:
         self._plan = plan
         self._progress = progress
         self._journal = plan.journal
         self._rows: dict[str, Mapping[str, Any]] = {}
-        self.recall(plan.position.results)
+        if plan.position.results:
+            self.recall(plan.position.results)
         resumed = plan.opening in ("takeover", "answer") or SLEEPS in plan.position.reserved
-        self._reruns = 0 if plan.fresh_attempts else plan.position.reruns + resumed
+        self.first_reruns = 0 if plan.fresh_attempts else plan.position.reruns + resumed
 
     def recall(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
         """Take what the tasks of the step have left; ``fresh_attempts`` leaves out the counts."""
@@ -98,7 +102,7 @@ class Records:
     @property
     def reruns(self) -> int:
         """How often this step was resumed before; 0 once the run has left its first step."""
-        return self._reruns if self._progress.step == self._plan.position.step else 0
+        return self.first_reruns if self._progress.step == self._plan.position.step else 0
 
     def recorded(self, task: RunTask, name: str) -> Any:
         """What a task recorded under this name; ``MISSING`` if it did not."""

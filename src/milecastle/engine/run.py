@@ -29,13 +29,14 @@ from milecastle.engine.applying import (
     read_outcome,
     refuse_unmade,
 )
-from milecastle.engine.components import Components
 from milecastle.engine.effects import Commit, Effect, Leave, Recall, Stopped
 from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS
+from milecastle.engine.run_state import RunState
 from milecastle.engine.saving import Saver
 from milecastle.engine.step import Step
+from milecastle.engine.task_port import RunTaskPort
 from milecastle.engine.tasks import ready_nodes, task_id, tasks_of
 from milecastle.engine.waiting import (
     note_pause,
@@ -52,7 +53,6 @@ from milecastle.errors import (
     StoreError,
     with_readable_threads,
 )
-from milecastle.graph.structure import Node
 from milecastle.model.checkpoint import HOLDING, Source
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.manifest import START
@@ -66,32 +66,30 @@ __all__ = ["Run"]
 Update = Mapping[str, Any]
 
 
-class Run:
+class Run(RunState):
     """Drives one thread through a graph, from a position to an end, a pause or a failure."""
 
     def __init__(self, plan: RunPlan, services: Services | None = None) -> None:
-        self._plan = plan
+        super().__init__(plan)
         self._services = services
-        self._graph = plan.graph
-        self._schema = schema = plan.graph.schema
-        self._apply = apply_guarded if schema.is_guarded else apply_update
-        self._components = components = Components(plan, services)
-        self._progress = components.progress
-        self._journal = plan.journal
-        self._saver = components.saver
-        self._run_events = components.run_events
-        self._task_port = components.task_port
-        self._advance = Advance(components)
+        self._apply = apply_guarded if self.schema.is_guarded else apply_update
         self._skip_interrupt = plan.update is None and plan.position.was_seen
         self._at_rest = False
         self._merged: tuple[int, Mapping[str, Update]] = (0, {})
         self._step: Step | None = None
+        if not plan.queues:
+            self._advance = Advance(self)
+            self.task_port = RunTaskPort(plan, self.progress, self.saver, self.records, services)
 
     def effects(self) -> Generator[Effect, Any, Ending]:
         """The run. Drivers perform what it yields; its return value is how it stopped."""
-        self._begin_segment()
+        if self.run_events and self._services:
+            self._begin_segment(self._services)
         try:
             yield from self._open()
+            if self.plan.queues:
+                self._at_rest = True
+                return self._ending("queued")
             return (yield from self._go_on())
         except GeneratorExit:
             raise  # the process is going away: nothing may be written any more
@@ -101,14 +99,12 @@ class Run:
             raised = yield from self._fail(error)
             raise raised from raised.__cause__
         finally:
-            if self._run_events and self._services:
-                self._services.end_segment(self._plan.run_id)
+            if self.run_events and self._services:
+                self._services.end_segment(self.plan.run_id)
 
-    def _begin_segment(self) -> None:
+    def _begin_segment(self, services: Services) -> None:
         """Tell observers that the run starts, or continues, here."""
-        if not (self._run_events and self._services):
-            return
-        plan, journal = self._plan, self._journal
+        plan, journal = self.plan, self.journal
         segment = Segment(
             run_id=plan.run_id,
             graph=plan.graph.name,
@@ -117,20 +113,20 @@ class Run:
             parent=plan.parent,
             queues=plan.queues,
         )
-        stored = self._services.begin_segment(segment)
+        stored = services.begin_segment(segment)
         if journal is not None:
             journal.carry(stored)
 
     def _open(self) -> Generator[Effect, Any, None]:
         """Apply the input, or take the thread, and determine what runs first."""
-        plan, progress = self._plan, self._progress
-        if self._run_events and not plan.queues:
-            yield from self._run_events.opening(progress.next)
+        plan, progress = self.plan, self.progress
+        if self.run_events and not plan.queues:
+            yield from self.run_events.opening(progress.next)
         if plan.update is not None:
             self._take_input(plan.update)
             progress.nodes = ()
-            if self._run_events:
-                yield self._run_events.created(self._progress.values)
+            if self.run_events:
+                yield self.run_events.created(self.progress.values)
             if plan.queues:
                 progress.next, progress.route = (), (START,)
                 yield from self._save("input")
@@ -146,63 +142,56 @@ class Run:
     @property
     def _is_released(self) -> bool:
         """Whether the run was handed over to the workers: it is in the queue again."""
-        return self._journal is not None and self._journal.record.status == "queued"
+        return self.journal is not None and self.journal.record.status == "queued"
 
     def _take_input(self, update: Update) -> None:
-        progress = self._progress
+        progress = self.progress
         operations: Operations = []
         values = dict(progress.values)
         try:
-            apply_update(self._schema, values, START, update, operations)
-            self._refuse_missing(values)
-            refuse_unmade(self._schema, values, START)
+            apply_update(self.schema, values, START, update, operations)
+            if self.schema.form != "typed-dict":
+                self._refuse_missing(values)
+                refuse_unmade(self.schema, values, START)
         except (InvalidUpdate, ReducerFailed) as error:
-            if self._saver:
-                self._saver.may_record = False  # nothing has started, so nothing has failed
+            if self.saver:
+                self.saver.may_record = False  # nothing has started, so nothing has failed
             raise as_request("input", error) from error.__cause__
         progress.values = values
-        if self._journal:
-            self._journal.note(operations)
+        if self.journal:
+            self.journal.note(operations)
 
     def _refuse_missing(self, values: Update) -> None:
-        missing = self._schema.missing(values)
+        missing = self.schema.missing(values)
         if missing:
             names = ", ".join(map(repr, missing))
             raise InvalidUpdate(f"it lacks {names}, which has no default", node=START)
 
     def _take_answers(self, answers: Mapping[str, Any]) -> None:
         if answers:
-            known = self._progress.reserved.get(ANSWERS, {})
-            self._note(self._progress.hide(ANSWERS, {**known, **answers}))
+            known = self.progress.reserved.get(ANSWERS, {})
+            self._note(self.progress.hide(ANSWERS, {**known, **answers}))
 
     def _release(self, tasks: tuple[str, ...]) -> None:
         """Forget what these tasks wait for: they run now, and wait again if they must."""
         for name in (ASKED, SLEEPS) if tasks else ():
-            waits: dict[str, Any] = self._progress.reserved.get(name, {})
+            waits: dict[str, Any] = self.progress.reserved.get(name, {})
             kept = {label: found for label, found in waits.items() if found[0] not in tasks}
-            self._note(self._progress.hide(name, kept or None))
+            self._note(self.progress.hide(name, kept or None))
 
     def _note(self, operations: Operations | None) -> None:
-        if self._journal is not None and operations:
-            self._journal.note(operations)
+        if self.journal is not None and operations:
+            self.journal.note(operations)
 
     def _go_on(self) -> Generator[Effect, Any, Ending]:
         """Step after step, until nothing is left to run, or something must be waited for."""
-        progress, graph, schema, task_port = (
-            self._progress,
-            self._graph,
-            self._schema,
-            self._task_port,
-        )
-        guard, run_events, journal, run = (
-            progress.guard,
-            self._run_events,
-            self._journal,
-            task_port.run,
-        )
-        again, stops, apply = bool(self._components.records.reruns), graph.stops, self._apply
-        known, skipping = journal is None or journal.known, self._plan.interval > 1 and self._saver
+        progress, graph, schema, saver = self.progress, self.graph, self.schema, self.saver
+        run_events, journal, task_port = self.run_events, self.journal, self.task_port
+        guard, run, advance = progress.guard, task_port.run, self._advance
+        again, stops, apply = bool(self.records.first_reruns), graph.stops, self._apply
+        known, skipping = journal is None or journal.known, self.plan.interval > 1 and saver
         assigned = journal is not None and journal.assignment is not None
+        streams = self.plan.streaming is not None
         while (names := progress.next) and not (assigned and self._is_released):
             if stops and (waiting := self._pausing(names := ready_nodes(graph, names))):
                 return (yield from self._interrupt(waiting))
@@ -215,7 +204,12 @@ class Run:
             operations: Operations | None = None if journal is None else []
             gotos: Gotos | None = None
             node = graph.nodes[name := names[0]]
-            if len(names) == 1 and not (progress.reserved or again or self._is_special(node)):
+            if (
+                len(names) == 1
+                and node.simple
+                and not (progress.reserved or again)
+                and not (streams and node.wants_context)  # it may emit while it runs
+            ):
                 task = RunTask(run, name, progress.values, name, progress.step + 1)
                 if node.wants_context:
                     task.facts = task_port.facts(task)
@@ -244,21 +238,23 @@ class Run:
             progress.step, progress.values = progress.step + 1, values
             if journal is not None and operations:
                 journal.note(operations)
-            yield from self._advance.after(names, "step", gotos)
+            if gotos is None and advance.straight(names):
+                progress.nodes = names
+                if saver is not None and (batch := saver.batch("step")) is not None:
+                    yield Commit(batch)
+                    saver.saved(batch)
+            else:
+                yield from advance.after(names, "step", gotos, asked=True)
         return (yield from self._complete())
 
     def _begin_step(self, names: tuple[str, ...]) -> Step:
         """A step that is more than one simple task."""
-        tasks = tasks_of(self._graph, names, self._progress.reserved.get(SENDS))
-        self._step = Step(self._components, tasks, self._begin_child)
+        tasks = tasks_of(self.graph, names, self.progress.reserved.get(SENDS))
+        self._step = Step(self, tasks, self._begin_child)
         return self._step
 
     def _begin_child(self, plan: RunPlan) -> Generator[Effect, Any, Ending]:
         return Run(plan, self._services).effects()
-
-    def _is_special(self, node: Node) -> bool:
-        """Whether a node needs more than to be called; in a stream it may emit while it runs."""
-        return not node.simple or (node.wants_context and self._plan.streaming is not None)
 
     def _not_returned(self, task: RunTask, error: BaseException) -> Generator[Effect, Any, Ending]:
         """A task that waits, or failed, or was stopped."""
@@ -266,21 +262,21 @@ class Run:
         if isinstance(error, Paused):
             return (yield from self._rest_alone(name, error))
         if not isinstance(error, Exception):
-            self._task_port.stop()
+            self.task_port.stop()
             raise error
-        if self._run_events:
-            yield self._run_events.node_ended(name, task.id, None, error)
-        raise self._components.node_error(name, task.state, error) from error
+        if self.run_events:
+            yield self.run_events.node_ended(name, task.id, None, error)
+        raise self.node_error(name, task.state, error) from error
 
     def _read(self, name: str, returned: Any, values: Update) -> tuple[Update, Gotos | None]:
         """What a node returned other than a plain dict: its update and its own targets."""
-        outcome = read_outcome(self._graph, name, returned, values)
+        outcome = read_outcome(self.graph, name, returned, values)
         return outcome.update, None if outcome.goto is None else {name: outcome.goto}
 
     def _apply_all(self, step: Step, values: dict[str, Any], operations: Operations | None) -> bool:
         """Apply the updates of a step; an error names the node and not one of its tasks."""
         try:
-            return apply_updates(self._schema, values, step.updates, operations)
+            return apply_updates(self.schema, values, step.updates, operations)
         except (InvalidUpdate, ReducerFailed) as error:
             if error.node in step.tasks:
                 error.node = step.tasks[error.node].node.name
@@ -292,8 +288,8 @@ class Run:
             return
         task, error = step.tasks[failed[0]], step.failures[failed[0]]
         if task.id not in step.refused:
-            state = task.state(self._progress.values)
-            error = self._components.node_error(task.node.name, state, error)
+            state = task.state(self.progress.values)
+            error = self.node_error(task.node.name, state, error)
         if len(failed) > 1:
             error.add_note(f"these also failed in the same step: {', '.join(failed[1:10])}")
         raise error
@@ -306,8 +302,8 @@ class Run:
         gotos: dict[str, list[Any]] = {}
         failures: dict[str, Any] = {}
         by_edges: set[str] = set()
-        if self._plan.leave is not None:
-            self._merged = self._progress.step + 1, dict(step.updates)
+        if self.plan.leave is not None:
+            self._merged = self.progress.step + 1, dict(step.updates)
         for id, task in step.tasks.items():
             name, outcome = task.node.name, step.outcomes[id]
             if outcome.goto is None:
@@ -327,13 +323,13 @@ class Run:
 
     def _save(self, source: Source, wake_at: int | None = None) -> Generator[Effect, Any, None]:
         """Commit an entry, if needed. A run that is handed over is not started by this one."""
-        saver = self._saver
+        saver = self.saver
         batch = saver.batch(source, wake_at) if saver else None
         if saver is None or batch is None:
             return
-        records = self._components.records
-        rows = records.renewed() if self._plan.queues else ()
-        if self._plan.rewrites and source == self._plan.opening:
+        records = self.records
+        rows = records.renewed() if self.plan.queues else ()
+        if self.plan.rewrites and source == self.plan.opening:
             rows = records.rewritten()
         if rows:
             batch = msgspec.structs.replace(batch, results=(*batch.results, *rows))
@@ -342,8 +338,8 @@ class Run:
     def _commit(self, saver: Saver, batch: Batch) -> Generator[Effect, Any, None]:
         yield Commit(batch)
         saver.saved(batch)
-        if self._run_events:
-            yield self._run_events.saved(batch.entries[-1])
+        if self.run_events:
+            yield self.run_events.saved(batch.entries[-1])
 
     def _claim(self, names: tuple[str, ...]) -> Generator[Effect, Any, bool]:
         """Save the last step, or that the run was resumed, before tasks that may write rows.
@@ -351,10 +347,10 @@ class Run:
         Rows belong to the step after the newest entry: they need that entry, and its id. Return
         whether the run is in the log.
         """
-        node, journal, saver = self._graph.nodes[names[0]], self._journal, self._saver
+        node, journal, saver = self.graph.nodes[names[0]], self.journal, self.saver
         if journal is None or saver is None:
             return True
-        plain = len(names) == 1 and not self._progress.reserved
+        plain = len(names) == 1 and not self.progress.reserved
         if plain and node.simple and not node.wants_context:
             return journal.known
         if (batch := saver.flush()) is not None:
@@ -371,14 +367,14 @@ class Run:
         node has not failed: nothing is recorded, and the run is resumed from here.
         """
         yield from self._save(source)
-        if source in HOLDING and self._plan.recall is not None and not self._plan.queues:
+        if source in HOLDING and self.plan.recall is not None and not self.plan.queues:
             try:
-                rows = yield Recall(self._plan.recall)
+                rows = yield Recall(self.plan.recall)
             except StoreError:
-                if self._saver is not None:
-                    self._saver.may_record = False
+                if self.saver is not None:
+                    self.saver.may_record = False
                 raise
-            self._components.records.recall(rows)
+            self.records.recall(rows)
 
     # ---- stopping
 
@@ -387,12 +383,12 @@ class Run:
         if self._skip_interrupt:
             self._skip_interrupt = False
             return []
-        before = [name for name in names if name in self._graph.interrupt_before]
+        before = [name for name in names if name in self.graph.interrupt_before]
         return before + self._just_ran()
 
     def _just_ran(self) -> list[str]:
         """The nodes of the last step after which the run is to stop."""
-        return [name for name in self._progress.nodes if name in self._graph.interrupt_after]
+        return [name for name in self.progress.nodes if name in self.graph.interrupt_after]
 
     def _interrupt(self, waiting: list[str]) -> Generator[Effect, Any, Ending]:
         yield from self._save("interrupt")
@@ -417,12 +413,12 @@ class Run:
         order: Sequence[str],
     ) -> Generator[Effect, Any, Ending]:
         """Leave the step as it is: some of its tasks wait."""
-        progress, reserved = self._progress, self._progress.reserved
+        progress, reserved = self.progress, self.progress.reserved
         if asked.keys() & reserved.get(ANSWERS, {}).keys():
             self._note(progress.hide(ANSWERS, still_answered(reserved, asked) or None))
         self._note(progress.hide(ASKED, still_asked(reserved, ran, asked, order) or None))
         self._note(progress.hide(SLEEPS, still_asleep(reserved, ran, sleeps) or None))
-        wake_at = wake_time(reserved, ran, sleeps, self._plan.clock.now())
+        wake_at = wake_time(reserved, ran, sleeps, self.plan.clock.now())
         found = open_interrupts(reserved, self._place)
         yield from self._save("interrupt" if found else "sleep", wake_at)
         self._at_rest = True
@@ -434,48 +430,50 @@ class Run:
         ending = self._ending("interrupted" if found else "sleeping", found, wake_at)
         if found:
             yield from self._tell_interrupts(ending)
-        elif self._run_events:
-            yield self._run_events.asleep(ending.step, wake_at)
+        elif self.run_events:
+            yield self.run_events.asleep(ending.step, wake_at)
         return ending
 
     def _tell_interrupts(self, ending: Ending) -> Generator[Effect, Any, None]:
         """Save the portable files, then emit the events."""
-        if self._plan.leave is not None:
+        if self.plan.leave is not None:
             step, results = self._merged
-            yield Leave(self._plan.leave, ending, results if step == ending.step else {})
-        if self._run_events:
-            yield from self._run_events.interrupted(ending.interrupts, ending.step, ending.values)
+            yield Leave(self.plan.leave, ending, results if step == ending.step else {})
+        if self.run_events:
+            yield from self.run_events.interrupted(ending.interrupts, ending.step, ending.values)
 
     @property
     def _place(self) -> str:
-        return f"{self._task_port.settled}.{self._progress.step + 1}"
+        return f"{self.journal.settled if self.journal else 0}.{self.progress.step + 1}"
 
     def _complete(self) -> Generator[Effect, Any, Ending]:
-        if self._is_released:
+        status = self.journal.record.status if self.journal else "completed"
+        if status == "queued":
             self._at_rest = True
             return self._ending("queued")
-        if self._journal and self._journal.record.status != "completed":
+        if status != "completed":
             yield from self._save("step")
         self._at_rest = True
-        if waiting := self._just_ran():
+        if self.graph.interrupt_after and (waiting := self._just_ran()):
             # There is nothing to wait for: the event and the file are for information.
             ended = self._ending("completed", self._interrupts(waiting))
             yield from self._tell_interrupts(ended)
-        if self._run_events:
-            yield self._run_events.completed(self._progress.step, self._progress.nodes)
+        if self.run_events:
+            yield self.run_events.completed(self.progress.step, self.progress.nodes)
         return self._ending("completed")
 
     def _ending(
         self, status: Any, found: tuple[Interrupt, ...] = (), wake_at: int | None = None
     ) -> Ending:
-        progress = self._progress
+        progress, saver = self.progress, self.saver
+        is_saved = saver is not None and saver.is_saved
         return Ending(
             status=status,
             values=progress.values,
             nodes=progress.nodes,
             next=progress.next,
             step=progress.step,
-            time=self._task_port.time(),
+            time=progress.since if is_saved else self.plan.clock.now(),
             interrupts=found,
             wake_at=wake_at,
             reserved=progress.reserved,
@@ -485,39 +483,39 @@ class Run:
     def _current_step(self) -> Step | None:
         """The step that the run is in now, if it is more than one simple task."""
         step = self._step
-        return step if step and step.number == self._progress.step + 1 else None
+        return step if step and step.number == self.progress.step + 1 else None
 
     def _fail(self, error: BaseException) -> Generator[Effect, Any, BaseException]:
         """Record why the run ended; the exception to raise."""
         if isinstance(error, Stopped):
             error = error.reason
         if isinstance(error, ReducerFailed):
-            error = self._components.reducer_error(error)
+            error = self.reducer_error(error)
         if isinstance(error, RunError | StoreError):
             self._locate(error)
-        if self._saver and self._saver.may_record and not self._saver.is_lost:
+        if self.saver and self.saver.may_record and not self.saver.is_lost:
             try:
                 step = self._current_step
                 attempt, tasks = (step.attempt, step.failed) if step else (1, ())
-                yield Commit(self._saver.last_batch(error, self._plan.run_id, attempt, tasks))
+                yield Commit(self.saver.last_batch(error, self.plan.run_id, attempt, tasks))
             except MilecastleError as unsaved:
                 error.add_note(f"the failure could not be recorded: {unsaved}")
-        if self._run_events:
-            yield from self._run_events.failed(error, self._progress.step)
+        if self.run_events:
+            yield from self.run_events.failed(error, self.progress.step)
         return error
 
     def _locate(self, error: RunError | StoreError) -> None:
         """Say where the run was, on an error that ended it and does not know."""
-        progress, path = self._progress, self._progress.guard.path
-        if self._journal:
-            error.thread = error.thread or self._journal.key.thread
-            error.run_id = error.run_id or self._plan.run_id
+        progress, path = self.progress, self.progress.guard.path
+        if self.journal:
+            error.thread = error.thread or self.journal.key.thread
+            error.run_id = error.run_id or self.plan.run_id
         error.node = error.node or (path[-1] if path else None)
         error.path = error.path or tuple(path)
         if error.step is None:
             error.step = progress.step
         if error.state is None:
-            error.state = self._schema.view(dict(progress.values))
+            error.state = self.schema.view(dict(progress.values))
         named = {"thread": error.thread, "node": error.node}
         facts = [f"{what} '{name}'" for what, name in named.items() if name]
         unsaid = [fact for fact in map(with_readable_threads, facts) if fact not in error.message]

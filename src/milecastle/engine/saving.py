@@ -38,7 +38,10 @@ class Saver:
         self._note = plan.note
         self._assignment = journal.assignment
         self._queues = plan.queues
-        self._began = plan.position if _holds(plan, journal) else None
+        entry = plan.position.entry
+        brings = plan.update is not None or plan.opening in ("update", "fork")
+        is_at_head = not brings and entry is not None and entry.seq == journal.head
+        self._began = plan.position if is_at_head else None
         self._unsaved = 0
         self.holds = False
         self.may_record = True
@@ -160,10 +163,3 @@ class Saver:
         if self._journal.known or self._began is None:
             return self._journal.close(failure)
         return msgspec.structs.replace(self._journal.mark(self._began), failure=failure)
-
-
-def _holds(plan: RunPlan, journal: Journal) -> bool:
-    """Whether a run starts at the head, with nothing new."""
-    entry = plan.position.entry
-    brings = plan.update is not None or plan.opening in ("update", "fork")
-    return not brings and entry is not None and entry.seq == journal.head

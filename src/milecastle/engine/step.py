@@ -20,7 +20,6 @@ from typing import Any
 
 from milecastle.engine.applying import Outcome, pack, prepared, read_outcome, unpack
 from milecastle.engine.children import BeginChild, Child, Children
-from milecastle.engine.components import Components
 from milecastle.engine.effects import (
     AwaitTasks,
     CancelTasks,
@@ -33,6 +32,7 @@ from milecastle.engine.failing import describe_task
 from milecastle.engine.pauses import Paused
 from milecastle.engine.plan import Ending
 from milecastle.engine.run_events import Items
+from milecastle.engine.run_state import RunState
 from milecastle.engine.tasks import Task
 from milecastle.engine.waiting import as_kept, is_held, note_pause
 from milecastle.errors import AttemptsExhausted, MilecastleError, RunCancelled
@@ -48,17 +48,17 @@ class Step:
     ``refused`` are the failures that are not the node's own: what it returned was not an update.
     """
 
-    def __init__(self, components: Components, tasks: list[Task], begin: BeginChild) -> None:
-        self._components = components
-        self._config = components.plan.config
-        self.number = components.progress.step + 1
+    def __init__(self, run: RunState, tasks: list[Task], begin: BeginChild) -> None:
+        self._run = run
+        self._config = run.plan.config
+        self.number = run.progress.step + 1
         self._running: dict[int, tuple[Task, RunTask]] = {}
         self._busy: Counter[str] = Counter()
         self._later: list[tuple[int, int, Task, int]] = []
         self._rows: list[TaskResult] = []
         self._retries = 0
         self._cancelled = False
-        self._children = Children(components, begin)
+        self._children = Children(run, begin)
         self.tasks = {task.id: task for task in tasks}
         self.outcomes: dict[str, Outcome] = {}
         self.failures: dict[str, BaseException] = {}
@@ -68,12 +68,12 @@ class Step:
         self.sleeps: dict[str, list[Any]] = {}
         self._held: set[str] = set()
         self._waiting = self._unfinished(tasks)
-        self._items = Items(tasks, self.outcomes) if components.run_events else None
+        self._items = Items(tasks, self.outcomes) if run.run_events else None
 
     def _unfinished(self, tasks: list[Task]) -> dict[str, deque[tuple[Task, int]]]:
         """The tasks that are still to be run, by node, each with the number of its attempt."""
-        records = self._components.records
-        waits = self._components.waiting.waits()
+        records = self._run.records
+        waits = self._run.task_port.waits()
         waiting: dict[str, deque[tuple[Task, int]]] = {}
         for task in tasks:
             kept = records.outcome(task.id)
@@ -137,7 +137,7 @@ class Step:
         except GeneratorExit:
             raise
         except BaseException as error:
-            self._components.task_port.stop()
+            self._run.task_port.stop()
             yield from self._children.stop(error)
             raise
 
@@ -146,12 +146,12 @@ class Step:
     def _choose(self) -> Iterator[tuple[Task, int]]:
         """The tasks that may start now."""
         room = self._config.max_parallel - len(self._running) - len(self._children)
-        now = self._components.plan.clock.monotonic() if self._later else 0
+        now = self._run.plan.clock.monotonic() if self._later else 0
         while self._later and self._later[0][0] <= now:
             _, _, task, attempt = heappop(self._later)
             self._waiting.setdefault(task.node.name, deque()).appendleft((task, attempt))
         for name, tasks in self._waiting.items():
-            limit = self._components.graph.nodes[name].policy.limit
+            limit = self._run.graph.nodes[name].policy.limit
             while tasks and room > 0 and (limit is None or self._busy[name] < limit):
                 task, attempt = tasks.popleft()
                 if self._may_start(task, attempt):
@@ -167,33 +167,33 @@ class Step:
             error = AttemptsExhausted(node=task.node.name, attempts=attempt - 1)
             self._fail(task, attempt - 1, error)
             return False
-        mark = self._components.records.mark(task.id, attempt)
+        mark = self._run.records.mark(task.id, attempt)
         if mark is not None:
             self._rows.append(mark)
         return True
 
     def _start(self, chosen: list[tuple[Task, int]]) -> Generator[Effect, Any, None]:
-        components = self._components
+        run = self._run
         starting: list[RunTask] = []
         for task, attempt in chosen:
             if self._cancelled:
                 break
-            if components.run_events:
+            if run.run_events:
                 item = self._items.place(task) if self._items else {}
-                yield from components.run_events.node_start(
+                yield from run.run_events.node_start(
                     task.node.name, task.id, attempt=attempt, item=item
                 )
-            values = task.state(components.progress.values)
+            values = task.state(run.progress.values)
             if (subgraph := task.node.subgraph) is not None:
-                state = components.schema.present(values)
+                state = run.schema.present(values)
                 child = yield from self._children.begin(task, subgraph, state, attempt)
                 yield from self._take_child(child)
                 continue
             run_task = RunTask(
-                components.task_port.run, task.node.name, values, task.id, self.number, attempt
+                run.task_port.run, task.node.name, values, task.id, self.number, attempt
             )
             if task.node.wants_context:
-                run_task.facts = components.task_port.facts(run_task)
+                run_task.facts = run.task_port.facts(run_task)
             self._running[id(run_task)] = (task, run_task)
             starting.append(run_task)
         if starting:
@@ -248,14 +248,14 @@ class Step:
     def _mark_pause(self, task: Task, attempt: int) -> None:
         """Waiting is not a failure: the attempt does not count."""
         if task.node.attempts is not None:
-            mark = self._components.records.mark_pause(task.id, attempt)
+            mark = self._run.records.mark_pause(task.id, attempt)
             if mark is not None:
                 self._rows.append(mark)
 
     def _settle(
         self, task: Task, attempt: int, returned: Any, error: BaseException | None
     ) -> Generator[Effect, Any, None]:
-        components, name = self._components, task.node.name
+        run, name = self._run, task.node.name
         self._busy[name] -= 1
         if isinstance(error, Paused):
             note_pause(task.id, error, self.asked, self.sleeps)
@@ -263,21 +263,21 @@ class Step:
             return
         if error is None:
             try:
-                returned = prepared(components.schema, returned)
+                returned = prepared(run.schema, returned)
             except Exception as raised:
                 error = raised
             else:
                 error = self._take(task, returned)
         if error is not None and self._cancelled and not isinstance(error, Exception):
             return  # it was asked to stop
-        if components.run_events is not None:
-            yield components.run_events.node_ended(name, task.id, returned, error, attempt=attempt)
+        if run.run_events is not None:
+            yield run.run_events.node_ended(name, task.id, returned, error, attempt=attempt)
         if error is None:
             yield from self._finish_item(task, attempt)
             return
         if self._try_again(task, attempt, error):
-            if components.run_events is not None:
-                yield components.run_events.retry(name, task.id, attempt + 1, error)
+            if run.run_events is not None:
+                yield run.run_events.retry(name, task.id, attempt + 1, error)
             return
         self._fail(task, attempt, error)
         yield from self._finish_item(task, attempt)
@@ -291,7 +291,7 @@ class Step:
 
     def _finish_item(self, task: Task, attempt: int) -> Generator[Effect, Any, None]:
         """Report an item of a fan-out that has its outcome."""
-        run_events, items = self._components.run_events, self._items
+        run_events, items = self._run.run_events, self._items
         if run_events is None or items is None or task.id not in self.outcomes:
             return
         if item := items.finish(task):
@@ -299,11 +299,9 @@ class Step:
 
     def _take(self, task: Task, returned: Any) -> BaseException | None:
         """Store what a task returned; return what is wrong with it, if anything."""
-        components = self._components
+        run = self._run
         try:
-            outcome = read_outcome(
-                components.graph, task.node.name, returned, components.progress.values
-            )
+            outcome = read_outcome(run.graph, task.node.name, returned, run.progress.values)
             row = self._row(task, outcome)
         except MilecastleError as refused:
             self.refused.add(task.id)
@@ -312,14 +310,14 @@ class Step:
         if row is not None:
             self._rows.append(row)
         if task.node.attempts is not None:
-            components.records.forget_attempts(task.id)
+            run.records.forget_attempts(task.id)
         return None
 
     def _row(self, task: Task, outcome: Outcome) -> TaskResult | None:
-        saver = self._components.saver
+        saver = self._run.saver
         if saver is None:
             return None
-        name = self._components.records.outcome_row(task.id)
+        name = self._run.records.outcome_row(task.id)
         return saver.result(name, pack(outcome), task.node.name)
 
     def _try_again(self, task: Task, attempt: int, error: BaseException) -> bool:
@@ -333,15 +331,15 @@ class Step:
             or self._cancelled
         ):
             return False
-        seed = f"{self._components.plan.run_id}/{task.id}/{failed}"
-        due = retry.next_at(self._components.plan.clock.monotonic(), failed, seed)
+        seed = f"{self._run.plan.run_id}/{task.id}/{failed}"
+        due = retry.next_at(self._run.plan.clock.monotonic(), failed, seed)
         self._retries += 1
         heappush(self._later, (due, self._retries, task, attempt + 1))
         return True
 
     def _failed(self, task: Task, attempt: int) -> int:
         """How many attempts, up to this one, did not end because the task had to wait."""
-        return attempt - self._components.records.pauses(task.id)
+        return attempt - self._run.records.pauses(task.id)
 
     def _fail(self, task: Task, attempt: int, error: BaseException) -> None:
         """A task failed for good: what its declaration names runs instead, or the step fails."""
@@ -359,7 +357,7 @@ class Step:
 
     def _keep(self, chosen: list[tuple[Task, int]]) -> Generator[Effect, Any, None]:
         """Commit finished results, unless the step itself is about to be committed with them."""
-        saver, run_events = self._components.saver, self._components.run_events
+        saver, run_events = self._run.saver, self._run.run_events
         over = not (chosen or self._running or self._children or self._later)
         if saver is None:
             if run_events is not None:

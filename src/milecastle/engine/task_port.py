@@ -1,6 +1,6 @@
 """The ``TaskPort`` of a run: the calls that its tasks may make.
 
-Records, and what tasks wait for, are in ``records.py`` and ``waiting.py``.
+Records are in ``records.py``.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Any
 
 from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.records import Records
-from milecastle.engine.reserved_channels import FAILURE
+from milecastle.engine.reserved_channels import ANSWERS, ASKED, FAILURE, SLEEPS
 from milecastle.engine.saving import Saver
-from milecastle.engine.waiting import Waiting
+from milecastle.engine.waiting import WaitingTasks, waits_of
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import to_datetime
 from milecastle.model.event import Event
-from milecastle.model.keys import ThreadKey
 from milecastle.model.task import Origin, RunFacts, RunTask, TaskFacts
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch
+from milecastle.ports.task import MISSING
 
 
 class RunTaskPort:
@@ -32,7 +32,6 @@ class RunTaskPort:
         progress: Progress,
         saver: Saver | None,
         records: Records,
-        waiting: Waiting,
         services: Services | None,
     ) -> None:
         self._plan = plan
@@ -42,22 +41,13 @@ class RunTaskPort:
         self._journal = plan.journal
         self._records = records
         self._stopped = False
-        self.answer = waiting.answer
-        self.wake_time = waiting.wake_time
+        self._given: dict[str, Any] | None = None
+        self._by_task: dict[str, dict[str, Any]] = {}
+        self.key = plan.journal.key if plan.journal else None
         root = plan.root or plan.graph.fingerprint
         self.run = RunFacts(plan.run_id, root, plan.path, self.key, plan.node_config)
         if services is not None:
             services.enter(plan.run_id, self)
-
-    @property
-    def key(self) -> ThreadKey | None:
-        """The thread of the run; ``None`` without a store."""
-        return self._journal.key if self._journal else None
-
-    @property
-    def settled(self) -> int:
-        """The seq of the entry that started this step; 0 without a store."""
-        return self._journal.settled if self._journal else 0
 
     @property
     def settled_id(self) -> str:
@@ -106,6 +96,38 @@ class RunTaskPort:
         """When the state was produced: when it was saved, or else now."""
         is_saved = self._saver is not None and self._saver.is_saved
         return self._progress.since if is_saved else self._plan.clock.now()
+
+    def answer(self, label: str) -> Any:
+        """The answer to a question, as plain data; ``MISSING`` if there is none yet."""
+        return self._progress.reserved.get(ANSWERS, {}).get(label, MISSING)
+
+    def wake_time(self, label: str, until: int | None, seconds: float) -> int | None:
+        """When a sleep ends; ``None`` if the time has come.
+
+        A duration counts from when the task first came here.
+        """
+        known = self._progress.reserved.get(SLEEPS, {}).get(label)
+        now = self._plan.clock.now()
+        begun = known[1] if known else now + round(seconds * 1_000_000)
+        end: int = begun if until is None else until
+        return end if now < end else None
+
+    def waits(self) -> WaitingTasks:
+        """What tasks of this step wait for: answers, and future times."""
+        reserved = self._progress.reserved
+        if ASKED not in reserved and SLEEPS not in reserved:
+            return {}
+        return waits_of(reserved, self._plan.clock.now())
+
+    def answers_within(self, task: str) -> dict[str, Any]:
+        """The answers that belong to the subgraph of a task, by its own ids."""
+        given: dict[str, Any] = self._progress.reserved.get(ANSWERS, {})
+        if given is not self._given:
+            self._given, self._by_task = given, {}
+            for label, answer in given.items():
+                owner, _, id = label.partition("/")
+                self._by_task.setdefault(owner, {})[id] = answer
+        return self._by_task.get(task, {})
 
     def recorded(self, task: RunTask, name: str) -> Any:
         """What a task recorded under this name; ``MISSING`` if it did not."""

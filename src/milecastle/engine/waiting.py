@@ -6,60 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from milecastle.engine.pauses import Asked, Parked, Paused
-from milecastle.engine.plan import Progress, RunPlan
 from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import ANSWERS, ASKED, SENDS, SLEEPS, Reserved
 from milecastle.engine.tasks import Task, outcome_row, ready_nodes, tasks_of
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.interrupt import Interrupt
-from milecastle.ports.task import MISSING
 
 Kept = dict[str, list[Any]]
 WaitingTasks = dict[str, list[bool]]
 
 _ASKS = 5
-
-
-class Waiting:
-    """Answers and times of the tasks of the step that a run is in."""
-
-    def __init__(self, plan: RunPlan, progress: Progress) -> None:
-        self._clock = plan.clock
-        self._progress = progress
-        self._given: dict[str, Any] | None = None
-        self._by_task: dict[str, dict[str, Any]] = {}
-
-    def answer(self, label: str) -> Any:
-        """The answer to a question, as plain data; ``MISSING`` if there is none yet."""
-        return self._progress.reserved.get(ANSWERS, {}).get(label, MISSING)
-
-    def wake_time(self, label: str, until: int | None, seconds: float) -> int | None:
-        """When a sleep ends; ``None`` if the time has come.
-
-        A duration counts from when the task first came here.
-        """
-        known = self._progress.reserved.get(SLEEPS, {}).get(label)
-        now = self._clock.now()
-        begun = known[1] if known else now + round(seconds * 1_000_000)
-        end: int = begun if until is None else until
-        return end if now < end else None
-
-    def waits(self) -> WaitingTasks:
-        """What tasks of this step wait for: answers, and future times."""
-        reserved = self._progress.reserved
-        if ASKED not in reserved and SLEEPS not in reserved:
-            return {}
-        return waits_of(reserved, self._clock.now())
-
-    def answers_within(self, task: str) -> dict[str, Any]:
-        """The answers that belong to the subgraph of a task, by its own ids."""
-        given: dict[str, Any] = self._progress.reserved.get(ANSWERS, {})
-        if given is not self._given:
-            self._given, self._by_task = given, {}
-            for label, answer in given.items():
-                owner, _, id = label.partition("/")
-                self._by_task.setdefault(owner, {})[id] = answer
-        return self._by_task.get(task, {})
 
 
 def as_kept(task: str, found: Interrupt) -> list[Any]:

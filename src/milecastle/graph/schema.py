@@ -143,7 +143,7 @@ class StateSchema(msgspec.Struct, frozen=True):
 
     def initial(self) -> dict[str, Any]:
         """The values of a state to which nothing was written yet."""
-        return {name: make() for name, make in self.defaults.items()}
+        return {name: make() for name, make in self.defaults.items()} if self.defaults else {}
 
     def complete(self, values: dict[str, Any]) -> dict[str, Any]:
         """``values`` with the defaults of channels that are not there (added since, perhaps)."""
@@ -194,8 +194,8 @@ class StateSchema(msgspec.Struct, frozen=True):
         if not isinstance(given, Mapping):
             raise InvalidRequest(f"the input must be a dict or {state}, not {type(given).__name__}")
         update = dict(cast("Mapping[str, Any]", given))
-        unknown = [name for name in update if name not in self.channels]
-        if unknown:
+        if not update.keys() <= self.channels.keys():
+            unknown = [name for name in update if name not in self.channels]
             raise InvalidRequest(
                 f"the input has {quoted(*unknown)}, which {state} does not declare; "
                 f"it has {', '.join(map(repr, self.channels))}"

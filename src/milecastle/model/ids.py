@@ -37,23 +37,21 @@ class IdMaker:
         now = time_ns() // 1_000_000
         moment, prefix, numbers = self._current
         if now != moment:
-            _, prefix, numbers = self._current = _begin(now, int.from_bytes(self._draw()))
+            try:
+                drawn = self._drawn.pop()
+            except IndexError:
+                drawn = self._draw()
+            random = int.from_bytes(drawn)
+            middle, variant = random & 0xFFF, 0x8000 | (random >> 12) & 0x3FFF
+            prefix = (
+                f"{now >> 16 & 0xFFFF_FFFF:08x}-{now & 0xFFFF:04x}-7{middle:03x}-{variant:04x}-"
+            )
+            numbers = count((random >> 26) & 0x7FFF_FFFF_FFFF)
+            self._current = now, prefix, numbers
         return f"{prefix}{next(numbers):012x}"
 
     def _draw(self) -> bytes:
-        """Random bytes that nobody else gets."""
-        try:
-            return self._drawn.pop()
-        except IndexError:
-            many = os.urandom(64 * _BYTES)
-            self._drawn += [many[at : at + _BYTES] for at in range(_BYTES, len(many), _BYTES)]
-            return many[:_BYTES]
-
-
-def _begin(now: int, random: int) -> tuple[int, str, count[int]]:
-    """The part that ids of this millisecond share, and a counter from a random start."""
-    middle = random & 0xFFF
-    variant = 0x8000 | (random >> 12) & 0x3FFF
-    start = (random >> 26) & 0x7FFF_FFFF_FFFF
-    prefix = f"{now >> 16 & 0xFFFF_FFFF:08x}-{now & 0xFFFF:04x}-7{middle:03x}-{variant:04x}-"
-    return now, prefix, count(start)
+        """Random bytes that nobody else gets; more are kept."""
+        many = os.urandom(64 * _BYTES)
+        self._drawn += [many[at : at + _BYTES] for at in range(_BYTES, len(many), _BYTES)]
+        return many[:_BYTES]

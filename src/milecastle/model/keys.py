@@ -35,8 +35,11 @@ class ThreadKey(msgspec.Struct, frozen=True, order=True):
     thread: str
 
     def __post_init__(self) -> None:
-        check_name("tenant id", self.tenant)
-        check_name("thread id", self.thread)
+        for what, name in (("tenant id", self.tenant), ("thread id", self.thread)):
+            if not (type(name) is str and name.isascii() and 0 < len(name) <= MAX_ID_BYTES):
+                check_name(what, name)
+            elif "\0" in name:
+                raise InvalidRequest(f"a {what} must not contain NUL")
 
     @property
     def shard(self) -> int:
@@ -81,7 +84,8 @@ def refuse_own(thread: str) -> None:
     So no caller starts, writes or forks a thread in place of a schedule, a firing, a job, a session
     or a subgraph. Those that exist can be read, resumed, cancelled and deleted by their names.
     """
-    refuse_subgraph(thread)
+    if SUBGRAPH in thread:
+        refuse_subgraph(thread)
     if _OWN in thread:
         raise InvalidRequest(
             f"a thread's name cannot contain '{_OWN}': such names are those of schedules, their "

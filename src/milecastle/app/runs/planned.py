@@ -11,6 +11,7 @@ from milecastle.app.runs.calls import Call
 from milecastle.app.runs.ownership import Driving
 from milecastle.app.runs.streams import selector
 from milecastle.drivers import blocking
+from milecastle.drivers.committer import Committer, PartedCommitter
 from milecastle.drivers.host import Host
 from milecastle.engine.effects import Begin, Effect
 from milecastle.engine.plan import Ending, RunPlan
@@ -42,6 +43,7 @@ class PlannedRun(Host):
         plan: RunPlan,
         *,
         store: Store | None,
+        committer: Committer | PartedCommitter | None,
         observers: tuple[Observer, ...],
         executors: Executors,
         begin: Callable[[Begin], RunPlan],
@@ -50,6 +52,7 @@ class PlannedRun(Host):
         super().__init__(
             clock=plan.clock,
             store=store,
+            committer=committer,
             observers=observers,
             executors=executors,
             wanted=None if call.mode is None else _filter(call, plan.run_id),
@@ -81,7 +84,13 @@ class PlannedRun(Host):
             with asyncio.Runner() as runner:
                 return runner.run(self.afinish())
         with self._driving():
-            return _exhaust(blocking.drive(self.effects, self))
+            events = blocking.drive(self.effects, self)
+            while True:
+                try:
+                    next(events)
+                except StopIteration as stop:
+                    ending: Ending = stop.value
+                    return ending
 
     async def afinish(self) -> Ending:
         """Run until it stops, on the event loop."""
@@ -89,13 +98,13 @@ class PlannedRun(Host):
 
     def hand_over(self) -> Ending:
         """Commit the opening of a run for the workers; no function of the graph is called."""
-        return _exhaust(blocking.drive(self.effects, self))
+        return blocking.hand_over(self.effects, self)
 
     async def ahand_over(self) -> Ending:
         """Async version of ``hand_over``."""
         from milecastle.drivers.asynchronous import Drive
 
-        return await Drive(self.effects, self).finish()
+        return await Drive(self.effects, self).hand_over()
 
     def events(self) -> Generator[Event, None, Ending]:
         """Run, and yield events as they happen."""
@@ -151,15 +160,6 @@ def refuse_running_loop() -> None:
 
 async def _next_of(events: Any) -> Event | None:
     return await anext(events, None)
-
-
-def _exhaust(events: Generator[Event, None, Ending]) -> Ending:
-    while True:
-        try:
-            next(events)
-        except StopIteration as stop:
-            ending: Ending = stop.value
-            return ending
 
 
 def _filter(call: Call, run_id: str) -> Callable[[Event], Event | None]:

@@ -97,7 +97,9 @@ class Start(msgspec.Struct):
         """Start a run with an input, resume the run that it started, or return its result."""
         call, key = self.call, self.key
         found = self.threads.store.open(key)
-        self.threads = threads = self.threads.for_thread(key, found.chain if found else None)
+        threads = self.threads
+        if threads.encrypts:
+            self.threads = threads = threads.for_thread(key, found.chain if found else None)
         digest = _digest(threads, update, call.key)
         if found is None:
             return self._plan(self._afresh(), self._new_record(digest), update=update)
@@ -233,7 +235,7 @@ class Start(msgspec.Struct):
         return self.make(position=position, run_id=run_id, ended=ended)
 
     def _afresh(self) -> BroughtOver:
-        return BroughtOver(fresh_position(self.threads.graph.schema))
+        return BroughtOver(Position(values=self.threads.graph.schema.initial()))
 
     def _new_record(self, digest: str, previous: RunRecord | None = None) -> RunRecord:
         return _new_record(self.threads, self.key, digest, previous)
@@ -402,7 +404,7 @@ class Start(msgspec.Struct):
             head=newest.seq if newest else 0,
             head_id=newest.id if newest else None,
             rollup_after=threads.store.rollup_after,
-            manifest=threads.graph.manifest.to_bytes(),
+            manifest=threads.manifest,
             assignment=self.call.assignment,
         )
         journal.unless = unless
@@ -626,6 +628,9 @@ def _rows(threads: Threads, journal: Journal) -> Mapping[str, Mapping[str, Any]]
 def _new_record(
     threads: Threads, key: ThreadKey, digest: str, previous: RunRecord | None = None
 ) -> RunRecord:
+    metadata = describe_environment()
+    if previous is not None:
+        metadata = metadata | _as_metadata(previous.carried)
     return RunRecord(
         run_id=threads.clock.new_id(),
         key=key,
@@ -637,7 +642,7 @@ def _new_record(
         previous_run_id=previous.run_id if previous else None,
         started_at=threads.clock.now(),
         input_digest=digest,
-        metadata=describe_environment() | _as_metadata(previous.carried if previous else {}),
+        metadata=metadata,
         owner=current_owner(),
     )
 

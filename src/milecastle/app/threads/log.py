@@ -6,6 +6,7 @@ Everything here is sync. The async API calls it off the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any, NoReturn
 
 import msgspec
@@ -99,7 +100,7 @@ def _refuse_unrecorded(key: ThreadKey, entry: Entry) -> NoReturn:
 
 
 class Threads:
-    """The threads of one graph in one store."""
+    """The threads of one graph in one store. ``encrypts``: each of them has its own key."""
 
     def __init__(
         self, graph: CompiledGraph, store: Store, clock: Clock, sealers: Sealers | None = None
@@ -109,14 +110,11 @@ class Threads:
         self.clock = clock
         self.codec = log_codec_for(graph, sealers, files=isinstance(store, FileStore))
         self.migrations: dict[str, Migration] = {}
+        self.manifest = graph.manifest.to_bytes()
+        self.encrypts = sealers is not None
         self._sealers = sealers
         self._unbound = self
         self._below: dict[int, Threads] = {}
-
-    @property
-    def encrypts(self) -> bool:
-        """Whether each thread has its own key."""
-        return self._sealers is not None
 
     def for_thread(self, key: ThreadKey, chain: Chain | None) -> Threads:
         """The same with one thread's key loaded; a thread without a chain gets one.
@@ -125,9 +123,8 @@ class Threads:
         """
         if self._sealers is None:
             return self
-        bound = Threads(self.graph, self.store, self.clock)
-        bound.migrations = self.migrations
-        bound._unbound = self
+        bound = copy(self)
+        bound._unbound, bound._sealers, bound.encrypts = self, None, False
         bound.codec = self.codec.for_thread(key, new=chain is None)
         if chain is not None:
             bound.codec.unseal_last(chain.entries)
@@ -275,7 +272,7 @@ class Threads:
         record, known = self.record(key, entry), self.store.thread(key)
         journal = Journal(
             record=msgspec.structs.replace(record, fingerprint=entry.fingerprint),
-            manifest=self.graph.manifest.to_bytes() if renamed else None,
+            manifest=self.manifest if renamed else None,
             codec=self.codec,
             clock=self.clock,
             position=position,

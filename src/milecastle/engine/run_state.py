@@ -1,4 +1,4 @@
-"""What the parts of a run share."""
+"""The state of a run that its steps and its routing share."""
 
 from __future__ import annotations
 
@@ -10,32 +10,20 @@ from milecastle.engine.records import Records
 from milecastle.engine.run_events import RunEvents
 from milecastle.engine.saving import Saver
 from milecastle.engine.task_port import RunTaskPort
-from milecastle.engine.waiting import Waiting
 from milecastle.errors import ExecutionError
-from milecastle.ports.services import Services
 from milecastle.support.printable import quoted
 
 
-class Components:
-    """The parts of one run.
+class RunState:
+    """A run as its steps see it: the plan, where it is, and what writes and reports for it.
 
-    ``saver`` is ``None`` without a store, ``teller`` without observers or a reader.
+    ``saver`` is ``None`` without a store, ``run_events`` without observers or a reader. A run that
+    is queued for workers has no ``task_port``.
     """
 
-    __slots__ = (
-        "graph",
-        "journal",
-        "plan",
-        "progress",
-        "records",
-        "run_events",
-        "saver",
-        "schema",
-        "task_port",
-        "waiting",
-    )
+    task_port: RunTaskPort
 
-    def __init__(self, plan: RunPlan, services: Services | None) -> None:
+    def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
         self.graph = plan.graph
         self.schema = plan.graph.schema
@@ -44,10 +32,6 @@ class Components:
         self.saver = Saver(plan, plan.journal, self.progress) if plan.journal else None
         self.run_events = RunEvents(plan, self.saver, self.progress) if plan.has_readers else None
         self.records = Records(plan, self.progress)
-        self.waiting = Waiting(plan, self.progress)
-        self.task_port = RunTaskPort(
-            plan, self.progress, self.saver, self.records, self.waiting, services
-        )
 
     def node_error(self, name: str, values: dict[str, Any], cause: BaseException) -> ExecutionError:
         """What is raised when a node failed for good."""
