@@ -476,7 +476,8 @@ class Runner(Generic[S]):
 
     def _start(self, call: Call, key: ThreadKey | None, make: MakePlan) -> RunPlan:
         input, threads = call.input, self.threads
-        compares = call.key is not None or call.again or call.discards
+        discards = call.if_exists in ("discard", "cancel") or call.instead_of is not None
+        compares = discards or call.again or call.key is not None
         if compares and (input is None or key is None or threads is None):
             raise InvalidRequest(
                 "key=, again= and discard= need an input, a thread and a store: without them "

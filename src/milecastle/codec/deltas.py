@@ -55,6 +55,15 @@ def list_head(body: bytes) -> tuple[int, int]:
 Operations = list[Any]
 """``[code, channel, value, code, channel, value, ...]``."""
 
+
+def as_operations(values: Mapping[str, Any]) -> Operations:
+    """Set every channel."""
+    operations: Operations = []
+    for name, value in values.items():
+        operations += (SET, name, value)
+    return operations
+
+
 _REDUCERS = {reducer.code: reducer for reducer in BUILTIN if reducer.code != SET}
 
 _KNOWN = frozenset({SET, *_REDUCERS})
@@ -147,10 +156,7 @@ class LogCodec:
 
     def encode_state(self, values: Mapping[str, Any], *, node: str | None = None) -> bytes:
         """The body of a snapshot, or of an update before any reducer saw it."""
-        operations: Operations = []
-        for name, value in values.items():
-            operations += (SET, name, value)
-        return self.encode(operations, node=node)
+        return self.encode(as_operations(values), node=node)
 
     def decode(self, body: bytes) -> Operations:
         """The operations of a body; strict."""

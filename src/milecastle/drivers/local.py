@@ -33,7 +33,8 @@ class LocalExecutors:
 
     def on_thread(self, ports: Mapping[str, TaskPort], most: int) -> Executor:
         """Single tasks on the calling thread, several in threads."""
-        return _Threads(self._graphs, ports, most, self._around())
+        around = self._around() if self._wrapping else None
+        return _Threads(self._graphs, ports, most, around)
 
     def _around(self) -> Around | None:
         return Observers(self._wrapping).around if self._wrapping else None

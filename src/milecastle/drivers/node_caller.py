@@ -31,8 +31,8 @@ class NodeCaller:
 
     __slots__ = (
         "_around",
-        "_direct",
         "_graphs",
+        "_nodes",
         "_on_loop",
         "_other",
         "_place",
@@ -68,11 +68,7 @@ class NodeCaller:
             places[run] = place
             self._runs.append(run)
         self._place, self._present, self._run = place, place.present, run
-        self._direct = {
-            name: node.function
-            for name, node in place.nodes.items()
-            if node.positional and not self._around and (node.is_async or not self._on_loop)
-        }
+        self._nodes = place.nodes
 
     def _graph(self, run: RunFacts) -> CompiledGraph:
         for graph in self._graphs:
@@ -97,12 +93,12 @@ class NodeCaller:
         """Run a task here and now; an async node gives its coroutine."""
         if task.run is not self._run:
             self._enter(task.run)
-        function = self._direct.get(task.node)
-        if function is None:
-            return self._other(RunningTask(task, self._place, self._place.nodes[task.node]))
+        node = self._nodes[task.node]
+        if not node.positional or self._around or (self._on_loop and not node.is_async):
+            return self._other(RunningTask(task, self._place, node))
         _set_task(task)
         try:
-            return function(self._present(task.state))
+            return node.function(self._present(task.state))
         except (StopIteration, GeneratorExit) as error:
             raise plain_error(error, task.node) from error
 
@@ -111,7 +107,7 @@ class NodeCaller:
         for run in self._runs:
             places.pop(run, None)
         if self._run is not None:
-            del self._place, self._present, self._direct
+            del self._place, self._present, self._nodes
             self._run = None
         self._other = perform
 

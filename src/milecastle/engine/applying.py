@@ -279,7 +279,7 @@ def apply_update(
             stored = given if exact else _as_stored(reducer, given, new)
         values[name] = new
         if not changed:
-            changed = _may_differ(old, new)
+            changed = old is _MISSING or _may_differ(old, new)
         if operations is not None:
             operations += (reducer.code, name, stored)
     return changed

@@ -14,11 +14,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import is_
 from typing import Any, Protocol
 
 import msgspec.structs
 
-from milecastle.codec.deltas import LogCodec, Operations
+from milecastle.codec.deltas import LogCodec, Operations, as_operations
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.engine.assignment import Assignment
 from milecastle.engine.failing import describe_superseded
@@ -48,7 +49,10 @@ from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Batch
 
-__all__ = ["Journal", "Standing"]
+__all__ = ["Encoded", "Journal", "Standing"]
+
+Encoded = tuple[Operations, bytes]
+"""Operations, and the body that they were encoded as."""
 
 _BRANCHES: frozenset[Source] = frozenset({"update", "fork"})
 """Sources of entries that are not written by a run, but change the status of a thread."""
@@ -97,6 +101,7 @@ class Journal:
     ``head`` and ``head_id`` are the newest entry, as far as this run knows.
     ``known`` says that this run has written an entry, which fences out all others. ``dequeues`` is
     the run whose waiting input is removed with the next entry: this one, if it was enqueued.
+    ``encoded`` is the input of the run, to be used if its first entry contains just that.
     ``tags`` are those that its thread gets with the first; ``unless`` is the digest that its batch
     has as ``Batch.unless``.
     """
@@ -145,6 +150,7 @@ class Journal:
         self._chain_bytes = position.chain_bytes
         self._next_look = max(_SMALL, 2 * position.snapshot_bytes)
         self._pending: Operations = list(position.supplied)
+        self.encoded: Encoded | None = None
         self.assignment = assignment
         self._retry_at: int | None = None
         self.dequeues: str | None = None
@@ -347,8 +353,8 @@ class Journal:
         operations, self._pending = self._pending, []
         if not self._continues:
             self._continues = True
-            return SNAPSHOT, self.codec.encode_state(values, node=node)
-        delta = self.codec.encode(operations, node=node)
+            return SNAPSHOT, self._encode(as_operations(values), node)
+        delta = self._encode(operations, node)
         cost = self._chain_bytes + len(delta)
         if cost > self._next_look and may_cut:
             snapshot = self.codec.encode_state(values, node=node)
@@ -361,6 +367,16 @@ class Journal:
             self._tail.append(delta)
         self._chain_bytes = cost
         return DELTA, delta
+
+    def _encode(self, operations: Operations, node: str | None) -> bytes:
+        """The body of operations; that of the input is known, if it is stored as it was given."""
+        encoded, self.encoded = self.encoded, None
+        if encoded is not None:
+            given, body = encoded
+            is_same = given[::3] == operations[::3] and given[1::3] == operations[1::3]
+            if is_same and all(map(is_, given[2::3], operations[2::3])):
+                return body
+        return self.codec.encode(operations, node=node)
 
     def _cut(self, seq: int, kind: Kind, body: bytes) -> None:
         """From here on the chain is read from this entry, or through it."""

@@ -188,7 +188,8 @@ class Run(RunState):
         progress, graph, schema, saver = self.progress, self.graph, self.schema, self.saver
         run_events, journal, task_port = self.run_events, self.journal, self.task_port
         guard, run, advance = progress.guard, task_port.run, self._advance
-        again, stops, apply = bool(self.records.first_reruns), graph.stops, self._apply
+        again, apply = bool(self.records.first_reruns), self._apply
+        stops = graph.defers or graph.interrupt_before or graph.interrupt_after
         known, skipping = journal is None or journal.known, self.plan.interval > 1 and saver
         assigned = journal is not None and journal.assignment is not None
         streams = self.plan.streaming is not None

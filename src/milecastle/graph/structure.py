@@ -313,11 +313,6 @@ class CompiledGraph(msgspec.Struct, frozen=True, kw_only=True):
             for node in self.nodes.values()
         )
 
-    @property
-    def stops(self) -> bool:
-        """Whether a run looks at a step before running it: something in it may have to wait."""
-        return self.defers or bool(self.interrupt_before or self.interrupt_after)
-
 
 class NodeDeclaration(msgspec.Struct, frozen=True):
     """A node as it was declared."""

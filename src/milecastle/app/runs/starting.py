@@ -42,11 +42,12 @@ from milecastle.app.threads.closing import before_input
 from milecastle.app.threads.log import Threads, interrupts_at, recorded
 from milecastle.app.threads.migrating import BroughtOver, bring_over
 from milecastle.app.threads.tagging import change_tags
+from milecastle.codec.deltas import Operations
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.drivers.observing import Observers
 from milecastle.engine.assignment import LOST
 from milecastle.engine.effects import Begin
-from milecastle.engine.journal import Journal
+from milecastle.engine.journal import Encoded, Journal
 from milecastle.engine.plan import Ending, RunPlan
 from milecastle.engine.position import Position, fresh_position
 from milecastle.engine.records import attempts_at
@@ -55,6 +56,7 @@ from milecastle.engine.status import thread_info, waits_at
 from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, RunInProgress, ThreadNotFound
 from milecastle.graph.comparison import Renames
+from milecastle.graph.reducers import LAST, SET
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ANSWERED, CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
@@ -86,12 +88,16 @@ MakePlan = Callable[..., RunPlan]
 
 
 class Start(msgspec.Struct):
-    """Decides what a call runs on a thread, and makes the plan for it."""
+    """Decides what a call runs on a thread, and makes the plan for it.
+
+    ``encoded`` is the input, if the entry that starts the run may contain the same bytes.
+    """
 
     threads: Threads
     key: ThreadKey
     call: Call
     make: MakePlan
+    encoded: Encoded | None = None
 
     def with_input(self, update: Mapping[str, Any]) -> RunPlan:
         """Start a run with an input, resume the run that it started, or return its result."""
@@ -100,9 +106,9 @@ class Start(msgspec.Struct):
         threads = self.threads
         if threads.encrypts:
             self.threads = threads = threads.for_thread(key, found.chain if found else None)
-        digest = _digest(threads, update, call.key)
+        digest, self.encoded = _digest(threads, update, call.key)
         if found is None:
-            return self._plan(self._afresh(), self._new_record(digest), update=update)
+            return self._plan(self._afresh(), _new_record(threads, key, digest), update=update)
         chain, previous = found.chain, recorded(key, found)
         entry = chain.entries[-1]
         if call.if_exists == "keep":
@@ -120,7 +126,7 @@ class Start(msgspec.Struct):
             if not (call.discards or call.takes_over):
                 self._refuse_before_waiting_input(entry)
             over = bring_over(threads, key, chain)
-            return self._plan(over, self._new_record(digest), update=update, unless=unless)
+            return self._plan(over, _new_record(threads, key, digest), update=update, unless=unless)
         if call.if_exists == "queue" and (call.again or previous.input_digest != digest):
             raise _taken_meanwhile(key, entry)
         if call.queues and previous.input_digest == digest and is_served(threads.store, previous):
@@ -130,7 +136,7 @@ class Start(msgspec.Struct):
             refuse_busy(threads.store, previous, entry.seq)
         if previous.input_digest != digest:
             if call.discards:
-                record = self._new_record(digest)
+                record = _new_record(threads, key, digest)
                 return self._instead(chain, previous, update, record, unless)
             raise InvalidRequest(
                 f"thread '{key.thread}' has an unfinished run with another input "
@@ -195,7 +201,7 @@ class Start(msgspec.Struct):
         found = self.threads.store.open(key)
         self.threads = threads = self.threads.for_thread(key, found.chain if found else None)
         if found is None:
-            return self._plan(self._afresh(), self._new_record(""), update=update)
+            return self._plan(self._afresh(), _new_record(threads, key, ""), update=update)
         chain, previous = found.chain, recorded(key, found)
         entry = chain.entries[-1]
         accept = self.call.accept_changes
@@ -228,7 +234,8 @@ class Start(msgspec.Struct):
                 "from the file, use another thread"
             )
         unsaved = BroughtOver(Position(values=position.values), note)
-        return self._plan(unsaved, self._new_record(""), opening="fork", at=position)
+        record = _new_record(self.threads, self.key, "")
+        return self._plan(unsaved, record, opening="fork", at=position)
 
     def _ended(self, position: Position, run_id: str, ended: Ending) -> RunPlan:
         """Nothing is to be run: the thread completed with this input, or waits."""
@@ -236,9 +243,6 @@ class Start(msgspec.Struct):
 
     def _afresh(self) -> BroughtOver:
         return BroughtOver(Position(values=self.threads.graph.schema.initial()))
-
-    def _new_record(self, digest: str, previous: RunRecord | None = None) -> RunRecord:
-        return _new_record(self.threads, self.key, digest, previous)
 
     def _refuse_before_waiting_input(self, head: Entry) -> None:
         """Refuse an input that would start before one that waits."""
@@ -369,7 +373,7 @@ class Start(msgspec.Struct):
                 metadata=_with_answer(previous.metadata, digest),
             )
             return self._plan(over, record, **how)
-        record = self._new_record(previous.input_digest, previous)
+        record = _new_record(threads, key, previous.input_digest, previous)
         metadata = _with_answer(record.metadata | _answers_of(previous.metadata), digest)
         record = msgspec.structs.replace(record, metadata=metadata)
         was_running = previous.status == "running"
@@ -395,10 +399,12 @@ class Start(msgspec.Struct):
         of the key that no run of the thread has yet.
         """
         threads, position = self.threads, over.position
-        newest = head or position.entry
+        newest, codec = head or position.entry, threads.codec
+        if threads.encrypts:
+            codec = codec.for_thread(record.key, new=newest is None)
         journal = Journal(
             record=record,
-            codec=threads.codec.for_thread(record.key, new=newest is None),
+            codec=codec,
             clock=threads.clock,
             position=position,
             head=newest.seq if newest else 0,
@@ -412,15 +418,18 @@ class Start(msgspec.Struct):
             journal.restart()
         if (over.changed and not over.renames) or head:
             threads.close_children(record.key)
-        return self.make(
+        plan = self.make(
             position=at or position,
             run_id=record.run_id,
             journal=journal,
             note=over.note,
             recall=partial(_rows, threads, journal),
-            rewrites=bool(over.renames),
+            rewrites=over.changed and bool(over.renames),
             **how,
         )
+        if not plan.has_readers:  # they may change it
+            journal.encoded = self.encoded
+        return plan
 
 
 def begin_child(threads: Threads | None, clock: Clock, effect: Begin) -> RunPlan:
@@ -493,7 +502,7 @@ def enqueue(
     if not waits and not call.names_run:
         return None
     threads = threads.for_thread(key, store.read(key)) if threads.encrypts else threads
-    digest = _digest(threads, update, call.key)
+    digest, _ = _digest(threads, update, call.key)
     current = store.run(key, info.run_id)
     known = None if call.again else current
     if call.names_run:
@@ -666,10 +675,23 @@ def _as_metadata(carried: Mapping[str, str]) -> dict[str, str]:
     return {CARRIED + name: text for name, text in carried.items()}
 
 
-def _digest(threads: Threads, update: Mapping[str, Any], key: str | None) -> str:
-    """A digest that distinguishes inputs or keys; refuses an input that cannot be stored."""
-    channels = threads.graph.schema.channels
-    body = threads.codec.encode_state({name: update[name] for name in channels if name in update})
+def _digest(
+    threads: Threads, update: Mapping[str, Any], key: str | None
+) -> tuple[str, Encoded | None]:
+    """A digest that distinguishes inputs or keys, and the encoded input.
+
+    An input that cannot be stored is refused. It is to be encoded again if code of the user may
+    change it before it is stored: a reducer, or the class of the state.
+    """
+    schema, codec = threads.graph.schema, threads.codec
+    operations: Operations = []
+    is_final = not schema.is_guarded
+    for name, channel in schema.channels.items():
+        if name in update:
+            operations += (SET, name, update[name])
+            is_final = is_final and channel.reducer is LAST
+    body = codec.encode(operations)
+    encoded = (operations, body) if is_final else None
     if key is not None:
         body = _KEY_MARK + key.encode("utf-8", "surrogatepass")
-    return threads.codec.digest(body)
+    return codec.digest(body), encoded
