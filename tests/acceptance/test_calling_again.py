@@ -92,7 +92,7 @@ def invoke(request: pytest.FixtureRequest) -> Invoke:
 def test_same_input_after_the_end_returns_the_result_and_runs_nothing(
     invoke: Invoke, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Broken on purpose: the comparison in ``start_with_input`` removed; the total was 2."""
+    """Broken on purpose: the comparison in ``Start.with_input`` removed; the total was 2."""
     app = tally()
     first = invoke(app, {"total": 10}, "t")
     with caplog.at_level(logging.INFO, logger="milecastle"):

@@ -137,7 +137,7 @@ def test_spans_of_a_node_are_children_of_its_task(number: int, fans_out: bool) -
 
 @pytest.mark.requirement("O3")
 def test_the_run_of_a_subgraph_is_a_child_of_its_task(tmp_path: Path) -> None:
-    """Also when both continue after a question inside of it. Fails if ``Launcher`` does not say
+    """Also when both continue after a question inside of it. Fails if ``begin_child`` does not say
     which task a subgraph runs in."""
     seen = Telemetry()
     inner = line(("deep", step), ("ask", ask), name="inner").compile()

@@ -78,7 +78,6 @@ class Run(RunState):
         self._merged: tuple[int, Mapping[str, Update]] = (0, {})
         self._step: Step | None = None
         if not plan.queues:
-            self._advance = Advance(self)
             self.task_port = RunTaskPort(plan, self.progress, self.saver, self.records, services)
 
     def effects(self) -> Generator[Effect, Any, Ending]:
@@ -86,11 +85,11 @@ class Run(RunState):
         if self.run_events and self._services:
             self._begin_segment(self._services)
         try:
-            yield from self._open()
             if self.plan.queues:
-                self._at_rest = True
-                return self._ending("queued")
-            return (yield from self._go_on())
+                return (yield from self._queue())
+            advance = Advance(self)
+            yield from self._open(advance)
+            return (yield from self._go_on(advance))
         except GeneratorExit:
             raise  # the process is going away: nothing may be written any more
         except BaseException as error:
@@ -99,6 +98,7 @@ class Run(RunState):
             raised = yield from self._fail(error)
             raise raised from raised.__cause__
         finally:
+            self._step = None  # it refers to this run: a circle
             if self.run_events and self._services:
                 self._services.end_segment(self.plan.run_id)
 
@@ -117,27 +117,39 @@ class Run(RunState):
         if journal is not None:
             journal.carry(stored)
 
-    def _open(self) -> Generator[Effect, Any, None]:
+    def _open(self, advance: Advance) -> Generator[Effect, Any, None]:
         """Apply the input, or take the thread, and determine what runs first."""
         plan, progress = self.plan, self.progress
-        if self.run_events and not plan.queues:
+        if self.run_events:
             yield from self.run_events.opening(progress.next)
         if plan.update is not None:
             self._take_input(plan.update)
             progress.nodes = ()
             if self.run_events:
                 yield self.run_events.created(self.progress.values)
-            if plan.queues:
-                progress.next, progress.route = (), (START,)
-                yield from self._save("input")
-            else:
-                yield from self._advance.after((START,), "input")
+            yield from advance.after((START,), "input")
         elif plan.opening is not None:
             self._take_answers(plan.answers)
             self._release(plan.released)
             yield from self._announce(plan.opening)
         if progress.route and not self._is_released:
-            yield from self._advance.again()
+            yield from advance.again()
+
+    def _queue(self) -> Generator[Effect, Any, Ending]:
+        """Commit what starts the run, and leave the rest to a worker."""
+        plan, progress = self.plan, self.progress
+        if plan.update is not None:
+            self._take_input(plan.update)
+            if self.run_events:
+                yield self.run_events.created(progress.values)
+            progress.nodes, progress.next, progress.route = (), (), (START,)
+            yield from self._save("input")
+        elif plan.opening is not None:
+            self._take_answers(plan.answers)
+            self._release(plan.released)
+            yield from self._save(plan.opening)
+        self._at_rest = True
+        return self._ending("queued")
 
     @property
     def _is_released(self) -> bool:
@@ -183,11 +195,11 @@ class Run(RunState):
         if self.journal is not None and operations:
             self.journal.note(operations)
 
-    def _go_on(self) -> Generator[Effect, Any, Ending]:
+    def _go_on(self, advance: Advance) -> Generator[Effect, Any, Ending]:
         """Step after step, until nothing is left to run, or something must be waited for."""
         progress, graph, schema, saver = self.progress, self.graph, self.schema, self.saver
         run_events, journal, task_port = self.run_events, self.journal, self.task_port
-        guard, run, advance = progress.guard, task_port.run, self._advance
+        guard, run = progress.guard, task_port.run
         again, apply = bool(self.records.first_reruns), self._apply
         stops = graph.defers or graph.interrupt_before or graph.interrupt_after
         known, skipping = journal is None or journal.known, self.plan.interval > 1 and saver
@@ -234,7 +246,7 @@ class Run(RunState):
                 if not step.is_clean:
                     return (yield from self._rest(step.ran, step.asked, step.sleeps, [*step.tasks]))
                 changed = self._apply_all(step, values, operations)
-                gotos, again = self._gotos(step), False
+                gotos, again = self._gotos(step, advance), False
             guard.version += changed
             progress.step, progress.values = progress.step + 1, values
             if journal is not None and operations:
@@ -295,7 +307,7 @@ class Run(RunState):
             error.add_note(f"these also failed in the same step: {', '.join(failed[1:10])}")
         raise error
 
-    def _gotos(self, step: Step) -> Gotos | None:
+    def _gotos(self, step: Step, advance: Advance) -> Gotos | None:
         """Where nodes of a step lead by their own ``Command``.
 
         ``None`` in a list: also by the edges.
@@ -314,7 +326,7 @@ class Run(RunState):
             if outcome.failure is not None:
                 whose = name if id == task_id(name) else id
                 failures[whose] = list(outcome.failure[1:])
-        self._advance.failures = failures
+        advance.failures = failures
         if not gotos:
             return None
         return {
@@ -368,7 +380,7 @@ class Run(RunState):
         node has not failed: nothing is recorded, and the run is resumed from here.
         """
         yield from self._save(source)
-        if source in HOLDING and self.plan.recall is not None and not self.plan.queues:
+        if source in HOLDING and self.plan.recall is not None:
             try:
                 rows = yield Recall(self.plan.recall)
             except StoreError:

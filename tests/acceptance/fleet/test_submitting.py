@@ -361,7 +361,7 @@ def test_a_thread_that_exists_is_left_as_it_is_if_it_had_to_be_absent(
 def test_of_two_who_find_a_thread_absent_one_starts_it() -> None:
     """The second read the index before the first wrote.
 
-    Fails if ``start_with_input`` compares the input: it is another, and would be refused.
+    Fails if ``Start.with_input`` compares the input: it is another, and would be refused.
     """
 
     class Late(MemoryStore):

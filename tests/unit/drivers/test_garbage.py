@@ -19,7 +19,20 @@ from milecastle import END, START, App, Context, StateGraph
 from milecastle.fleet.worker import Worker
 
 RUNS = 5
-PARTS = {"Host", "Desk", "Position", "RunPlan", "Calls", "Drive", "LoopTasks", "_Segment"}
+PARTS = {
+    "PlannedRun",
+    "RunPlan",
+    "Run",
+    "RunTaskPort",
+    "Advance",
+    "Step",
+    "Position",
+    "NodeCaller",
+    "_Threads",
+    "Drive",
+    "LoopTasks",
+    "_Segment",
+}
 """Of each run there is one of these, at most."""
 
 
