@@ -21,7 +21,6 @@ from milecastle.engine.effects import Commit, Effect
 from milecastle.engine.reserved_channels import FAILURE, GOTOS, RESERVED, SENDS
 from milecastle.engine.routing import (
     NOT_ASKED,
-    Looked,
     Way,
     find_next,
     follow_goto,
@@ -69,24 +68,14 @@ class Advance:
         return exits.sole is not None and self._ask(exits.sole)
 
     def after(
-        self,
-        names: tuple[str, ...],
-        source: Source,
-        gotos: Gotos | None = None,
-        *,
-        asked: bool = False,
+        self, names: tuple[str, ...], source: Source, gotos: Gotos | None = None
     ) -> Generator[Effect, Any, None]:
         """These nodes have run: decide what runs next and commit the step.
 
-        ``asked``: the caller has tried ``straight``.
+        Only for those that do not lead ``straight`` on.
         """
-        progress, run = self._progress, self._run
-        looked: Sequence[Looked] = ()
-        problem: RunError | None = None
-        if asked or not self.straight(names):
-            way = Way()
-            problem = yield from self._find(names, gotos, way)
-            looked = way.looked
+        progress, run, way = self._progress, self._run, Way()
+        problem = yield from self._find(names, gotos, way)
         progress.nodes = () if source == "input" else names
         saver = run.saver
         if saver is not None and (batch := saver.batch(source)) is not None:
@@ -97,7 +86,7 @@ class Advance:
         if problem is not None:
             raise problem
         if run.run_events:
-            yield from run.run_events.moved(names, looked, progress.step, progress.values)
+            yield from run.run_events.moved(names, way.looked, progress.step, progress.values)
 
     def again(self) -> Generator[Effect, Any, None]:
         """The step is committed, but what runs next is not known: evaluate again."""

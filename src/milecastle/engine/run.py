@@ -127,7 +127,11 @@ class Run(RunState):
             progress.nodes = ()
             if self.run_events:
                 yield self.run_events.created(self.progress.values)
-            yield from advance.after((START,), "input")
+            if not advance.straight((START,)):
+                yield from advance.after((START,), "input")
+            elif self.saver is not None and (batch := self.saver.batch("input")) is not None:
+                yield Commit(batch)
+                self.saver.saved(batch)
         elif plan.opening is not None:
             self._take_answers(plan.answers)
             self._release(plan.released)
@@ -257,7 +261,7 @@ class Run(RunState):
                     yield Commit(batch)
                     saver.saved(batch)
             else:
-                yield from advance.after(names, "step", gotos, asked=True)
+                yield from advance.after(names, "step", gotos)
         return (yield from self._complete())
 
     def _begin_step(self, names: tuple[str, ...]) -> Step:
