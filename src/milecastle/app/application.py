@@ -15,7 +15,7 @@ from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.results import Result, Snapshot
 from milecastle.app.runner import Runner, Thread
 from milecastle.app.runs.answering import UNANSWERED, Given
-from milecastle.app.runs.calls import Call, IfBusy, if_submitted, if_taken, started
+from milecastle.app.runs.calls import Call, IfBusy, if_taken, started, submitted
 from milecastle.app.runs.cancelling import cancel_run
 from milecastle.app.runs.streams import StreamMode
 from milecastle.app.runs.submission import Handle
@@ -35,7 +35,7 @@ from milecastle.model.keys import ThreadKey, refuse_reserved
 from milecastle.model.notebook import card
 from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode, RunStatus, ThreadInfo
-from milecastle.model.tags import TagChange, read_tags
+from milecastle.model.tags import TagChange
 from milecastle.ports.store import Store
 from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 
@@ -279,14 +279,15 @@ class App(Generic[S]):
         it is not in progress (with ``if_busy="cancel"``, also then); ``Conflict`` if the thread has
         another run by now. A run that is started adds ``tags`` to its thread.
         """
-        call = Call(
+        call = submitted(
             input=input,
             thread=thread,
             key=key,
             again=again,
-            if_exists=if_submitted(if_busy, if_absent),
+            if_busy=if_busy,
+            if_absent=if_absent,
             instead_of=instead_of,
-            tags=read_tags(tags),
+            tags=tags,
         )
         return self._runner.submit(call, delay, priority)
 
@@ -306,14 +307,15 @@ class App(Generic[S]):
         tags: Iterable[str] = (),
     ) -> Handle[S]:
         """``submit`` on an event loop; calls made in parallel are committed together."""
-        call = Call(
+        call = submitted(
             input=input,
             thread=thread,
             key=key,
             again=again,
-            if_exists=if_submitted(if_busy, if_absent),
+            if_busy=if_busy,
+            if_absent=if_absent,
             instead_of=instead_of,
-            tags=read_tags(tags),
+            tags=tags,
         )
         return await self._runner.asubmit(call, delay, priority)
 
@@ -332,7 +334,7 @@ class App(Generic[S]):
         An input that is refused keeps no other from being submitted. The first error is raised at
         the end, and submitting all of them again is safe.
         """
-        common = Call(again=again, if_exists=if_submitted(if_busy), tags=read_tags(tags))
+        common = submitted(again=again, if_busy=if_busy, tags=tags)
         return self._runner.submit_many(inputs, common, delay, priority)
 
     async def asubmit_many(
@@ -346,7 +348,7 @@ class App(Generic[S]):
         tags: Iterable[str] = (),
     ) -> list[Handle[S]]:
         """``submit_many`` on an event loop."""
-        common = Call(again=again, if_exists=if_submitted(if_busy), tags=read_tags(tags))
+        common = submitted(again=again, if_busy=if_busy, tags=tags)
         return await self._runner.asubmit_many(inputs, common, delay, priority)
 
     def answer(

@@ -206,6 +206,8 @@ class StateGraph(GraphBuilder[S], Generic[S]):
         checkpoint = _checkpoint(checkpoint, store)
         given = checkpoint.store if store is None else store
         opened = _open(given, objects)
+        if encryption is None and isinstance(given, CheckpointStore):
+            encryption = given.encryption
         settings = AppSettings(
             clock=SystemClock(),
             store=opened if checkpoint.interval else None,
@@ -216,7 +218,7 @@ class StateGraph(GraphBuilder[S], Generic[S]):
             tenant=tenant,
             checkpoint_dir=checkpoint_dir,
             signing_key=signing_key,
-            encryption=encryption or _keyring_of(given),
+            encryption=encryption,
             workspace=_open_workspace(workspace, graph),
             shared_cache=_open_shared_cache(objects),
             retry_runs=retry_runs,
@@ -260,10 +262,6 @@ def _open(
         return with_objects(given.store, objects)
     require_store(given)
     return with_objects(given, objects)
-
-
-def _keyring_of(given: object) -> Keyring | None:
-    return given.encryption if isinstance(given, CheckpointStore) else None
 
 
 def _place(given: object, objects: object) -> tuple[str, str] | None:

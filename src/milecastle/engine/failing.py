@@ -24,7 +24,8 @@ def describe(
     """The failure record of a run that ended with ``error``, in this attempt at the node."""
     cause = error.cause if isinstance(error, ExecutionError) else error
     hint = error.hint if isinstance(error, ExecutionError) else ""
-    failure_class = _class_of(error)
+    is_execution = isinstance(error, RunError | CodecError)
+    failure_class: FailureClass = "execution" if is_execution else "system"
     return Failure(
         run_id=run_id,
         failure_class=failure_class,
@@ -85,10 +86,6 @@ def describe_lost(run_id: str, *, node: str | None, time: int, count: int) -> Fa
         time=time,
         node=node,
     )
-
-
-def _class_of(error: BaseException) -> FailureClass:
-    return "execution" if isinstance(error, RunError | CodecError) else "system"
 
 
 def _storable(text: str) -> str:

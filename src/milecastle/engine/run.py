@@ -56,7 +56,7 @@ from milecastle.errors import (
 from milecastle.model.checkpoint import HOLDING, Source
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.manifest import START
-from milecastle.model.run import Segment
+from milecastle.model.run import Segment, TaskFailure
 from milecastle.model.task import RunTask
 from milecastle.ports.services import Services
 from milecastle.ports.store import Batch
@@ -167,7 +167,9 @@ class Run(RunState):
         try:
             apply_update(self.schema, values, START, update, operations)
             if self.schema.form != "typed-dict":
-                self._refuse_missing(values)
+                if missing := self.schema.missing(values):
+                    names = ", ".join(map(repr, missing))
+                    raise InvalidUpdate(f"it lacks {names}, which has no default", node=START)
                 refuse_unmade(self.schema, values, START)
         except (InvalidUpdate, ReducerFailed) as error:
             if self.saver:
@@ -176,12 +178,6 @@ class Run(RunState):
         progress.values = values
         if self.journal:
             self.journal.note(operations)
-
-    def _refuse_missing(self, values: Update) -> None:
-        missing = self.schema.missing(values)
-        if missing:
-            names = ", ".join(map(repr, missing))
-            raise InvalidUpdate(f"it lacks {names}, which has no default", node=START)
 
     def _take_answers(self, answers: Mapping[str, Any]) -> None:
         if answers:
@@ -241,7 +237,9 @@ class Run(RunState):
                 if run_events:
                     yield run_events.node_ended(name, name, returned, None)
                 if kind_of(returned) is not dict:
-                    returned, gotos = self._read(name, returned, values)
+                    outcome = read_outcome(graph, name, returned, values)
+                    returned = outcome.update
+                    gotos = None if outcome.goto is None else {name: outcome.goto}
                 changed = apply(schema, values, name, returned, operations)
             else:
                 step = self._begin_step(names)
@@ -267,11 +265,8 @@ class Run(RunState):
     def _begin_step(self, names: tuple[str, ...]) -> Step:
         """A step that is more than one simple task."""
         tasks = tasks_of(self.graph, names, self.progress.reserved.get(SENDS))
-        self._step = Step(self, tasks, self._begin_child)
+        self._step = Step(self, tasks, lambda plan: Run(plan, self._services).effects())
         return self._step
-
-    def _begin_child(self, plan: RunPlan) -> Generator[Effect, Any, Ending]:
-        return Run(plan, self._services).effects()
 
     def _not_returned(self, task: RunTask, error: BaseException) -> Generator[Effect, Any, Ending]:
         """A task that waits, or failed, or was stopped."""
@@ -284,11 +279,6 @@ class Run(RunState):
         if self.run_events:
             yield self.run_events.node_ended(name, task.id, None, error)
         raise self.node_error(name, task.state, error) from error
-
-    def _read(self, name: str, returned: Any, values: Update) -> tuple[Update, Gotos | None]:
-        """What a node returned other than a plain dict: its update and its own targets."""
-        outcome = read_outcome(self.graph, name, returned, values)
-        return outcome.update, None if outcome.goto is None else {name: outcome.goto}
 
     def _apply_all(self, step: Step, values: dict[str, Any], operations: Operations | None) -> bool:
         """Apply the updates of a step; an error names the node and not one of its tasks."""
@@ -496,12 +486,6 @@ class Run(RunState):
             reserved=progress.reserved,
         )
 
-    @property
-    def _current_step(self) -> Step | None:
-        """The step that the run is in now, if it is more than one simple task."""
-        step = self._step
-        return step if step and step.number == self.progress.step + 1 else None
-
     def _fail(self, error: BaseException) -> Generator[Effect, Any, BaseException]:
         """Record why the run ended; the exception to raise."""
         if isinstance(error, Stopped):
@@ -512,8 +496,9 @@ class Run(RunState):
             self._locate(error)
         if self.saver and self.saver.may_record and not self.saver.is_lost:
             try:
-                step = self._current_step
-                attempt, tasks = (step.attempt, step.failed) if step else (1, ())
+                step, attempt, tasks = self._step, 1, tuple[TaskFailure, ...]()
+                if step and step.number == self.progress.step + 1:
+                    attempt, tasks = step.attempt, step.failed
                 yield Commit(self.saver.last_batch(error, self.plan.run_id, attempt, tasks))
             except MilecastleError as unsaved:
                 error.add_note(f"the failure could not be recorded: {unsaved}")

@@ -16,7 +16,7 @@ from milecastle.model.tags import read_tags
 from milecastle.ports.store import Opened
 from milecastle.support.migration_hints import refuse_config
 
-__all__ = ["PLAIN_CALL", "Call", "IfBusy", "IfExists", "if_submitted", "if_taken", "started"]
+__all__ = ["PLAIN_CALL", "Call", "IfBusy", "IfExists", "if_taken", "started", "submitted"]
 
 IfBusy = Literal["reject", "queue", "cancel"]
 """What ``submit`` does with a thread that has an unfinished run of another input."""
@@ -111,11 +111,13 @@ def if_taken(take_over: bool, discard: bool = False) -> IfExists:
     return "take_over" if take_over else "reject"
 
 
-def if_submitted(if_busy: IfBusy, if_absent: bool = False) -> IfExists:
-    """The value for two arguments of ``submit``."""
+def submitted(
+    *, if_busy: IfBusy, tags: Iterable[str], if_absent: bool = False, **asked: Any
+) -> Call:
+    """The call of ``submit``."""
     if if_busy not in ("reject", "queue", "cancel"):
         raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
-    return "keep" if if_absent else if_busy
+    return Call(if_exists="keep" if if_absent else if_busy, tags=read_tags(tags), **asked)
 
 
 def started(
