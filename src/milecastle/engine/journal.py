@@ -43,7 +43,6 @@ from milecastle.model.run import (
     RunRecord,
     RunStatus,
     ThreadInfo,
-    may_become,
 )
 from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
@@ -188,16 +187,18 @@ class Journal:
 
     def turn(self, status: RunStatus, wake_at: int | None = None) -> None:
         """Change the run's status, with the next entry."""
-        if not may_become(self.record.status, status):
-            raise RuntimeError(f"a run cannot go from {self.record.status} to {status}")
+        old = self.record.status
+        if status != old and status not in TRANSITIONS[old]:
+            raise RuntimeError(f"a run cannot go from {old} to {status}")
         ended_at = None if TRANSITIONS[status] else self._clock.now()
         self.record = msgspec.structs.replace(
             self.record, status=status, ended_at=ended_at, wake_at=wake_at
         )
         if status == "queued":
             self.record = msgspec.structs.replace(self.record, owner=None)
-        others = tuple(run for run in self._unwritten if run.run_id != self.record.run_id)
-        self._unwritten = (*others, self.record)
+        unwritten = {run.run_id: run for run in self._unwritten} if self._unwritten else {}
+        unwritten.pop(self.record.run_id, None)
+        self._unwritten = (*unwritten.values(), self.record)
 
     def fail(self, error: BaseException) -> None:
         """End the run with this error, with the next entry; a worker may have to retry it."""
