@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from msgspec.structs import replace
+
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.results import Result, Snapshot
 from milecastle.app.runner import Runner, Thread
 from milecastle.app.runs.answering import UNANSWERED, Given
-from milecastle.app.runs.calls import Call, IfBusy, if_taken, started, submitted
+from milecastle.app.runs.calls import Call, IfBusy, resumed, started, submitted
 from milecastle.app.runs.cancelling import cancel_run
 from milecastle.app.runs.streams import StreamMode
 from milecastle.app.runs.submission import Handle
@@ -141,17 +143,7 @@ class App(Generic[S]):
         to its thread. For file graphs use ``build``.
         """
         call = started(
-            input=input,
-            thread=thread,
-            key=key,
-            again=again,
-            take_over=take_over,
-            discard=discard,
-            tags=tags,
-            options=options,
-            config=config,
-            file=file,
-            checkpoint=checkpoint,
+            input, thread, key, again, take_over, discard, tags, options, config, file, checkpoint
         )
         return self._runner.invoke(call)
 
@@ -173,17 +165,7 @@ class App(Generic[S]):
     ) -> Result[S]:
         """``invoke`` on an event loop."""
         call = started(
-            input=input,
-            thread=thread,
-            key=key,
-            again=again,
-            take_over=take_over,
-            discard=discard,
-            tags=tags,
-            options=options,
-            config=config,
-            file=file,
-            checkpoint=checkpoint,
+            input, thread, key, again, take_over, discard, tags, options, config, file, checkpoint
         )
         return await self._runner.ainvoke(call)
 
@@ -213,14 +195,7 @@ class App(Generic[S]):
         thread, ``RunInProgress`` is raised, unless ``take_over`` is set.
         """
         given = Given(answer=answer, answers=answers, question=question, key=key)
-        call = Call(
-            thread=thread,
-            options=options,
-            config=config,
-            given=given,
-            if_exists=if_taken(take_over),
-            accept_changes=accept_changes,
-        )
+        call = resumed(thread, given, accept_changes, take_over, options, config)
         return self._runner.invoke(call)
 
     @explains_keywords
@@ -239,14 +214,7 @@ class App(Generic[S]):
     ) -> Result[S]:
         """``resume`` on an event loop."""
         given = Given(answer=answer, answers=answers, question=question, key=key)
-        call = Call(
-            thread=thread,
-            options=options,
-            config=config,
-            given=given,
-            if_exists=if_taken(take_over),
-            accept_changes=accept_changes,
-        )
+        call = resumed(thread, given, accept_changes, take_over, options, config)
         return await self._runner.ainvoke(call)
 
     @explains_keywords
@@ -279,16 +247,7 @@ class App(Generic[S]):
         it is not in progress (with ``if_busy="cancel"``, also then); ``Conflict`` if the thread has
         another run by now. A run that is started adds ``tags`` to its thread.
         """
-        call = submitted(
-            input=input,
-            thread=thread,
-            key=key,
-            again=again,
-            if_busy=if_busy,
-            if_absent=if_absent,
-            instead_of=instead_of,
-            tags=tags,
-        )
+        call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags)
         return self._runner.submit(call, delay, priority)
 
     @explains_keywords
@@ -307,16 +266,7 @@ class App(Generic[S]):
         tags: Iterable[str] = (),
     ) -> Handle[S]:
         """``submit`` on an event loop; calls made in parallel are committed together."""
-        call = submitted(
-            input=input,
-            thread=thread,
-            key=key,
-            again=again,
-            if_busy=if_busy,
-            if_absent=if_absent,
-            instead_of=instead_of,
-            tags=tags,
-        )
+        call = submitted(input, thread, key, again, if_busy, if_absent, instead_of, tags)
         return await self._runner.asubmit(call, delay, priority)
 
     def submit_many(
@@ -334,7 +284,7 @@ class App(Generic[S]):
         An input that is refused keeps no other from being submitted. The first error is raised at
         the end, and submitting all of them again is safe.
         """
-        common = submitted(again=again, if_busy=if_busy, tags=tags)
+        common = submitted(None, None, None, again, if_busy, False, None, tags)
         return self._runner.submit_many(inputs, common, delay, priority)
 
     async def asubmit_many(
@@ -348,7 +298,7 @@ class App(Generic[S]):
         tags: Iterable[str] = (),
     ) -> list[Handle[S]]:
         """``submit_many`` on an event loop."""
-        common = submitted(again=again, if_busy=if_busy, tags=tags)
+        common = submitted(None, None, None, again, if_busy, False, None, tags)
         return await self._runner.asubmit_many(inputs, common, delay, priority)
 
     def answer(
@@ -435,22 +385,10 @@ class App(Generic[S]):
         its last commit.
         """
         call = started(
-            input=input,
-            thread=thread,
-            key=key,
-            again=again,
-            take_over=take_over,
-            discard=discard,
-            tags=tags,
-            options=options,
-            config=config,
-            mode=mode,
-            subgraphs=subgraphs,
-            given=Given(answer=answer, answers=answers),
-            file=file,
-            checkpoint=checkpoint,
+            input, thread, key, again, take_over, discard, tags, options, config, file, checkpoint
         )
-        return self._runner.stream(call)
+        given = Given(answer=answer, answers=answers)
+        return self._runner.stream(replace(call, mode=mode, subgraphs=subgraphs, given=given))
 
     @explains_keywords
     def astream(
@@ -474,22 +412,10 @@ class App(Generic[S]):
     ) -> AsyncIterator[Event[S]]:
         """``stream`` on an event loop."""
         call = started(
-            input=input,
-            thread=thread,
-            key=key,
-            again=again,
-            take_over=take_over,
-            discard=discard,
-            tags=tags,
-            options=options,
-            config=config,
-            mode=mode,
-            subgraphs=subgraphs,
-            given=Given(answer=answer, answers=answers),
-            file=file,
-            checkpoint=checkpoint,
+            input, thread, key, again, take_over, discard, tags, options, config, file, checkpoint
         )
-        return self._runner.astream(call)
+        given = Given(answer=answer, answers=answers)
+        return self._runner.astream(replace(call, mode=mode, subgraphs=subgraphs, given=given))
 
     @explains_keywords
     def build(

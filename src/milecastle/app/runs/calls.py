@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from milecastle.model.tags import read_tags
 from milecastle.ports.store import Opened
 from milecastle.support.migration_hints import refuse_config
 
-__all__ = ["PLAIN_CALL", "Call", "IfBusy", "IfExists", "if_taken", "started", "submitted"]
+__all__ = ["Call", "IfBusy", "IfExists", "if_taken", "resumed", "started", "submitted"]
 
 IfBusy = Literal["reject", "queue", "cancel"]
 """What ``submit`` does with a thread that has an unfinished run of another input."""
@@ -101,9 +101,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return self.key is not None and not self.again
 
 
-PLAIN_CALL: Final = Call()
-
-
 def if_taken(take_over: bool, discard: bool = False) -> IfExists:
     """The value for two arguments of ``invoke``."""
     if discard:
@@ -111,33 +108,73 @@ def if_taken(take_over: bool, discard: bool = False) -> IfExists:
     return "take_over" if take_over else "reject"
 
 
+def started(
+    input: Any,
+    thread: Any,
+    key: str | None,
+    again: bool,
+    take_over: bool,
+    discard: bool,
+    tags: Iterable[str],
+    options: ExecutionOptions | None,
+    config: Any,
+    file: Any,
+    checkpoint: Any,
+) -> Call:
+    """The call of ``invoke``. ``checkpoint`` is another name for ``file``."""
+    if checkpoint is not None and file is not None:
+        raise InvalidRequest("give the portable file once: as file= or as checkpoint=, not both")
+    return Call(
+        input=input,
+        thread=thread,
+        key=key,
+        again=again,
+        if_exists=if_taken(take_over, discard) if take_over or discard else "reject",
+        tags=read_tags(tags) if tags else (),
+        options=options,
+        config=config,
+        file=file if checkpoint is None else checkpoint,
+    )
+
+
+def resumed(
+    thread: Any,
+    given: Given,
+    accept_changes: bool,
+    take_over: bool,
+    options: ExecutionOptions | None,
+    config: Any,
+) -> Call:
+    """The call of ``resume``."""
+    return Call(
+        thread=thread,
+        given=given,
+        accept_changes=accept_changes,
+        if_exists=if_taken(take_over),
+        options=options,
+        config=config,
+    )
+
+
 def submitted(
-    *, if_busy: IfBusy, tags: Iterable[str], if_absent: bool = False, **asked: Any
+    input: Any,
+    thread: Any,
+    key: str | None,
+    again: bool,
+    if_busy: IfBusy,
+    if_absent: bool,
+    instead_of: str | None,
+    tags: Iterable[str],
 ) -> Call:
     """The call of ``submit``."""
     if if_busy not in ("reject", "queue", "cancel"):
         raise InvalidRequest("if_busy= takes 'reject', 'queue' or 'cancel'")
-    return Call(if_exists="keep" if if_absent else if_busy, tags=read_tags(tags), **asked)
-
-
-def started(
-    *,
-    take_over: bool,
-    discard: bool,
-    tags: Iterable[str],
-    file: Any,
-    checkpoint: Any,
-    **asked: Any,
-) -> Call:
-    """The call of ``invoke`` or ``stream``. ``checkpoint`` is another name for ``file``."""
-    if checkpoint is not None:
-        if file is not None:
-            raise InvalidRequest(
-                "give the portable file once: as file= or as checkpoint=, not both"
-            )
-        file = checkpoint
-    if tags:
-        asked["tags"] = read_tags(tags)
-    if take_over or discard:
-        asked["if_exists"] = if_taken(take_over, discard)
-    return Call(file=file, **asked)
+    return Call(
+        input=input,
+        thread=thread,
+        key=key,
+        again=again,
+        if_exists="keep" if if_absent else if_busy,
+        instead_of=instead_of,
+        tags=read_tags(tags),
+    )
