@@ -65,7 +65,11 @@ class Host:
         self.clock = clock
         self.store = store
         self.committer = committer or (committer_of(store) if store is not None else None)
-        self._commit: Callable[[Batch], None] = (self.committer or store or _NoStore()).commit
+        self._commit: Callable[[Batch], None] = _no_store
+        if self.committer is not None:
+            self._commit = self.committer.commit
+        elif store is not None:
+            self._commit = store.commit
         self.commit = self._commit
         self.executors = executors or LocalExecutors(())
         self.ports: dict[str, TaskPort] = {}
@@ -241,6 +245,5 @@ def advance(last: LastEffects, error: Exception | None) -> Commit | Emit | None:
         return None
 
 
-class _NoStore:
-    def commit(self, batch: Batch) -> None:
-        raise AssertionError("a run without a store cannot commit")
+def _no_store(batch: Batch) -> None:
+    raise AssertionError("a run without a store cannot commit")

@@ -56,6 +56,10 @@ def _with_count(old: list[int], new: list[int]) -> list[int]:
     return new
 
 
+class Listed(TypedDict):
+    items: list[int]
+
+
 class Reduced(TypedDict):
     items: Annotated[list[int], _with_count]
 
@@ -81,3 +85,19 @@ def test_what_the_state_made_of_the_input_is_stored() -> None:
     app = _line(Sorted, lambda state: {})
     app.invoke({"items": [3, 1]}, "t")
     assert app.state("t").state.items == [1, 3]
+
+
+def test_what_the_first_router_made_of_the_input_is_stored() -> None:
+    """Fails if the bytes of the input are stored although a router was given its values."""
+
+    def route(state: Listed) -> str:
+        state["items"].append(1)
+        return "a"
+
+    graph = StateGraph(Listed)
+    graph.add_node("a", lambda state: {})
+    graph.add_conditional_edges(START, route, {"a": "a"})
+    graph.add_edge("a", END)
+    app = graph.compile(store="memory://")
+    app.invoke({"items": [7]}, "t")
+    assert app.state("t").state == {"items": [7, 1]}

@@ -59,6 +59,7 @@ from milecastle.graph.comparison import Renames
 from milecastle.graph.reducers import LAST, SET
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.keys import ThreadKey
+from milecastle.model.manifest import START
 from milecastle.model.run import ANSWERED, CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, waiting_inputs
@@ -427,7 +428,9 @@ class Start(msgspec.Struct):
             rewrites=over.changed and bool(over.renames),
             **how,
         )
-        if not plan.has_readers:  # they may change it
+        exits = threads.graph.exits.get(START)
+        is_straight = plan.queues or (exits is not None and exits.straight is not None)
+        if is_straight and not plan.has_readers:  # no router and no reader can change it
             journal.encoded = self.encoded
         return plan
 
