@@ -102,13 +102,11 @@ class Progress:
         self.guard = Guard(plan.config)
         self.values = position.values
         self.reserved: Reserved = dict(position.reserved)
-        self.step = 0
-        self.next = self.route = self.nodes = ()
-        if entry is None:
-            self.since = plan.clock.now()
-        else:
-            self.step, self.since = entry.step, entry.created_at
-            self.next, self.route, self.nodes = entry.next, entry.route, entry.nodes
+        self.step = entry.step if entry else 0
+        self.next: tuple[str, ...] = entry.next if entry else ()
+        self.route: tuple[str, ...] = entry.route if entry else ()
+        self.nodes: tuple[str, ...] = entry.nodes if entry else ()
+        self.since = entry.created_at if entry else plan.clock.now()
 
     def hide(self, name: str, value: Any) -> Operations:
         """Store something besides the state, or drop it with ``None``; return what to log."""
