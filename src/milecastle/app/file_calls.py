@@ -21,14 +21,13 @@ from milecastle.model.policies import ExecutionOptions
 from milecastle.model.run import Mode
 
 S = TypeVar("S")
-S_co = TypeVar("S_co", covariant=True)
 
 
-class HasRunner(Protocol[S_co]):
+class HasRunner(Protocol[S]):
     """An app."""
 
     @property
-    def runner(self) -> Runner[S_co]: ...
+    def runner(self) -> Runner[S]: ...
 
 
 def plan_files(app: HasRunner[Any], input: Any, mode: Mode, thread: Thread | None) -> Plan:
