@@ -123,7 +123,7 @@ def cut(lines: list[Printed]) -> list[Printed]:
 
 def paced(lines: list[Printed]) -> list[Printed]:
     """The same lines, with pauses that can be read and none that is long."""
-    moved, now, before = list[Printed](), 0.5, Printed(lines[0].at, "")
+    moved, now, before = list[Printed](), 0.0, Printed(lines[0].at, "")
     for line in lines:
         pause = min(line.at - before.at, LONGEST)
         now += max(pause, COMMAND) if before.text.startswith("$ ") else pause

@@ -234,7 +234,9 @@ def render(proofs: Sequence[Proof], covered: frozenset[str] = COVERED) -> dict[P
     pages = {MAP: HEADER, PAGES / "rulings.md": _rulings()}
     for letter, title in SECTIONS.items():
         name = title.lower().replace(" ", "-") + ".md"
-        pages[MAP] += f"\n## {title}\n\n| | requirement | tests | all |\n|---|---|---|---|\n"
+        pages[MAP] += (
+            f"\n## {title}\n\n| | requirement | two of its tests | all |\n|---|---|---|---|\n"
+        )
         pages[PAGES / name] = (
             f"# {title}: requirements and their tests\n\n"
             f"Use this page to find every test of a requirement. {GENERATED}\n"
@@ -242,8 +244,8 @@ def render(proofs: Sequence[Proof], covered: frozenset[str] = COVERED) -> dict[P
         for number in (number for number in TITLES if number[0] == letter):
             mine = [proof for proof in proofs if proof.number == number]
             if mine:
-                tests = [f"`{proof.test}`" for proof in _telling(number, mine, proofs)]
-                every = f"[{len(mine)}]({PAGES.name}/{name}#{number.lower()})"
+                tests = [f"{_title(proof.test)}." for proof in _telling(number, mine, proofs)]
+                every = f"[{len(mine)} tests]({PAGES.name}/{name}#{number.lower()})"
             else:
                 tests = ["**no test**" if number in covered else ELSEWHERE[number]]
                 every = ""
@@ -259,6 +261,11 @@ def _telling(number: str, mine: Sequence[Proof], proofs: Sequence[Proof]) -> lis
     near = [sum(common[word] ** -0.5 for word in wanted & _words(proof)) for proof in mine]
     best = sorted(range(len(mine)), key=lambda at: -near[at])[:TELLING]
     return [mine[at] for at in sorted(best)]
+
+
+def _title(test: str) -> str:
+    """Return the name of a test as a sentence."""
+    return test.rpartition("::")[2].removeprefix("test_").replace("_", " ").capitalize()
 
 
 def _words(text: str | Proof) -> set[str]:
