@@ -351,9 +351,7 @@ def _without_tags() -> Any:
             self._inside = MemoryStore()
 
         def __getattr__(self, name: str) -> Any:
-            if name in ("tags_of", "tagged_threads"):
-                raise AttributeError(name)
-            return getattr(self._inside, name)
+            return None if name == "tags" else getattr(self._inside, name)
 
     return Plain()
 

@@ -13,6 +13,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.store import Batch, Store
+from milecastle.stores.memory.store import MemoryTags
 from tests.broken_stores.store import BrokenStore
 
 
@@ -60,22 +61,32 @@ class ForgetsPrunedTags(
 class ListsTaggedByTime(BrokenStore, caught_by=("test_tagged_threads_are_listed_by_code_point",)):
     """In the order in which they began."""
 
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """Sort by start."""
-        found = super().tagged_threads(tenant, tag, limit=limit, after=after)
-        return sorted(found, key=lambda info: info.started_at)
+    class _Tags(MemoryTags):
+        def threads(
+            self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+        ) -> Sequence[ThreadInfo]:
+            """Sort by start."""
+            found = super().threads(tenant, tag, limit=limit, after=after)
+            return sorted(found, key=lambda info: info.started_at)
+
+    @property
+    def tags(self) -> MemoryTags:
+        return self._Tags(self._logs_of)
 
 
 class NormalisesTags(BrokenStore, caught_by=("test_tags_are_compared_by_code_point",)):
     """What looks alike is alike."""
 
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """Look for the composed form."""
-        return super().tagged_threads(tenant, unicodedata.normalize("NFC", tag), limit=limit)
+    class _Tags(MemoryTags):
+        def threads(
+            self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+        ) -> Sequence[ThreadInfo]:
+            """Look for the composed form."""
+            return super().threads(tenant, unicodedata.normalize("NFC", tag), limit=limit)
+
+    @property
+    def tags(self) -> MemoryTags:
+        return self._Tags(self._logs_of)
 
 
 class SharesTagsAmongTenants(
@@ -83,12 +94,10 @@ class SharesTagsAmongTenants(
 ):
     """A name is a name."""
 
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    @property
+    def tags(self) -> MemoryTags:
         """Look in every tenant."""
-        found: dict[str, tuple[str, ...]] = {}
-        for other in sorted({key.tenant for key in self._logs}):
-            found |= super().tags_of(other, threads)
-        return found
+        return MemoryTags(lambda _: sorted(self._logs.items()))
 
 
 class TagsWithoutAFence(
@@ -153,9 +162,14 @@ class TagsAnyName(
 class ListsTagsWhenClosed(BrokenStore, caught_by=("test_a_closed_store_lists_no_tags",)):
     """Answers from what it remembers."""
 
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """Find nothing, and say nothing."""
-        try:
-            return super().tags_of(tenant, threads)
-        except Unavailable:
-            return {}
+    class _Tags(MemoryTags):
+        def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+            """Find nothing, and say nothing."""
+            try:
+                return super().of(tenant, threads)
+            except Unavailable:
+                return {}
+
+    @property
+    def tags(self) -> MemoryTags:
+        return self._Tags(self._logs_of)

@@ -189,8 +189,8 @@ def test_what_version_3_has_is_read(tmp_path: Path) -> None:
 
 def test_what_version_4_has_is_read(tmp_path: Path) -> None:
     store = JsonlStore(shutil.copytree(GOLDEN / "jsonl-v4", tmp_path / "workspace"))
-    assert store.tags_of("default", [TAGGED.thread, "demo"]) == {TAGGED.thread: (*TAGS, "red")}
-    assert [info.key for info in store.tagged_threads("default", "red")] == [TAGGED]
+    assert store.tags.of("default", [TAGGED.thread, "demo"]) == {TAGGED.thread: (*TAGS, "red")}
+    assert [info.key for info in store.tags.threads("default", "red")] == [TAGGED]
 
 
 def test_threads_of_older_versions_can_be_tagged(store: JsonlStore) -> None:
@@ -199,7 +199,7 @@ def test_threads_of_older_versions_can_be_tagged(store: JsonlStore) -> None:
         head = store.head(key)
         assert head is not None
         store.commit(Batch(key=key, head=head.seq, tags=TagChange(("green",))))
-    found = [info.key for info in JsonlStore(store.root).tagged_threads("default", "green")]
+    found = [info.key for info in JsonlStore(store.root).tags.threads("default", "green")]
     assert found == [PLAIN, HELD, PRUNED]
 
 

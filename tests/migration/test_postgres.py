@@ -250,9 +250,9 @@ def test_threads_of_version_4_can_be_tagged(cluster: Cluster) -> None:
     store.close()
     cluster.execute(sql.SQL(TO_VERSION_4).format(schema=sql.Identifier(schema)))
     store = PostgresStore(cluster.url_of(schema))
-    assert store.tags_of("tenant", ["older"]) == {}
+    assert store.tags.of("tenant", ["older"]) == {}
     change(store, older, ["blue"])
-    assert [info.key for info in store.tagged_threads("tenant", "blue")] == [older.key]
+    assert [info.key for info in store.tags.threads("tenant", "blue")] == [older.key]
     store.close()
 
 

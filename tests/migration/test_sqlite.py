@@ -54,8 +54,8 @@ def test_a_file_of_every_version_is_read_and_written(golden: Path, path: Path) -
         del part["thread"], part["threads"]  # made by the migration: see below
     assert found == expected
     assert claims_in(store) == claims_in(memory)
-    assert store.tags_of("tenant", [TAGGED.thread]) == memory.tags_of("tenant", [TAGGED.thread])
-    assert store.tagged_threads("tenant", "red") == memory.tagged_threads("tenant", "red")
+    assert store.tags.of("tenant", [TAGGED.thread]) == memory.tags.of("tenant", [TAGGED.thread])
+    assert store.tags.threads("tenant", "red") == memory.tags.threads("tenant", "red")
     if version > 2:
         assert store.recent_threads("tenant") == memory.recent_threads("tenant")
         assert store.recent_runs("tenant") == memory.recent_runs("tenant")
@@ -235,9 +235,9 @@ def test_threads_of_version_4_can_be_tagged(path: Path) -> None:
     """Fails without the fifth migration, or if it gives threads tags."""
     shutil.copy(GOLDEN / "sqlite-v4.db", path)
     store = SqliteStore(path)
-    assert store.tags_of("tenant", [key.thread for key in KEYS]) == {}
+    assert store.tags.of("tenant", [key.thread for key in KEYS]) == {}
     store.commit(Batch(key=KEYS[0], head=6, tags=TagChange(("blue",))))
-    assert [info.key for info in store.tagged_threads("tenant", "blue")] == [KEYS[0]]
+    assert [info.key for info in store.tags.threads("tenant", "blue")] == [KEYS[0]]
     store.close()
 
 

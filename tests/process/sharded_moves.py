@@ -77,7 +77,7 @@ def content(store: ShardedStore, writer: Writer, number: int) -> object:
     return (
         everything_of(store, key),
         list(store.inputs(key)),
-        store.tags_of("tenant", [key.thread]),
+        store.tags.of("tenant", [key.thread]),
         store.manifest(key, f"{number:032}"),
     )
 

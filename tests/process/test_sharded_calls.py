@@ -76,8 +76,8 @@ def test_pages_of_all_databases_are_one_list(
     first = store.threads("tenant", limit=9)
     rest = store.threads("tenant", after=first[-1].key.thread)
     assert [line.key.thread for line in (*first, *rest)] == names
-    assert [one.key.thread for one in store.tagged_threads("tenant", "x", limit=4)] == names[:4]
-    assert store.tags_of("tenant", [*names[:3], "nobody", "", "\0"]) == dict.fromkeys(
+    assert [one.key.thread for one in store.tags.threads("tenant", "x", limit=4)] == names[:4]
+    assert store.tags.of("tenant", [*names[:3], "nobody", "", "\0"]) == dict.fromkeys(
         names[:3], ("x",)
     )
     many = store.read_many([ThreadKey("tenant", name) for name in names])

@@ -106,7 +106,7 @@ def test_a_process_with_an_old_map_finds_a_shard(store: ShardedStore, path: Path
         lambda store: store.transact(keys[0], lambda connection: results(writers[0])),
         lambda store: store.enqueue(a_run(keys[0], 7), "new", b""),
         lambda store: store.read_many(keys)[keys[1]],
-        lambda store: store.tags_of("tenant", [key.thread for key in keys])[keys[1].thread],
+        lambda store: store.tags.of("tenant", [key.thread for key in keys])[keys[1].thread],
         lambda store: store.delete(keys[1]),
     ]
     for call in calls:
@@ -423,7 +423,7 @@ def test_a_tag_that_takes_the_place_of_another_moves(store: ShardedStore, path: 
             store.commit(writer.batch(tags=change))
 
     move_shard(read_map(path), key.shard, "b", swap)
-    assert store.tags_of("tenant", [key.thread]) == {key.thread: ("green",)}
+    assert store.tags.of("tenant", [key.thread]) == {key.thread: ("green",)}
 
 
 def test_a_shard_that_changes_too_fast_is_not_moved(store: ShardedStore, path: Path) -> None:

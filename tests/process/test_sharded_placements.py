@@ -176,7 +176,7 @@ def test_a_shard_that_is_not_here_is_neither_claimed_nor_listed(
     assert list(placed.claimed("one")) == []
     assert placed.retire("one") == 0
     assert placed.reclaim(0) == 0
-    assert names(placed.tagged_threads("tenant", "none")) == []
+    assert names(placed.tags.threads("tenant", "none")) == []
     assert names(placed.claim("two", [LANE], limit=1)) == [here.thread]
     assert placed.due_in([LANE]) is None
     assert list(placed.overdue(1)) == []

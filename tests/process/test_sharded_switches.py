@@ -476,7 +476,7 @@ def test_tags_that_are_left_over_are_not_read(store: ShardedStore, path: Path) -
         move_shard(read_map(path), key.shard, "b", interrupt("delete moved"))
     with closing(ShardedStore(path)) as other:
         other.commit(writer.batch(tags=TagChange(add=("green",), remove=("blue",))))
-    assert store.tags_of("tenant", [key.thread]) == {key.thread: ("green",)}
+    assert store.tags.of("tenant", [key.thread]) == {key.thread: ("green",)}
 
 
 def test_a_dashboard_does_not_count_copies(store: ShardedStore, path: Path) -> None:

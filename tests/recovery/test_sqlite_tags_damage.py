@@ -35,9 +35,9 @@ def test_a_damaged_row_is_omitted_with_a_warning(store: SqliteStore) -> None:
     """Fails if the checksum of a tag is not compared."""
     change(store, "UPDATE tags SET sum = sum + 1 WHERE thread = 'b'")
     with pytest.warns(RuntimeWarning, match="omitted from a list.*tags"):
-        assert names(store.tagged_threads("tenant", "blue")) == ["a", "c"]
+        assert names(store.tags.threads("tenant", "blue")) == ["a", "c"]
     with pytest.raises(Corrupted, match="tags"):
-        store.tags_of("tenant", ["b"])
+        store.tags.of("tenant", ["b"])
     for thread, is_damaged in (("a", False), ("b", True)):
         findings = verify_thread(store, a_key(thread)).findings
         assert any("table tags" in found.place for found in findings) == is_damaged
@@ -53,20 +53,20 @@ def test_a_row_of_another_name_is_damage(store: SqliteStore) -> None:
         database.execute(f"INSERT INTO tags {rows} WHERE thread = 'b'")
         database.commit()
     with pytest.raises(Corrupted, match="tags"):
-        store.tags_of("tenant", ["b"])
+        store.tags.of("tenant", ["b"])
     with pytest.warns(RuntimeWarning, match="tags"):
-        assert names(store.tagged_threads("tenant", "blue")) == ["a", "b", "c"]
+        assert names(store.tags.threads("tenant", "blue")) == ["a", "b", "c"]
 
 
 def test_a_key_that_was_changed_is_noticed_from_beside(store: SqliteStore) -> None:
     """Fails if the rows around a list are not verified: one of them may belong into it."""
     change(store, "UPDATE tags SET tag = 'bluf' WHERE thread = 'a'")
     with pytest.warns(RuntimeWarning, match="tags"):
-        assert names(store.tagged_threads("tenant", "blue")) == ["b", "c"]
+        assert names(store.tags.threads("tenant", "blue")) == ["b", "c"]
 
 
 def test_a_damaged_row_takes_no_place_on_a_page(store: SqliteStore) -> None:
     """Fails if a page is short, which its reader takes for the last one."""
     change(store, "UPDATE tags SET sum = sum + 1 WHERE thread = 'a'")
     with pytest.warns(RuntimeWarning, match="tags"):
-        assert names(store.tagged_threads("tenant", "blue", limit=2)) == ["b", "c"]
+        assert names(store.tags.threads("tenant", "blue", limit=2)) == ["b", "c"]

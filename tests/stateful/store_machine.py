@@ -27,7 +27,8 @@ from milecastle.model.checkpoint import (
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import TRANSITIONS, RunStatus, ThreadInfo
 from milecastle.model.tags import TagChange
-from milecastle.ports.store import Batch, Store, TagStore, offers
+from milecastle.ports.store import Batch, Store
+from milecastle.ports.tags import Tags
 from milecastle.testing.entries import (
     Writer,
     a_failure,
@@ -235,7 +236,7 @@ class StoreMachine(RuleBasedStateMachine):
             and tag in self.threads[key].tags
             and (after is None or key.thread > after)
         ]
-        found = _tagged(self.store).tagged_threads(tenant, tag, limit=limit, after=after)
+        found = _tags(self.store).threads(tenant, tag, limit=limit, after=after)
         assert list(found) == expected[:limit]
 
     @rule(key=keys, fingerprint=st.sampled_from(["f", "g"]))
@@ -369,7 +370,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._check_runs(thread, None)
         assert self.store.thread(self.touched) == thread.info
         self._check_threads(self.touched.tenant, None, None, None)
-        found = _tagged(self.store).tags_of(self.touched.tenant, [key.thread for key in KEYS])
+        found = _tags(self.store).of(self.touched.tenant, [key.thread for key in KEYS])
         assert found == {
             key.thread: known.tags
             for key, known in self.threads.items()
@@ -439,9 +440,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert list(found) == expected[:limit]
 
 
-def _tagged(store: Store) -> TagStore:
-    assert offers(store, TagStore)
-    return store
+def _tags(store: Store) -> Tags:
+    assert store.tags is not None
+    return store.tags
 
 
 def store_machine(

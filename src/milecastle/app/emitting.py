@@ -26,8 +26,8 @@ from milecastle.codec.envelope import PayloadPlace
 from milecastle.errors import CodecError, EncryptionError, UnserializableState
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.feed import Feed, FeedStore
-from milecastle.ports.store import Store, offers
+from milecastle.ports.feed import Feed
+from milecastle.ports.store import Store
 from milecastle.support.prepared import prepared
 from milecastle.support.printable import printable
 
@@ -219,6 +219,4 @@ def notify_rest(store: Store, key: ThreadKey) -> None:
 
 def feed_of(store: Store) -> Feed:
     """The feed of a store; if it has none, one that reaches users of this very object."""
-    if offers(store, FeedStore):
-        return store.feed
-    return _local.setdefault(store, _LocalFeed())
+    return store.feed or _local.setdefault(store, _LocalFeed())

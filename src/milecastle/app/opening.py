@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from milecastle.errors import InvalidRequest
 from milecastle.ports.maintenance import Unopened
-from milecastle.ports.store import Store
+from milecastle.ports.store import Store, refuse_former_shape
 
 if TYPE_CHECKING:
     from milecastle.stores.offloading import ObjectStorage, SweepReport
@@ -187,7 +187,9 @@ def register_store(name: str, factory: StoreFactory) -> None:
 
 def find_store(url: str) -> Store:
     """Open a store by name or URL."""
-    return _factory_of(url)(url)
+    store = _factory_of(url)(url)
+    refuse_former_shape(store)
+    return store
 
 
 def with_objects(store: Store, objects: str | ObjectStorage | None) -> Store:
@@ -256,6 +258,7 @@ def require_store(given: object) -> None:
             "store= takes a URL such as 'sqlite:///runs.db', a registered name or a Store, not "
             f"{called}"
         )
+    refuse_former_shape(given)
 
 
 def _refuse_path(given: str) -> None:

@@ -424,7 +424,8 @@ class Runner(Generic[S]):
         A thread that waits for a person, or completed with the same input, is returned as it is.
         """
         key = self._addressed(call) if call.thread is not None else None
-        tagged = require_tags(self.settings.store) if call.tags else None
+        if call.tags:
+            require_tags(self.settings.store)
         observers, executors = self.settings.observers, self.executors
         if observers and (on := switched_on(observers)) != observers:
             observers = on
@@ -435,8 +436,8 @@ class Runner(Generic[S]):
         else:
             plan = self._start(call, key, self._planner(call, observers))
         if plan.ended is None:
-            if tagged is not None and plan.journal is not None:
-                plan.journal.tags = added_tags(tagged, plan.journal.key, call.tags)
+            if call.tags and plan.journal is not None:
+                plan.journal.tags = added_tags(self.settings.store, plan.journal.key, call.tags)
             return PlannedRun(
                 call,
                 plan,

@@ -46,8 +46,9 @@ import msgspec.structs
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Owner, RunRecord, ThreadInfo
+from milecastle.ports.batch import Batch
 from milecastle.ports.limits import Limit
-from milecastle.ports.store import Batch, Store, offers
+from milecastle.ports.store import Store, offers
 from milecastle.support.prepared import prepared
 
 __all__ = [

@@ -13,12 +13,11 @@ Rules that every feed follows:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store
 
-__all__ = ["Feed", "FeedStore"]
+__all__ = ["Feed"]
 
 
 class Feed(Protocol):
@@ -39,14 +38,4 @@ class Feed(Protocol):
         self, key: ThreadKey, heard: Callable[[bytes], None], /
     ) -> Callable[[], None]:
         """``subscribe`` without waiting: an empty payload tells when payloads are heard."""
-        ...
-
-
-@runtime_checkable
-class FeedStore(Store, Protocol):
-    """A store with a feed that reaches other processes."""
-
-    @property
-    def feed(self) -> Feed:
-        """The feed of this store."""
         ...

@@ -35,37 +35,38 @@ Rules that every store follows, and that ``milecastle.testing.StoreContract`` ch
     thread, in the same transaction. A batch without one leaves the line as it is. Only a thread
     that has no line gets one from a run record, the last of the batch. A line whose ``due_at`` is 0
     gets the time of the store in its place.
-14. The tags of a thread (``TagStore``) are beside its line, and change by ``Batch.tags`` alone, in
-    the same transaction: no line, step, claim or pruning changes them, and deleting removes them.
+14. The tags of a thread (``Store.tags``) are beside its line, and change by ``Batch.tags`` alone,
+    in the same transaction: no line, step, claim or pruning changes them; deleting removes them.
     A thread that has no line after the batch gets none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-import msgspec
-
-from milecastle.errors import StoreError, Unavailable
+from milecastle.errors import InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
-from milecastle.model.tags import TagChange
+from milecastle.ports.batch import Batch, Chain, Opened
+from milecastle.ports.feed import Feed
 from milecastle.ports.pages import Page
+from milecastle.ports.tags import Tags
 
 __all__ = [
     "Batch",
+    "Capabilities",
     "Chain",
     "GroupStore",
     "ManyReader",
     "Opened",
     "PartedStore",
     "Store",
-    "TagStore",
     "TransactionStore",
     "WritesRefused",
     "offers",
+    "refuse_former_shape",
 ]
 
 
@@ -76,61 +77,27 @@ class WritesRefused(Unavailable):
     """The store accepts no more writes until it is reopened, because an earlier one failed."""
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Everything that one commit writes to one thread.
+class Capabilities(Protocol):
+    """The optional capabilities of a store, each an object, or ``None`` if the store has it not.
 
-    ``head`` is the seq that the writer expects to be the newest; the first entry, if there is
-    one, is ``head + 1``. The same fence applies to a batch without entries. ``head_id`` is the id
-    of the entry there, if the writer knows it.
-    ``results`` are written under the new head after the batch; a step has one for each task.
-    ``manifest`` is given with its fingerprint the first time that a run uses it.
-    ``thread`` is the thread's line in the index, if it changes: on transitions, not on steps.
-    ``dequeues`` is the run of the waiting input that this batch applies: the input is removed with
-    it (``ClaimStore.enqueue``). Such a batch has a ``thread``, which says whether the thread is due
-    for the next input; a store with claims refuses one without it with ``InvalidRequest``.
-    ``tags`` are those that the thread gets and loses. They come with a ``thread``, or alone: a step
-    is not looked through for them.
-    ``unless`` is the digest of an input that no run of the thread may have yet: if one has it, the
-    batch is refused with ``Conflict``. It comes with ``runs``.
+    A store that derives from this class has none until it overrides them.
     """
 
-    key: ThreadKey
-    head: int
-    head_id: str | None = None
-    entries: tuple[Entry, ...] = ()
-    results: tuple[TaskResult, ...] = ()
-    runs: tuple[RunRecord, ...] = ()
-    failure: Failure | None = None
-    manifest: tuple[str, bytes] | None = None
-    thread: ThreadInfo | None = None
-    dequeues: str | None = None
-    tags: TagChange | None = None
-    unless: str | None = None
+    @property
+    def tags(self) -> Tags | None:
+        """Threads by tag."""
+        return None
+
+    @property
+    def feed(self) -> Feed | None:
+        """Payloads for readers in other processes."""
+        return None
 
 
-class Chain(msgspec.Struct, frozen=True):
-    """What is needed to rebuild one checkpoint, oldest first; the last entry is the checkpoint.
-
-    The first entry is a snapshot. ``results`` are those of tasks that the last entry names as
-    next and that finished before the step was committed, in no promised order; only the chain
-    of the head has any.
-    """
-
-    entries: tuple[Entry, ...]
-    results: tuple[TaskResult, ...] = ()
+_capabilities = tuple(name for name in vars(Capabilities) if not name.startswith("_"))
 
 
-class Opened(NamedTuple):
-    """The chain of a thread's head, and the record of the run that wrote that head, if it has one.
-
-    Both are as of one moment: no commit came between them.
-    """
-
-    chain: Chain
-    record: RunRecord | None
-
-
-class Store(Protocol):
+class Store(Capabilities, Protocol):
     """Stores logs. Thread-safe; sync; translates its driver's errors into ``StoreError``.
 
     ``blocking`` says whether a call may block on a disk or a network; if so, it is never made on an
@@ -378,24 +345,6 @@ class ManyReader(Store, Protocol):
 
 
 @runtime_checkable
-class TagStore(Store, Protocol):
-    """A store that lists threads by tag. Any other ignores ``Batch.tags``."""
-
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads of a tenant, by code point; a thread without any is missing."""
-        ...
-
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id, from above ``after``.
-
-        One indexed query, if the store has indexes: a page costs what is on it.
-        """
-        ...
-
-
-@runtime_checkable
 class TransactionStore(Store, Protocol):
     """A store that lets the caller write in the transaction of a commit."""
 
@@ -408,6 +357,30 @@ class TransactionStore(Store, Protocol):
         waits for a transaction that is being committed; ``Conflict`` if one did before.
         """
         ...
+
+
+_FORMER: Mapping[str, tuple[str, str]] = {
+    "tags_of": ("tags", "of"),
+    "tagged_threads": ("tags", "threads"),
+}
+"""Methods that a store had itself: the capability that has them now, and their names there."""
+
+
+def refuse_former_shape(store: object) -> None:
+    """Refuse a store that was written before optional capabilities were attributes."""
+    name = type(store).__name__
+    for method, (capability, now) in _FORMER.items():
+        if hasattr(store, method) and getattr(store, capability, None) is None:
+            raise InvalidRequest(
+                f"{name}.{method}() is not called: move it to an object that the property "
+                f"'{capability}' of {name} returns, as its method {now}()"
+            )
+    missing = [one for one in _capabilities if not hasattr(store, one)]
+    if missing:
+        raise InvalidRequest(
+            f"{name} does not say whether it has {', '.join(missing)}: derive it from "
+            "milecastle.stores.Capabilities, where every optional capability is None"
+        )
 
 
 _offered: dict[tuple[type, type], bool] = {}

@@ -1,8 +1,8 @@
 """Stores: one folder for each. Authors of a store import from here and from ``testing``.
 
 ``Store`` is the port, ``Batch`` what is written, ``Chain`` what is read; ``Maintenance`` is for
-stores that the command line can verify, repair and migrate, ``TagStore`` for those that list
-threads by tag, and ``ClaimStore`` for those whose threads workers share. ``StoreContract`` and
+stores that the command line can verify, repair and migrate, and ``ClaimStore`` for those whose
+threads workers share. ``Capabilities`` are what else a store may have. ``StoreContract`` and
 ``ClaimContract`` of ``milecastle.testing`` check a store. Our own stores are imported on first use.
 """
 
@@ -21,7 +21,7 @@ from milecastle.ports.claims import (
     WorkerInfo,
     dated,
 )
-from milecastle.ports.feed import Feed, FeedStore
+from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
     Check,
@@ -37,15 +37,16 @@ from milecastle.ports.maintenance import (
 from milecastle.ports.pages import Page, page_of, place_after, place_text
 from milecastle.ports.store import (
     Batch,
+    Capabilities,
     Chain,
     GroupStore,
     ManyReader,
     Opened,
     PartedStore,
     Store,
-    TagStore,
     TransactionStore,
 )
+from milecastle.ports.tags import Tags
 
 if TYPE_CHECKING:
     from milecastle.stores.jsonl import JsonlStore
@@ -62,13 +63,13 @@ __all__ = [
     "ROLLUP",
     "SNAPSHOT",
     "Batch",
+    "Capabilities",
     "Chain",
     "Check",
     "ClaimStore",
     "Entry",
     "Failure",
     "Feed",
-    "FeedStore",
     "Finding",
     "GroupStore",
     "Inspected",
@@ -94,7 +95,7 @@ __all__ = [
     "Store",
     "SweepReport",
     "TagChange",
-    "TagStore",
+    "Tags",
     "TaskResult",
     "ThreadInfo",
     "ThreadKey",

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
+from milecastle.ports.feed import Feed
 from milecastle.ports.pages import Page
 from milecastle.ports.store import Batch, Chain, Opened, Store
+from milecastle.ports.tags import Tags
 
 
 class ForwardingStore:
@@ -26,6 +28,16 @@ class ForwardingStore:
     def rollup_after(self) -> int | None:
         """After how many deltas a rollup pays."""
         return self._store.rollup_after
+
+    @property
+    def tags(self) -> Tags | None:
+        """Threads by tag."""
+        return self._store.tags
+
+    @property
+    def feed(self) -> Feed | None:
+        """Payloads for readers in other processes."""
+        return self._store.feed
 
     def commit(self, batch: Batch) -> None:
         """Pass the batch on."""

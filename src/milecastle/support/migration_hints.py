@@ -126,6 +126,8 @@ _MODES = {
 _IMPORTS = {
     "Fit": "Compatibility",
     "BellStore": "NotifyingStore",
+    "TagStore": "Tags, which is the type of store.tags",
+    "FeedStore": "Feed, which is the type of store.feed",
     "add_messages": "messages, the reducer of MessagesState",
     "RemoveMessage": "Remove(id); a RemoveMessage of LangChain means the same",
     "REMOVE_ALL_MESSAGES": "REMOVE_ALL",

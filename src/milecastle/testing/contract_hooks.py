@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Store, TagStore, offers
+from milecastle.ports.store import Store, refuse_former_shape
 
 
 class ContractHooks(ABC):
@@ -34,6 +34,7 @@ class ContractHooks(ABC):
     def store(self) -> Iterator[Store]:
         """The store of one test; it is closed afterwards."""
         store = self.open_store()
+        refuse_former_shape(store)
         try:
             yield store
         finally:
@@ -77,8 +78,8 @@ def everything_of(store: Store, key: ThreadKey) -> dict[str, Any]:
 
 def _tags_of(store: Store, key: ThreadKey) -> dict[str, Any]:
     """The tags of a thread, and the lists in which it is by them; nothing, if there are no tags."""
-    if not offers(store, TagStore):
+    if store.tags is None:
         return {}
-    tags = store.tags_of(key.tenant, [key.thread]).get(key.thread, ())
-    listed = [store.tagged_threads(key.tenant, tag) for tag in tags]
+    tags = store.tags.of(key.tenant, [key.thread]).get(key.thread, ())
+    listed = [store.tags.threads(key.tenant, tag) for tag in tags]
     return {"tags": list(tags), "tagged": [info for found in listed for info in found]}

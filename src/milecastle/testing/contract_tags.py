@@ -11,18 +11,19 @@ from milecastle.errors import Conflict, Unavailable
 from milecastle.model.checkpoint import DELTA, ROLLUP
 from milecastle.model.run import ThreadInfo
 from milecastle.model.tags import MAX_TAG_BYTES, TagChange
-from milecastle.ports.store import Store, TagStore
+from milecastle.ports.store import Store
+from milecastle.ports.tags import Tags
 from milecastle.testing.contract_hooks import ContractHooks
 from milecastle.testing.entries import HARD_IDS, Writer, a_key
 
 HARD_TAGS = tuple(tag for tag in HARD_IDS if len(tag.encode()) <= MAX_TAG_BYTES)
 
 
-def with_tags(store: Store) -> TagStore:
-    """The store, if it has tags."""
-    if not isinstance(store, TagStore):
+def tags_of(store: Store) -> Tags:
+    """The tags of a store that has them."""
+    if store.tags is None:
         pytest.skip("this store has no tags")
-    return store
+    return store.tags
 
 
 def tagged(
@@ -51,131 +52,131 @@ class TagClauses(ContractHooks):
 
     def test_tags_come_with_the_commit_of_a_run(self, store: Store) -> None:
         """Rule 14: they are read by thread, and the thread is found by each of them."""
-        store = with_tags(store)
+        tags = tags_of(store)
         writer = tagged(store, "a", "blue", "red")
-        assert dict(store.tags_of("tenant", ["a", "b"])) == {"a": ("blue", "red")}
+        assert dict(tags.of("tenant", ["a", "b"])) == {"a": ("blue", "red")}
         for tag in ("blue", "red"):
-            assert list(store.tagged_threads("tenant", tag)) == [store.thread(writer.key)]
-        assert list(store.tagged_threads("tenant", "green")) == []
+            assert list(tags.threads("tenant", tag)) == [store.thread(writer.key)]
+        assert list(tags.threads("tenant", "green")) == []
 
     def test_tags_are_added_and_removed(self, store: Store) -> None:
         """Rule 14: one that is there, or is not there, makes no difference."""
-        store = with_tags(store)
+        tags = tags_of(store)
         writer = tagged(store, "a", "blue")
         line = store.thread(writer.key)
         change(store, writer, ["red", "blue"], ["green"])
-        assert dict(store.tags_of("tenant", ["a"])) == {"a": ("blue", "red")}
+        assert dict(tags.of("tenant", ["a"])) == {"a": ("blue", "red")}
         change(store, writer, ["green"], ["blue"])
-        assert dict(store.tags_of("tenant", ["a"])) == {"a": ("green", "red")}
-        assert names(store.tagged_threads("tenant", "blue")) == []
-        assert names(store.tagged_threads("tenant", "green")) == ["a"]
+        assert dict(tags.of("tenant", ["a"])) == {"a": ("green", "red")}
+        assert names(tags.threads("tenant", "blue")) == []
+        assert names(tags.threads("tenant", "green")) == ["a"]
         change(store, writer, [], ["green", "red"])
-        assert dict(store.tags_of("tenant", ["a"])) == {}
-        assert names(store.tagged_threads("tenant", "red")) == []
+        assert dict(tags.of("tenant", ["a"])) == {}
+        assert names(tags.threads("tenant", "red")) == []
         assert store.thread(writer.key) == line
 
     def test_nothing_else_changes_tags(self, store: Store) -> None:
         """Rule 14: not a step, not a line, not pruning."""
-        store = with_tags(store)
+        tags = tags_of(store)
         writer = tagged(store, "a", "blue").write(store, (DELTA, ROLLUP, DELTA))
         writer.prune(store, 3)
         ended = msgspec.structs.replace(writer.run, status="completed", ended_at=9)
         store.commit(writer.batch(runs=(ended,)))
-        assert dict(store.tags_of("tenant", ["a"])) == {"a": ("blue",)}
-        assert [info.status for info in store.tagged_threads("tenant", "blue")] == ["completed"]
+        assert dict(tags.of("tenant", ["a"])) == {"a": ("blue",)}
+        assert [info.status for info in tags.threads("tenant", "blue")] == ["completed"]
 
     def test_tagged_threads_are_listed_by_code_point(self, store: Store) -> None:
         """Rule 9: from above ``after``, as many as asked for, and none that lacks the tag."""
-        store = with_tags(store)
+        tags = tags_of(store)
         for number, thread in enumerate(("b", "a", "Z", "\u00e9", "c"), 1):
             tagged(store, thread, *(() if thread == "b" else ("blue",)), number=number)
-        assert names(store.tagged_threads("tenant", "blue")) == ["Z", "a", "c", "\u00e9"]
-        assert names(store.tagged_threads("tenant", "blue", limit=2)) == ["Z", "a"]
-        assert names(store.tagged_threads("tenant", "blue", limit=2, after="a")) == [
+        assert names(tags.threads("tenant", "blue")) == ["Z", "a", "c", "\u00e9"]
+        assert names(tags.threads("tenant", "blue", limit=2)) == ["Z", "a"]
+        assert names(tags.threads("tenant", "blue", limit=2, after="a")) == [
             "c",
             "\u00e9",
         ]
-        assert names(store.tagged_threads("tenant", "blue", after="aa")) == ["c", "\u00e9"]
-        assert names(store.tagged_threads("tenant", "blue", limit=-1)) == []
-        assert len(store.tagged_threads("tenant", "blue", limit=2**70)) == 4
+        assert names(tags.threads("tenant", "blue", after="aa")) == ["c", "\u00e9"]
+        assert names(tags.threads("tenant", "blue", limit=-1)) == []
+        assert len(tags.threads("tenant", "blue", limit=2**70)) == 4
 
     def test_tags_are_compared_by_code_point(self, store: Store) -> None:
         """Rule 5: nothing is folded, normalised or cut off; what cannot exist is not found."""
-        store = with_tags(store)
+        tags = tags_of(store)
         for number, tag in enumerate(HARD_TAGS, 1):
             tagged(store, f"{number:03}", tag, number=number)
         for number, tag in enumerate(HARD_TAGS, 1):
-            assert names(store.tagged_threads("tenant", tag)) == [f"{number:03}"]
-            assert dict(store.tags_of("tenant", [f"{number:03}"])) == {f"{number:03}": (tag,)}
+            assert names(tags.threads("tenant", tag)) == [f"{number:03}"]
+            assert dict(tags.of("tenant", [f"{number:03}"])) == {f"{number:03}": (tag,)}
         for impossible in ("", "a\0b", "\ud800", "x" * 10_000):
-            assert names(store.tagged_threads("tenant", impossible)) == []
-            assert names(store.tagged_threads(impossible, "a")) == []
-            assert dict(store.tags_of("tenant", [impossible])) == {}
-        assert dict(store.tags_of("tenant", [])) == {}
+            assert names(tags.threads("tenant", impossible)) == []
+            assert names(tags.threads(impossible, "a")) == []
+            assert dict(tags.of("tenant", [impossible])) == {}
+        assert dict(tags.of("tenant", [])) == {}
 
     def test_tags_belong_to_one_tenant(self, store: Store) -> None:
         """Rule 5: a thread of the same name, and a tag of the same name, of another are others."""
-        store = with_tags(store)
+        tags = tags_of(store)
         ours = tagged(store, "a", "blue", tenant="ours")
         tagged(store, "a", "red", number=2, tenant="theirs")
         change(store, ours, ["green"])
-        assert dict(store.tags_of("theirs", ["a"])) == {"a": ("red",)}
-        assert dict(store.tags_of("nobody", ["a"])) == {}
-        assert names(store.tagged_threads("theirs", "blue")) == []
-        assert names(store.tagged_threads("ours", "blue")) == ["a"]
+        assert dict(tags.of("theirs", ["a"])) == {"a": ("red",)}
+        assert dict(tags.of("nobody", ["a"])) == {}
+        assert names(tags.threads("theirs", "blue")) == []
+        assert names(tags.threads("ours", "blue")) == ["a"]
         store.delete(ours.key)
-        assert dict(store.tags_of("theirs", ["a"])) == {"a": ("red",)}
+        assert dict(tags.of("theirs", ["a"])) == {"a": ("red",)}
 
     def test_a_refused_batch_changes_no_tag(self, store: Store) -> None:
         """Rule 1: the fence is that of every batch."""
-        store = with_tags(store)
+        tags = tags_of(store)
         writer = tagged(store, "a", "blue")
         outdated = writer.batch(tags=TagChange(("red",), ("blue",)))
         writer.append(store)
         with pytest.raises(Conflict):
             store.commit(outdated)
-        assert dict(store.tags_of("tenant", ["a"])) == {"a": ("blue",)}
-        assert names(store.tagged_threads("tenant", "red")) == []
+        assert dict(tags.of("tenant", ["a"])) == {"a": ("blue",)}
+        assert names(tags.threads("tenant", "red")) == []
 
     def test_tags_outlast_a_crash(self, store: Store) -> None:
         """Rule 3."""
-        store = with_tags(store)
+        tags_of(store)
         change(store, tagged(store, "a", "blue", "red"), ["green"], ["red"])
         with self.reopened(store) as found:
-            again = with_tags(found)
-            assert dict(again.tags_of("tenant", ["a"])) == {"a": ("blue", "green")}
-            assert names(again.tagged_threads("tenant", "green")) == ["a"]
+            again = tags_of(found)
+            assert dict(again.of("tenant", ["a"])) == {"a": ("blue", "green")}
+            assert names(again.threads("tenant", "green")) == ["a"]
 
     def test_deleting_removes_tags(self, store: Store) -> None:
         """Rule 10: a thread that is created again under this name has none of them."""
-        store = with_tags(store)
+        tags = tags_of(store)
         store.delete(tagged(store, "a", "blue").key)
-        assert dict(store.tags_of("tenant", ["a"])) == {}
-        assert names(store.tagged_threads("tenant", "blue")) == []
+        assert dict(tags.of("tenant", ["a"])) == {}
+        assert names(tags.threads("tenant", "blue")) == []
         Writer(a_key("a"), 2).begin(store)
-        assert dict(store.tags_of("tenant", ["a"])) == {}
-        assert names(store.tagged_threads("tenant", "blue")) == []
+        assert dict(tags.of("tenant", ["a"])) == {}
+        assert names(tags.threads("tenant", "blue")) == []
 
     def test_a_thread_without_a_line_gets_no_tags(self, store: Store) -> None:
         """Rule 14: neither now, nor when it has one."""
-        store = with_tags(store)
+        tags = tags_of(store)
         writer = Writer(a_key("a"))
         change(store, writer, ["blue"])
         writer.append(store)
         change(store, writer, ["blue"])
-        assert dict(store.tags_of("tenant", ["a"])) == {}
+        assert dict(tags.of("tenant", ["a"])) == {}
         store.commit(writer.batch(runs=(writer.run,)))
-        assert dict(store.tags_of("tenant", ["a"])) == {}
-        assert names(store.tagged_threads("tenant", "blue")) == []
+        assert dict(tags.of("tenant", ["a"])) == {}
+        assert names(tags.threads("tenant", "blue")) == []
         change(store, writer, ["blue"])
-        assert names(store.tagged_threads("tenant", "blue")) == ["a"]
+        assert names(tags.threads("tenant", "blue")) == ["a"]
 
     def test_a_closed_store_lists_no_tags(self, store: Store) -> None:
         """Rule 12."""
-        store = with_tags(store)
+        tags = tags_of(store)
         tagged(store, "a", "blue")
         store.close()
         with pytest.raises(Unavailable):
-            store.tags_of("tenant", ["a"])
+            tags.of("tenant", ["a"])
         with pytest.raises(Unavailable):
-            store.tagged_threads("tenant", "blue")
+            tags.threads("tenant", "blue")

@@ -6,16 +6,15 @@ networks do. ``TornStore`` cheats: its commits are not atomic, and it says that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Literal, Protocol, cast, get_args, runtime_checkable
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import msgspec.structs
 
 from milecastle.errors import Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import ThreadInfo
-from milecastle.ports.store import Batch, Chain, Opened, Store, TagStore
+from milecastle.ports.store import Batch, Chain, Opened, Store
 from milecastle.stores import wrapping
 
 __all__ = ["FailingStore", "Fault", "Part", "TornStore", "Volatile", "WrappedStore"]
@@ -36,18 +35,7 @@ class Volatile(Protocol):
 
 
 class WrappedStore(wrapping.ForwardingStore):
-    """A store that passes every call on, also those about tags. Derive from it to change some."""
-
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
-        return cast("TagStore", self._store).tags_of(tenant, threads)
-
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id."""
-        store = cast("TagStore", self._store)
-        return store.tagged_threads(tenant, tag, limit=limit, after=after)
+    """A store that passes every call on. Derive from it to change some."""
 
 
 class FailingStore(WrappedStore):

@@ -13,7 +13,7 @@ from milecastle.app.threads.tagging import tags_at
 from milecastle.engine.status import claimed
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
-from milecastle.ports.store import Store, TagStore, offers
+from milecastle.ports.store import Store
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import thread_line
 
@@ -92,12 +92,12 @@ def thread_page(
 def with_tags(store: Store, tenant: str, lines: Iterable[ThreadLine]) -> tuple[ThreadLine, ...]:
     """Threads with their tags, which are read for many at once."""
     lines = tuple(lines)
-    if not lines or not offers(store, TagStore):
+    if not lines or store.tags is None:
         return lines
     names = [line.thread for line in lines]
     found: dict[str, tuple[str, ...]] = {}
     for first in range(0, len(names), _TOGETHER):
-        found |= store.tags_of(tenant, names[first : first + _TOGETHER])
+        found |= store.tags.of(tenant, names[first : first + _TOGETHER])
     return tuple(
         msgspec.structs.replace(line, tags=found[line.thread]) if line.thread in found else line
         for line in lines

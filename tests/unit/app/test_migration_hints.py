@@ -420,7 +420,13 @@ def test_a_single_name_to_stop_at_needs_no_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "old"), [("milecastle", "Fit"), ("milecastle.stores", "BellStore")]
+    ("module", "old"),
+    [
+        ("milecastle", "Fit"),
+        ("milecastle.stores", "BellStore"),
+        ("milecastle.stores", "TagStore"),
+        ("milecastle.stores", "FeedStore"),
+    ],
 )
 def test_former_names_say_the_new_one(module: str, old: str) -> None:
     """Fails if a renamed class is just missing."""

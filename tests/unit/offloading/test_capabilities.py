@@ -11,7 +11,7 @@ import pytest
 from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.claims import ClaimStore, Listening, NotifyingStore
-from milecastle.ports.feed import Feed, FeedStore
+from milecastle.ports.feed import Feed
 from milecastle.ports.maintenance import Maintenance, Unopened
 from milecastle.ports.store import (
     Batch,
@@ -19,7 +19,6 @@ from milecastle.ports.store import (
     ManyReader,
     PartedStore,
     Store,
-    TagStore,
     TransactionStore,
 )
 from milecastle.stores.jsonl import JsonlStore
@@ -31,12 +30,10 @@ from milecastle.testing.entries import Writer, a_key, a_result, an_entry
 PORTS: tuple[type, ...] = (
     NotifyingStore,
     ClaimStore,
-    FeedStore,
     GroupStore,
     Maintenance,
     ManyReader,
     PartedStore,
-    TagStore,
     TransactionStore,
     Unopened,
 )
@@ -75,6 +72,8 @@ def test_same_ports_are_offered(inner: Store) -> None:
     store = offloading(inner)
     for port in PORTS:
         assert isinstance(store, port) == isinstance(inner, port), port
+    assert (store.tags is None) == (inner.tags is None)
+    assert (store.feed is None) == (inner.feed is None)
     assert store.blocking
     assert store.rollup_after == inner.rollup_after
     store.close()
@@ -98,7 +97,6 @@ def test_bell_and_feed_are_those_of_the_store_inside() -> None:
     inner = Ringing()
     store = offloading(inner)
     assert isinstance(store, NotifyingStore)
-    assert isinstance(store, FeedStore)
     heard: list[str] = []
     listening: object = store.listen(lambda: heard.append("ding"))
     feed: object = store.feed

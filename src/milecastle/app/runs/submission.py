@@ -24,7 +24,6 @@ from milecastle.errors import InvalidRequest, RunCancelled, RunFailed, ThreadNot
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
 from milecastle.ports.claims import ClaimStore
-from milecastle.ports.feed import FeedStore
 from milecastle.ports.store import Store, offers
 
 __all__ = [
@@ -111,7 +110,7 @@ def awaiting(store: Store, key: ThreadKey, timeout: float | None) -> Iterator[fl
         TimeoutError: after the look when the time is over.
     """
     end = None if timeout is None else monotonic() + timeout
-    is_told = offers(store, FeedStore)
+    is_told = store.feed is not None
     pause = _LONGEST_IF_TOLD if is_told else _SHORTEST
     while True:
         left = pause if end is None else end - monotonic()

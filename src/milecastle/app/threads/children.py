@@ -149,7 +149,7 @@ def _listed(
 ) -> Sequence[ThreadInfo]:
     """A page of threads: those of a tag whatever their status, or those of a status."""
     if tag is not None:
-        found = require_tags(store).tagged_threads(tenant, tag, limit=limit, after=after)
+        found = require_tags(store).threads(tenant, tag, limit=limit, after=after)
     else:
         found = store.threads(tenant, status=status, limit=limit, after=after)
         if status == "running" and offers(store, ClaimStore):

@@ -13,30 +13,32 @@ from typing import Final
 from milecastle.errors import Conflict, InvalidRequest, ThreadNotFound
 from milecastle.model.keys import ThreadKey
 from milecastle.model.tags import TagChange, refuse_too_many
-from milecastle.ports.store import Batch, Store, TagStore, offers
+from milecastle.ports.store import Batch, Store
+from milecastle.ports.tags import Tags
 
 __all__ = ["added_tags", "change_tags", "require_tags", "tags_at"]
 
 _ATTEMPTS: Final = 1000
 
 
-def require_tags(store: Store | None) -> TagStore:
-    """The store, if it has tags."""
-    if store is None or not offers(store, TagStore):
+def require_tags(store: Store | None) -> Tags:
+    """The tags of a store that has them."""
+    if store is None or store.tags is None:
         raise InvalidRequest("tags need a store that has them: compile(store='sqlite:///runs.db')")
-    return store
+    return store.tags
 
 
 def tags_at(store: Store, key: ThreadKey) -> tuple[str, ...]:
     """The tags of a thread; none, if the store has no tags."""
-    if not offers(store, TagStore):
+    if store.tags is None:
         return ()
-    return store.tags_of(key.tenant, [key.thread]).get(key.thread, ())
+    return store.tags.of(key.tenant, [key.thread]).get(key.thread, ())
 
 
-def added_tags(store: Store, key: ThreadKey, tags: Iterable[str]) -> TagChange:
+def added_tags(store: Store | None, key: ThreadKey, tags: Iterable[str]) -> TagChange:
     """What a run adds to its thread."""
-    change, known = TagChange(add=tuple(tags)), tags_at(store, key)
+    known = require_tags(store).of(key.tenant, [key.thread]).get(key.thread, ())
+    change = TagChange(add=tuple(tags))
     _refuse_growth(known, change.applied(known))
     return change
 
@@ -47,7 +49,8 @@ def change_tags(store: Store, key: ThreadKey, change: TagChange) -> tuple[str, .
     Two callers that change them at the same moment may together exceed the number of tags that a
     thread may have. Then it can lose tags, and no longer get any.
     """
-    store, attempts = require_tags(store), 0
+    require_tags(store)
+    attempts = 0
     while True:
         head = store.head(key)
         if head is None or store.thread(key) is None:

@@ -36,7 +36,7 @@ from milecastle.ports.claims import dated, system_time
 from milecastle.ports.fencing import check_cut, conflict
 from milecastle.ports.maintenance import Check, Inspected, Repaired, finding_of
 from milecastle.ports.pages import Page, PageKey, page_of
-from milecastle.ports.store import Batch, Chain, Opened
+from milecastle.ports.store import Batch, Capabilities, Chain, Opened
 from milecastle.stores.jsonl import reading
 from milecastle.stores.jsonl.index import Index
 from milecastle.stores.jsonl.listing import (
@@ -63,9 +63,13 @@ from milecastle.stores.jsonl.writing import (
 
 _PAGE: Final = 128
 
+_FindListed = Callable[[ThreadKey], Listed | None]
+_IsWanted = Callable[[Listed], bool]
+_ListThreads = Callable[[str, int | None, str | None, _IsWanted], Sequence[ThreadInfo]]
+
 
 @checks_keys
-class JsonlStore:
+class JsonlStore(Capabilities):
     """Stores logs as files in ``root``, which the first write creates.
 
     ``open_files`` is the maximum number of open logs; ``lock_timeout`` is how many seconds a call
@@ -265,33 +269,25 @@ class JsonlStore:
         """The tenant's threads by thread id. Only the ends of logs are read."""
         return self._list(tenant, limit, after, lambda one: status in (None, one.info.status))
 
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
-        self._pool.check_open()
-        found: dict[str, tuple[str, ...]] = {}
-        for thread in threads:
-            with suppress(InvalidRequest):  # no thread has such a name
-                key = ThreadKey(tenant, thread)
-                path = self.path_of(key)
-                try:
-                    listed = listed_of(key, path, timeout=self._timeout)
-                except OSError as error:
-                    unavailable(path, error)
-                found |= {thread: listed.tags} if listed and listed.tags else {}
-        return found
+    @property
+    def tags(self) -> JsonlTags:
+        """Threads by tag."""
+        return JsonlTags(self._listed, self._list)
 
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id. The ends of all logs are read."""
-        return self._list(tenant, limit, after, lambda one: tag in one.tags)
+    def _listed(self, key: ThreadKey) -> Listed | None:
+        self._pool.check_open()
+        path = self.path_of(key)
+        try:
+            return listed_of(key, path, timeout=self._timeout)
+        except OSError as error:
+            unavailable(path, error)
 
     def _list(
         self,
         tenant: str,
         limit: int | None,
         after: str | None,
-        is_wanted: Callable[[Listed], bool],
+        is_wanted: _IsWanted,
     ) -> Sequence[ThreadInfo]:
         self._pool.check_open()
         folder = self._root / "threads" / file_name(tenant)
@@ -523,6 +519,30 @@ class JsonlStore:
                 if failure is not None:
                     self._runs.write_failure(key, failure)
             return len(log.index.runs)
+
+
+@checks_keys
+class JsonlTags:
+    """The tags of a file store."""
+
+    def __init__(self, listed: _FindListed, list_threads: _ListThreads) -> None:
+        self._listed = listed
+        self._list = list_threads
+
+    def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        found: dict[str, tuple[str, ...]] = {}
+        for thread in threads:
+            with suppress(InvalidRequest):  # no thread has such a name
+                listed = self._listed(ThreadKey(tenant, thread))
+                found |= {thread: listed.tags} if listed and listed.tags else {}
+        return found
+
+    def threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id. The ends of all logs are read."""
+        return self._list(tenant, limit, after, lambda one: tag in one.tags)
 
 
 def _chain(log: LogFile, seq: int | None = None) -> Chain | None:

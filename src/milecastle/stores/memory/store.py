@@ -36,11 +36,11 @@ from milecastle.ports.fencing import (
 )
 from milecastle.ports.limits import Limit
 from milecastle.ports.pages import Page, page_of
-from milecastle.ports.store import Batch, Chain, Opened
+from milecastle.ports.store import Batch, Capabilities, Chain, Opened
 from milecastle.stores.memory.claims import Claims
 from milecastle.support.forking import PATIENCE, watch_forks
 
-__all__ = ["MemoryStore"]
+__all__ = ["MemoryStore", "MemoryTags"]
 
 _numbers = count(1)
 """In the order of commits, which the lock of a store puts into a row."""
@@ -124,7 +124,7 @@ class _Log:
 
 
 @checks_keys
-class MemoryStore:
+class MemoryStore(Capabilities):
     """Stores logs in dicts and lists, under one lock.
 
     ``now`` is its clock, in microseconds: of claims and of lines that are due at once.
@@ -304,22 +304,10 @@ class MemoryStore:
             log = self._log(key)
             return log.info if log else None
 
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
-        wanted = frozenset(threads)
-        found = {key.thread: log.tags for key, log in self._logs_of(tenant) if log.tags}
-        return {thread: tags for thread, tags in found.items() if thread in wanted}
-
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id."""
-        found = {
-            key: log.info
-            for key, log in self._logs_of(tenant)
-            if tag in log.tags and log.info is not None and (after is None or key.thread > after)
-        }
-        return [found[key] for key in sorted(found)][: _count(limit)]
+    @property
+    def tags(self) -> MemoryTags:
+        """Threads by tag."""
+        return MemoryTags(self._logs_of)
 
     def recent_threads(
         self,
@@ -562,6 +550,31 @@ class MemoryStore:
             raise Unavailable("the memory store was closed")
         if self._pending is not None:
             self._write(self._pending, self._logs.get(self._pending.key))
+
+
+@checks_keys
+class MemoryTags:
+    """The tags of a memory store."""
+
+    def __init__(self, logs_of: Callable[[str], Sequence[tuple[ThreadKey, _Log]]]) -> None:
+        self._logs_of = logs_of
+
+    def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        wanted = frozenset(threads)
+        found = {key.thread: log.tags for key, log in self._logs_of(tenant) if log.tags}
+        return {thread: tags for thread, tags in found.items() if thread in wanted}
+
+    def threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id."""
+        found = {
+            key: log.info
+            for key, log in self._logs_of(tenant)
+            if tag in log.tags and log.info is not None and (after is None or key.thread > after)
+        }
+        return [found[key] for key in sorted(found)][: _count(limit)]
 
 
 def _chain(log: _Log, seq: int | None = None) -> Chain | None:

@@ -21,7 +21,6 @@ from milecastle.ports.claims import (
     WaitingInput,
     WorkerInfo,
 )
-from milecastle.ports.feed import Feed, FeedStore
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import Check, Inspected, Maintenance, Pending, Repaired, Unopened
 from milecastle.ports.store import (
@@ -31,7 +30,6 @@ from milecastle.ports.store import (
     Opened,
     PartedStore,
     Store,
-    TagStore,
     TransactionStore,
 )
 from milecastle.stores.offloading.objects import SharedObjects
@@ -103,18 +101,6 @@ class _Transacting(_Around[TransactionStore]):
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
         """Store what is large in the batch of ``work`` before its transaction is committed."""
         return self.inner.transact(key, lambda connection: self.offloaded(work(connection)))
-
-
-class _Tagging(_Around[TagStore]):
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
-        return self.inner.tags_of(tenant, threads)
-
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id."""
-        return self.inner.tagged_threads(tenant, tag, limit=limit, after=after)
 
 
 @checks_keys
@@ -197,13 +183,6 @@ class _Ringing(_Around[NotifyingStore]):
         return self.inner.listen(heard)
 
 
-class _Feeding(_Around[FeedStore]):
-    @property
-    def feed(self) -> Feed:
-        """The feed of the store inside: it carries what it is given, however large."""
-        return self.inner.feed
-
-
 class _MigratedStore(Store, Unopened, Protocol):
     """A store that has tables to migrate."""
 
@@ -241,10 +220,8 @@ _PORTS: tuple[tuple[type, type[OffloadingStore]], ...] = (
     (GroupStore, _Grouping),
     (ManyReader, _ReadingMany),
     (TransactionStore, _Transacting),
-    (TagStore, _Tagging),
     (NotifyingStore, _Ringing),
     (ClaimStore, _Claiming),
-    (FeedStore, _Feeding),
     (Maintenance, _Maintaining),
     (Unopened, _Migrating),
 )

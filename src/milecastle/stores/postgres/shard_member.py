@@ -149,7 +149,7 @@ class ShardMember(PostgresStore):
 
     def tags_of_keys(self, keys: Sequence[ThreadKey]) -> Mapping[str, tuple[str, ...]]:
         """The tags of threads of one tenant."""
-        found = self.tags_of(keys[0].tenant, [key.thread for key in keys])
+        found = self.tags.of(keys[0].tenant, [key.thread for key in keys])
         self._check_all_here(key for key in keys if key.thread not in found)
         return found
 

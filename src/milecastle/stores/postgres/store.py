@@ -31,11 +31,11 @@ from milecastle.ports.maintenance import (
     inspect_pages,
 )
 from milecastle.ports.pages import Page, PageKey, place_after
-from milecastle.ports.store import Batch, Chain, Opened
+from milecastle.ports.store import Batch, Capabilities, Chain, Opened
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
-from milecastle.stores.postgres.claiming import Claims
+from milecastle.stores.postgres.claiming import Claims, Repeat
 from milecastle.stores.postgres.committing import Commits
 from milecastle.stores.postgres.feed import PostgresFeed
 from milecastle.stores.postgres.migrating import (
@@ -80,13 +80,15 @@ _IMPOSSIBLE = (Corrupted, InvalidRequest, LookupError, TypeError, ValueError)
 _Tell = Callable[[Corrupted], None]
 """Gets the damage of a row that is omitted from a list."""
 
+_ByName = Callable[..., Sequence[ThreadInfo]]
+
 T = TypeVar("T")
 Located = tuple[PageKey, T]
 """An item of a list with its place there."""
 
 
 @checks_keys
-class PostgresStore(PostgresServer):
+class PostgresStore(PostgresServer, Capabilities):
     """Stores logs in a schema of a PostgreSQL database, version 15 or later.
 
     ``url`` is ``postgresql://user@host/database``, with several hosts if needed, and with these
@@ -116,7 +118,7 @@ class PostgresStore(PostgresServer):
         )
         self._claims = Claims(self._pool, self._sql, self._retry)
         self._due_listener = DueListener(self._pool, address.schema)
-        self.feed = PostgresFeed(self._pool)
+        self._feed = PostgresFeed(self._pool)
 
     def _prepare(self, connection: Connection) -> None:
         """Inspect the server, migrate the schema if requested, and check the rest."""
@@ -331,26 +333,15 @@ class PostgresStore(PostgresServer):
 
         return [line for line, _ in _lines(tenant, limit, fetch, tell)]
 
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
-        self._pool.check_open()
-        names = [thread for thread in threads if is_plain(thread)]
-        if not names or not is_plain(tenant):
-            return {}
-        found: dict[str, tuple[str, ...]] = {}
-        asked = {"tenant": tenant, "threads": names}
-        for thread, tag in self._retry(self._sql.tags_of, asked, tenant):
-            found[thread] = (*found.get(thread, ()), tag)
-        return found
+    @property
+    def tags(self) -> PostgresTags:
+        """Threads by tag."""
+        return PostgresTags(self._pool, self._sql, self._retry, self._by_name)
 
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id."""
-        self._pool.check_open()
-        if not is_plain(tenant) or not is_plain(tag):
-            return []
-        return self._by_name(self._sql.tagged_threads, tenant, limit, after, _warn, tag=tag)
+    @property
+    def feed(self) -> PostgresFeed:
+        """Payloads for readers in other processes."""
+        return self._feed
 
     def recent_threads(
         self,
@@ -624,7 +615,7 @@ class PostgresStore(PostgresServer):
     def close(self) -> None:
         """Close every connection; every later call raises ``Unavailable``."""
         self._due_listener.close()
-        self.feed.close()
+        self._feed.close()
         self._pool.close()
 
     def _is_there(self, batch: Batch) -> bool:
@@ -666,6 +657,38 @@ class PostgresStore(PostgresServer):
         raise Unreachable(
             f"the connection to PostgreSQL was lost and could not be restored in time: {lost}"
         ) from lost
+
+
+@checks_keys
+class PostgresTags:
+    """The tags of a PostgreSQL store."""
+
+    def __init__(self, pool: Pool, statements: Statements, retry: Repeat, by_name: _ByName) -> None:
+        self._pool = pool
+        self._sql = statements
+        self._retry = retry
+        self._by_name = by_name
+
+    def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        self._pool.check_open()
+        names = [thread for thread in threads if is_plain(thread)]
+        if not names or not is_plain(tenant):
+            return {}
+        found: dict[str, tuple[str, ...]] = {}
+        asked = {"tenant": tenant, "threads": names}
+        for thread, tag in self._retry(self._sql.tags_of, asked, tenant):
+            found[thread] = (*found.get(thread, ()), tag)
+        return found
+
+    def threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id."""
+        self._pool.check_open()
+        if not is_plain(tenant) or not is_plain(tag):
+            return []
+        return self._by_name(self._sql.tagged_threads, tenant, limit, after, _warn, tag=tag)
 
 
 def _results_from(found: Sequence[Row]) -> list[TaskResult]:

@@ -36,10 +36,11 @@ from milecastle.ports.claims import (
     WorkerInfo,
     require_worker,
 )
+from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import Inspected, Repaired
 from milecastle.ports.pages import Page
-from milecastle.ports.store import Batch, Chain, GroupStore, Opened
+from milecastle.ports.store import Batch, Capabilities, Chain, GroupStore, Opened
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.notify import Listener
 from milecastle.stores.postgres.shard_member import ShardMember
@@ -56,8 +57,15 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
+_ByName = Callable[[Callable[[ShardMember], Sequence[ThreadInfo]], int | None], list[ThreadInfo]]
+_Tagged = Mapping[str, tuple[str, ...]]
+_Gathered = Callable[
+    [Iterable[ThreadKey], Callable[[ShardMember, Sequence[ThreadKey]], _Tagged]], _Tagged
+]
+
+
 @checks_keys
-class ShardedStore(MapServers):
+class ShardedStore(MapServers, Capabilities):
     """Stores logs in the databases of a map, ``shards.toml``."""
 
     blocking = True
@@ -70,7 +78,7 @@ class ShardedStore(MapServers):
         self._claims = ShardedClaims(self._databases)
         self._parts = {database: _Part(self, database) for database in self._databases}
         self._closed = False
-        self.feed = _ShardedFeed(self._databases)
+        self._feed = _ShardedFeed(self._databases)
         try:
             self._databases.open()
         except BaseException:
@@ -323,23 +331,21 @@ class ShardedStore(MapServers):
             lambda store: store.threads(tenant, status=status, limit=limit, after=after), limit
         )
 
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id."""
-        return self._by_name(
-            lambda store: store.tagged_threads(tenant, tag, limit=limit, after=after), limit
-        )
+    @property
+    def tags(self) -> ShardedTags:
+        """Threads by tag."""
+        return ShardedTags(self._by_name, self._gathered)
+
+    @property
+    def feed(self) -> Feed:
+        """The feeds of all databases."""
+        return self._feed
 
     def _by_name(
         self, list_page: Callable[[ShardMember], Sequence[ThreadInfo]], limit: int | None
     ) -> list[ThreadInfo]:
         pages = self._databases.each(list_page)
         return list(islice(merge(*pages, key=_name), _count(limit)))
-
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
-        return self._gathered(_possible(tenant, threads), ShardMember.tags_of_keys)
 
     def recent_threads(
         self,
@@ -519,6 +525,27 @@ class _Part(ForwardingStore):
         except Unavailable as error:
             found = [error] * len(batches)
         return [self._whole.settled(*each) for each in zip(batches, found, strict=True)]
+
+
+@checks_keys
+class ShardedTags:
+    """The tags of all databases."""
+
+    def __init__(self, by_name: _ByName, gathered: _Gathered) -> None:
+        self._by_name = by_name
+        self._gathered = gathered
+
+    def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        return self._gathered(_possible(tenant, threads), ShardMember.tags_of_keys)
+
+    def threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id."""
+        return self._by_name(
+            lambda store: store.tags.threads(tenant, tag, limit=limit, after=after), limit
+        )
 
 
 class _ShardedFeed:

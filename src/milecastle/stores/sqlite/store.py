@@ -45,7 +45,7 @@ from milecastle.ports.maintenance import (
     inspect_pages,
 )
 from milecastle.ports.pages import Page, PageKey, place_after
-from milecastle.ports.store import Batch, Chain, Opened
+from milecastle.ports.store import Batch, Capabilities, Chain, Opened
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
 from milecastle.stores.sqlite.log import Known, ThreadLog
@@ -70,7 +70,7 @@ _REMEMBERED = 10_000
 
 
 @checks_keys
-class SqliteStore(SqliteFile):
+class SqliteStore(SqliteFile, Capabilities):
     """Stores logs in an SQLite file, which is created if it does not exist.
 
     ``synchronous="normal"`` lets the operating system delay writes: commits survive the death of
@@ -326,20 +326,10 @@ class SqliteStore(SqliteFile):
             found = transaction.threads(_possible(tenant), wanted, start, _count(limit), tell)
             return [thread.info for thread in found if thread.info is not None]
 
-    def tags_of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The tags of these threads."""
-        with self._connections.reading() as cursor:
-            names = [_possible(thread) for thread in threads if "\0" not in thread]
-            return Transaction(cursor, self.path).tags_of(_possible(tenant), names)
-
-    def tagged_threads(
-        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
-    ) -> Sequence[ThreadInfo]:
-        """The tenant's threads that have a tag, by thread id."""
-        with self._connections.reading() as cursor:
-            transaction, names = Transaction(cursor, self.path), (_possible(tenant), _possible(tag))
-            found = transaction.tagged_threads(*names, _least_above(after), _count(limit), _warn)
-        return [thread.info for thread in found if thread.info is not None]
+    @property
+    def tags(self) -> SqliteTags:
+        """Threads by tag."""
+        return SqliteTags(self._connections, self.path)
 
     def recent_threads(
         self,
@@ -597,6 +587,31 @@ class SqliteStore(SqliteFile):
         if len(self._known) >= _REMEMBERED:
             self._known = {}
         self._known[key] = known
+
+
+@checks_keys
+class SqliteTags:
+    """The tags of an SQLite store."""
+
+    def __init__(self, connections: Connections, path: str) -> None:
+        self._connections = connections
+        self._path = path
+
+    def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads."""
+        with self._connections.reading() as cursor:
+            names = [_possible(thread) for thread in threads if "\0" not in thread]
+            return Transaction(cursor, self._path).tags_of(_possible(tenant), names)
+
+    def threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id."""
+        names = _possible(tenant), _possible(tag)
+        with self._connections.reading() as cursor:
+            transaction = Transaction(cursor, self._path)
+            found = transaction.tagged_threads(*names, _least_above(after), _count(limit), _warn)
+        return [thread.info for thread in found if thread.info is not None]
 
 
 def _chain(

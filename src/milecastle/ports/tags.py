@@ -1,0 +1,27 @@
+"""Tags: threads of a store by the names that users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from milecastle.model.run import ThreadInfo
+
+__all__ = ["Tags"]
+
+
+class Tags(Protocol):
+    """Reads of tags. A store without them ignores ``Batch.tags``."""
+
+    def of(self, tenant: str, threads: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The tags of these threads of a tenant, by code point; a thread without any is missing."""
+        ...
+
+    def threads(
+        self, tenant: str, tag: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]:
+        """The tenant's threads that have a tag, by thread id, from above ``after``.
+
+        One indexed query, if the store has indexes: a page costs what is on it.
+        """
+        ...
