@@ -62,18 +62,7 @@ from milecastle.errors import (
     UnserializableState,
     UntrustedFile,
 )
-from milecastle.graph.messages import REMOVE_ALL, MessagesState, Remove, messages, upsert
-from milecastle.graph.reducers import (
-    add,
-    append,
-    initial,
-    last,
-    maximum,
-    merge,
-    minimum,
-    renamed_from,
-    union,
-)
+from milecastle.graph.messages import MessagesState, messages, upsert
 from milecastle.graph.sending import Command, Send
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata
@@ -90,6 +79,18 @@ from milecastle.model.policies import (
     Retry,
     Timeout,
 )
+from milecastle.model.reducers import (
+    add,
+    append,
+    initial,
+    last,
+    maximum,
+    merge,
+    minimum,
+    renamed_from,
+    union,
+)
+from milecastle.model.removal import REMOVE_ALL, Remove
 from milecastle.model.run import Failure, Owner, RunRecord, Segment, TaskFailure, ThreadInfo
 from milecastle.model.task import Origin
 from milecastle.observers.registry import register_observer

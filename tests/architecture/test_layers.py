@@ -51,6 +51,7 @@ BREACHES = [
     ("engine", "drivers"),
     ("codec", "engine"),
     ("graph", "codec"),
+    ("codec", "graph"),
     ("ports", "graph"),
     ("model", "ports"),
     ("app", "testing"),

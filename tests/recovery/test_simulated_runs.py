@@ -85,7 +85,7 @@ def test_an_answer_that_is_not_tied_to_its_branch_is_found(
 
 def test_an_answer_that_outlives_its_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     left = tuple(name for name in RESERVED if name != ANSWERS)
-    monkeypatch.setattr("milecastle.engine.advancing.HIDDEN", left)
+    monkeypatch.setattr("milecastle.engine.advancing.RESERVED", left)
     assert found().problems
 
 

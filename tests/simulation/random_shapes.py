@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-from milecastle.graph.reducers import add, append
+from milecastle.model.reducers import add, append
 
 __all__ = [
     "INPUT",

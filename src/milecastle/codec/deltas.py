@@ -21,9 +21,9 @@ from milecastle.codec.files import naming_files
 from milecastle.codec.plain import kind_of
 from milecastle.codec.values import ValueCodec
 from milecastle.errors import CodecError, UnserializableState
-from milecastle.graph.reducers import APPEND, BUILTIN, EDIT, SET, join_edits
 from milecastle.model.checkpoint import DELTA, ROLLUP, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
+from milecastle.model.reducers import APPEND, BUILTIN, EDIT, SET, join_edits
 
 
 def join_lists(bodies: Sequence[bytes]) -> bytes:

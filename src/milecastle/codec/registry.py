@@ -18,9 +18,9 @@ from milecastle.codec.objects import AdaptedShape, RecordShape, Shape, is_storab
 from milecastle.codec.refusal import type_name
 from milecastle.codec.scalars import WRITERS
 from milecastle.errors import InvalidRequest
-from milecastle.graph.messages import Remove
-from milecastle.graph.state_types import classes_in, hints_of
 from milecastle.model.file import File
+from milecastle.model.removal import Remove
+from milecastle.support.annotations import classes_in, hints_of
 
 
 def storable_types(annotations: Iterable[object]) -> list[type]:

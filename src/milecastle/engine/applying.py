@@ -20,11 +20,11 @@ from milecastle.engine.routing import refuse_undeclared
 from milecastle.engine.tasks import refuse_unfit
 from milecastle.errors import InvalidRequest, InvalidUpdate
 from milecastle.graph.messages import Upsert
-from milecastle.graph.reducers import LAST, Reducer, append
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.graph.sending import Command, Send
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.manifest import START
+from milecastle.model.reducers import LAST, Reducer, append
 from milecastle.support.printable import quoted
 
 UPDATE: Final = "update_state"

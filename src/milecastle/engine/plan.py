@@ -12,11 +12,11 @@ from milecastle.engine.guard import Guard
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import Reserved
-from milecastle.graph.reducers import SET
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import Source
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.policies import ExecutionConfig, ExecutionOptions
+from milecastle.model.reducers import SET
 from milecastle.ports.clock import Clock
 
 __all__ = ["Ending", "Progress", "RunPlan"]

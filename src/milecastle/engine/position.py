@@ -10,9 +10,9 @@ import msgspec
 from milecastle.codec.deltas import LogCodec, Operations
 from milecastle.engine.reserved_channels import BEGAN, Reserved, split
 from milecastle.errors import Corrupted
-from milecastle.graph.reducers import LAST, SET
 from milecastle.graph.schema import StateSchema
 from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry
+from milecastle.model.reducers import LAST, SET
 from milecastle.ports.store import Chain
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from milecastle.graph.reducers import SET
+from milecastle.model.hosting import HOSTED
+from milecastle.model.reducers import SET
 
 SENDS: Final = "__sends__"
 """``[node, update, ...]``: the tasks of the next step, if it is not each node once. ``None`` as
@@ -35,13 +36,6 @@ GOTOS: Final = "__gotos__"
 
 BEGAN: Final = "__began__"
 """``[seq, id]``: the entry that began this step, if a later one began the chain anew."""
-
-NEEDED: Final = "__needed__"
-"""The id of the oldest checkpoint that the state of another library's graph is rebuilt from."""
-
-HOSTED: Final = ("__checkpoint__", "__writes__", "__late__", "__stray__", NEEDED)
-"""What an integration stores beside the state of another library's graph: its own checkpoint, and
-what tasks wrote (``integrations/langgraph``). The engine reads none of it; pruning ``NEEDED``."""
 
 RESERVED: Final = (SENDS, ASKED, ANSWERS, SLEEPS, FAILURE, GOTOS, BEGAN, *HOSTED)
 

@@ -18,21 +18,12 @@ from typing import Annotated, Any, Final, TypedDict, cast
 
 import msgspec
 
-from milecastle.graph.reducers import APPEND, EDIT, LAST, Reducer, edit
 from milecastle.model.ids import IdMaker
+from milecastle.model.reducers import APPEND, EDIT, LAST, Reducer, edit
+from milecastle.model.removal import REMOVE_ALL, Remove
 
 _MISSING: Final = object()
 _new_id: Final = IdMaker().make
-
-
-class Remove(msgspec.Struct, frozen=True):
-    """In an update of ``messages`` or ``upsert``: delete the item with this id."""
-
-    id: Any
-
-
-REMOVE_ALL: Final = Remove("__remove_all__")
-"""In an update of ``messages`` or ``upsert``: delete all items before it."""
 
 
 class Upsert:

@@ -18,7 +18,6 @@ import msgspec
 from msgspec import UNSET
 
 from milecastle.errors import InvalidRequest
-from milecastle.graph.reducers import LAST, Reducer
 from milecastle.graph.state_types import (
     Field,
     Form,
@@ -31,6 +30,7 @@ from milecastle.graph.state_types import (
 )
 from milecastle.graph.type_names import misfit_of
 from milecastle.model.manifest import ChannelInfo, Manifest
+from milecastle.model.reducers import LAST, Reducer
 from milecastle.support.printable import path_segment, quoted
 
 _Declared = Mapping[str, tuple[str, tuple[type, ...] | None]]

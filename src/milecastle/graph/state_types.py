@@ -16,26 +16,22 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, Flag
-from types import SimpleNamespace
 from typing import (
     Annotated,
     Any,
-    Final,
-    ForwardRef,
     Literal,
-    TypeVar,
     Union,
     cast,
     get_args,
     get_origin,
 )
-from typing import get_type_hints as type_hints
 
 import msgspec
 
 from milecastle.graph.functions import is_async, name_of
 from milecastle.graph.messages import Upsert
-from milecastle.graph.reducers import (
+from milecastle.model.manifest import ChannelInfo, TypeInfo, TypeKind
+from milecastle.model.reducers import (
     LAST,
     FormerNames,
     Initial,
@@ -43,7 +39,7 @@ from milecastle.graph.reducers import (
     builtin_reducer,
     reducer_of,
 )
-from milecastle.model.manifest import ChannelInfo, TypeInfo, TypeKind
+from milecastle.support.annotations import classes_in, hints_of, own_annotations
 
 _WIDENED: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
 
@@ -424,77 +420,6 @@ def _is_generated(base: type, name: str) -> bool:
     return "__dataclass_fields__" in vars(base) and getattr(code, "co_filename", "") == "<string>"
 
 
-_ALIASES: Final = {"NewType": "__supertype__", "TypeAliasType": "__value__", "InitVar": "type"}
-
-
-def classes_in(
-    annotations: Iterable[object], inside: Callable[[type], Iterable[object]]
-) -> list[type]:
-    """The classes that annotations mention, in order of finding; ``inside``: those of a class."""
-    found: dict[type, None] = {}
-    seen: set[int] = set()
-    waiting = list(annotations)
-    # Keeps what was seen alive, so that an id is not given twice.
-    kept: list[object] = []
-    while waiting:
-        hint = waiting.pop()
-        if id(hint) in seen:
-            continue
-        seen.add(id(hint))
-        kept.append(hint)
-        if isinstance(hint, type) and get_origin(hint) is None:
-            found[hint] = None
-            waiting += inside(hint)
-        else:
-            waiting += _parts_of(hint)
-    return list(found)
-
-
-def _parts_of(hint: Any) -> list[object]:
-    """What a hint that is not a class is made of."""
-    if isinstance(hint, (str, ForwardRef)) or hint is None:
-        return []
-    if isinstance(hint, (list, tuple)):
-        return list(cast("Iterable[object]", hint))
-    if isinstance(hint, Enum):
-        return [type(hint)]
-    if isinstance(hint, TypeVar):
-        return [hint.__bound__, *hint.__constraints__]
-    if get_origin(hint) is Annotated:
-        return [hint.__origin__]
-    inner = _ALIASES.get(type(hint).__name__)
-    if inner is not None:
-        return [getattr(hint, inner)]
-    return [get_origin(hint), *get_args(hint)]
-
-
-def hints_of(cls: type) -> dict[str, Any]:
-    """The hints of a class by name; one that cannot be resolved is left out."""
-    try:
-        return type_hints(cls, include_extras=True)
-    except Exception:
-        bases = [base for base in reversed(cls.__mro__) if base is not object]
-        return {name: hint for base in bases for name, hint in _own_hints(base)}
-
-
-def _own_hints(cls: type) -> Iterator[tuple[str, Any]]:
-    """The hints of one class, one by one, without those that cannot be resolved."""
-    space = vars(sys.modules.get(cls.__module__, SimpleNamespace()))
-    for name, hint in _annotations(cls).items():
-        holder: Any = SimpleNamespace(__annotations__={name: hint})
-        try:
-            yield from type_hints(holder, space, dict(vars(cls)), include_extras=True).items()
-        except Exception:  # noqa: S112 - resolving runs the user's own annotation text
-            continue
-
-
-def _annotations(cls: type) -> dict[str, object]:
-    try:
-        return dict(getattr(cls, "__annotations__", {}))
-    except NameError:  # Python 3.14 resolves them when they are read.
-        return {}
-
-
 def describe_types(annotations: Iterable[object]) -> tuple[TypeInfo, ...]:
     """The types with fields that annotations mention, by name."""
     fields: dict[type, list[_Field]] = {}
@@ -535,7 +460,7 @@ def _fields_of(cls: Any) -> Iterator[_Field]:
     The members of an enum; not of one of Python's own, which has others in another version.
     """
     if is_typed_dict(cls):
-        for name, hint in {**_annotations(cls), **hints_of(cls)}.items():
+        for name, hint in {**own_annotations(cls), **hints_of(cls)}.items():
             annotation, _, marked = peeled(hint)
             required = name in cls.__required_keys__ if marked is None else marked
             yield name, annotation, not required
@@ -549,7 +474,7 @@ def _fields_of(cls: Any) -> Iterator[_Field]:
         for name, field in cls.model_fields.items():
             yield name, peeled(field.annotation)[0], not field.is_required()
     elif issubclass(cls, msgspec.Struct):
-        hints = {**_annotations(cls), **hints_of(cls)}
+        hints = {**own_annotations(cls), **hints_of(cls)}
         names = cls.__struct_fields__
         without = (msgspec.NODEFAULT,) * (len(names) - len(cls.__struct_defaults__))
         for name, default in zip(names, (*without, *cls.__struct_defaults__), strict=True):

@@ -16,11 +16,11 @@ import msgspec
 from milecastle.errors import InvalidUpdate, NodeTimeout, Place, ProcessLost
 from milecastle.graph.edges import Exits, PlainEdge, Router
 from milecastle.graph.messages import Upsert, is_same
-from milecastle.graph.reducers import Reducer, add, append, maximum, merge, minimum, union
 from milecastle.graph.schedules import Schedule
 from milecastle.graph.schema import Channel, StateSchema
 from milecastle.model.manifest import Manifest
 from milecastle.model.policies import ExecutionConfig, Ray, Retry, RunOn, Timeout
+from milecastle.model.reducers import Reducer, add, append, maximum, merge, minimum, union
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True):

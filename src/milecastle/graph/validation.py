@@ -39,7 +39,6 @@ from milecastle.errors import InvalidRequest, Place, Problem
 from milecastle.graph.edges import PlainEdge, Router, followed, reachable
 from milecastle.graph.nodes import NotCallable, read_node
 from milecastle.graph.parallel import meetings
-from milecastle.graph.reducers import LAST
 from milecastle.graph.schema import InputSchema, StateSchema, read_input_schema, read_schema
 from milecastle.graph.source import Returned, goto_of, returned_keys, returned_names, with_targets
 from milecastle.graph.state_types import UnreadableState
@@ -53,6 +52,7 @@ from milecastle.graph.structure import (
     unshareable_keys,
 )
 from milecastle.model.manifest import END, START
+from milecastle.model.reducers import LAST
 
 _GUESSES = 20
 """Guessing what was meant is slow in a large graph, and after some guesses nobody reads them."""

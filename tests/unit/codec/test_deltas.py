@@ -22,8 +22,8 @@ from milecastle.codec.deltas import (
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.engine.applying import apply_update
-from milecastle.graph.reducers import BUILTIN
 from milecastle.graph.schema import Channel, StateSchema, read_schema
+from milecastle.model.reducers import BUILTIN
 
 CODEC = LogCodec(ValueCodec(TypeRegistry.for_annotations([])))
 CODES = {reducer.name: reducer.code for reducer in BUILTIN}

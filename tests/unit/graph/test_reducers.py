@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from milecastle.graph.reducers import (
+from milecastle.model.reducers import (
     BUILTIN,
     LAST,
     SET,

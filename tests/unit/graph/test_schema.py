@@ -18,8 +18,8 @@ from typing import (
 import pytest
 
 from milecastle import InvalidRequest, StateGraph, add, append, last, maximum, merge
-from milecastle.graph.reducers import LAST
 from milecastle.model.manifest import ChannelInfo
+from milecastle.model.reducers import LAST
 from tests.unit.graph import states_without_future
 from tests.unit.graph.checking import infos, refusal, schema_of
 

@@ -30,12 +30,13 @@ from milecastle.engine.assignment import kept_in_lane
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position, restore
 from milecastle.engine.renaming import under_new_names
-from milecastle.engine.reserved_channels import HOSTED, branched, without_children
+from milecastle.engine.reserved_channels import branched, without_children
 from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import InvalidRequest, InvalidUpdate, ResumeRefused, ThreadNotFound
 from milecastle.graph.comparison import Renames
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.checkpoint import CheckpointMetadata, Entry, Source
+from milecastle.model.hosting import HOSTED
 from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey, refuse_own
 from milecastle.model.run import ANSWERED, RunRecord, ThreadInfo

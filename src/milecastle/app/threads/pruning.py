@@ -13,9 +13,9 @@ import msgspec.structs
 
 from milecastle.codec.deltas import LogCodec
 from milecastle.engine.position import restore
-from milecastle.engine.reserved_channels import NEEDED
 from milecastle.errors import InvalidRequest
 from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
+from milecastle.model.hosting import NEEDED
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 

@@ -22,8 +22,6 @@ import msgspec.msgpack
 import msgspec.structs
 
 from milecastle.codec import envelope
-from milecastle.engine.reserved_channels import HOSTED
-from milecastle.graph.reducers import APPEND, SET
 from milecastle.integrations.langgraph.packing import (
     ChannelParts,
     Operation,
@@ -36,7 +34,9 @@ from milecastle.integrations.langgraph.packing import (
     write_body,
 )
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, Source
+from milecastle.model.hosting import HOSTED
 from milecastle.model.keys import ThreadKey
+from milecastle.model.reducers import APPEND, SET
 from milecastle.model.run import RunRecord
 from milecastle.support.prepared import prepared
 

@@ -23,8 +23,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from milecastle.codec.deltas import join_lists, list_head
 from milecastle.errors import CodecError
-from milecastle.graph.reducers import APPEND, SET
 from milecastle.integrations.langgraph.serde import is_msgpack
+from milecastle.model.reducers import APPEND, SET
 
 PackedForm = str | int
 

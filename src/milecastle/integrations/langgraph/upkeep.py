@@ -9,7 +9,6 @@ import msgspec.structs
 
 from milecastle.codec import envelope
 from milecastle.errors import Conflict, InvalidRequest
-from milecastle.graph.reducers import SET
 from milecastle.integrations.langgraph.log import (
     CHECKPOINT,
     NOTE,
@@ -27,6 +26,7 @@ from milecastle.integrations.langgraph.reading import (
 from milecastle.integrations.langgraph.writing import rekeyed, snapshot
 from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey
+from milecastle.model.reducers import SET
 from milecastle.ports.store import Batch, Store
 
 _ATTEMPTS: Final = 100

@@ -15,7 +15,6 @@ from milecastle.app.runs.ownership import current_owner
 from milecastle.engine.reserved_channels import RESERVED
 from milecastle.engine.status import NOTHING, thread_info
 from milecastle.errors import InvalidRequest
-from milecastle.graph.reducers import SET
 from milecastle.integrations.langgraph.log import (
     CHECKPOINT,
     NEEDED,
@@ -35,6 +34,7 @@ from milecastle.integrations.langgraph.naming import digest_of
 from milecastle.integrations.langgraph.packing import Operation, Packed, change, pack
 from milecastle.model.checkpoint import Source
 from milecastle.model.keys import ThreadKey
+from milecastle.model.reducers import SET
 from milecastle.model.run import Failure, RunRecord, RunStatus
 from milecastle.ports.store import Batch
 
