@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypedDict
 import msgspec.structs
 
 from milecastle import END, START, ExecutionOptions, StateGraph, append
-from milecastle.app.opening import find_store
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.opening import find_store
 
 if TYPE_CHECKING:
     from tests.postgres_cluster import Cluster

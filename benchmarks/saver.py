@@ -34,8 +34,8 @@ from benchmarks.growing import schema_size
 from benchmarks.langgraph_stores import POOL, config, postgres_saver, sqlite_saver
 from benchmarks.postgres_server import postgres_server
 from benchmarks.report import Report, columns
-from milecastle.app.opening import find_store
 from milecastle.ports.store import Store
+from milecastle.stores.opening import find_store
 
 if TYPE_CHECKING:
     from tests.postgres_cluster import Cluster

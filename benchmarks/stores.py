@@ -27,7 +27,7 @@ from benchmarks.milecastle_loop import THREAD, LoopState, compile_loop, run
 from benchmarks.postgres_server import fresh_schema, postgres_server
 from benchmarks.report import Report, columns
 from milecastle import App, ExecutionOptions
-from milecastle.app.opening import find_store
+from milecastle.stores.opening import find_store
 
 if TYPE_CHECKING:
     from tests.postgres_cluster import Cluster

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore, open_store
 from milecastle.app.encryption.keyring import Keyring
-from milecastle.app.opening import register_store
 from milecastle.app.results import Result, Snapshot
 from milecastle.app.runs.submission import Handle
 from milecastle.app.state_graph import StateGraph
@@ -97,6 +96,7 @@ from milecastle.observers.registry import register_observer
 from milecastle.ports.files import FileReader, StoredFiles
 from milecastle.ports.observer import Observer, TaskObserver, TracingObserver
 from milecastle.ports.store import Store
+from milecastle.stores.opening import register_store
 from milecastle.support.migration_hints import refuse_import
 from milecastle.version import __version__
 

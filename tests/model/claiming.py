@@ -168,7 +168,7 @@ def claim_history(seed: int, kind: str, where: str = "") -> list[str]:
         path = Path(where) / f"claims{seed}.db"
         stores = [SqliteStore(path, synchronous="normal") for _ in range(1 + seed % 2)]
     else:
-        from milecastle.app.opening import find_store
+        from milecastle.stores.opening import find_store
 
         stores = [find_store(where) for _ in range(1 + seed % 2)]
     try:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from milecastle.app.clock import SystemClock
-from milecastle.app.opening import find_store
 from milecastle.fleet.worker import Worker, WorkerOptions
+from milecastle.stores.opening import find_store
 from tests.model.graphs import GRAPHS, STAGE, app_of
 
 __all__ = ["FileWorld"]

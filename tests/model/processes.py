@@ -25,10 +25,10 @@ from threading import Event, Lock
 from typing import Any
 
 from milecastle import App
-from milecastle.app.opening import find_store
 from milecastle.errors import MilecastleError
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.limits import Limit
+from milecastle.stores.opening import find_store
 from tests.model import callers
 from tests.model.callers import Input, Plan, perform
 from tests.model.graphs import GRAPHS, STAGE, State, app_of
@@ -164,14 +164,14 @@ class Database:
 
     def move(self, random: Random, keys: list[ThreadKey]) -> None:
         """Move the shard of a thread to a database."""
-        from milecastle.app.opening import move_shards
+        from milecastle.stores.opening import find_shards
 
-        for _ in move_shards(str(self._map), [random.choice(keys).shard], random.choice("ab")):
+        for _ in find_shards(str(self._map)).move([random.choice(keys).shard], random.choice("ab")):
             pass
 
     def copy(self, key: ThreadKey) -> Callable[[], None]:
         """Back up the database that has a thread, then move its shard; a function restores it."""
-        from milecastle.app.opening import move_shards
+        from milecastle.stores.opening import find_shards
         from milecastle.stores.sharded import read_map
 
         urls = read_map(self._map).urls
@@ -182,7 +182,7 @@ class Database:
             f"'{database}'"
         )
         self._run(f"CREATE DATABASE {database}_copy TEMPLATE {database}")
-        for _ in move_shards(str(self._map), [key.shard], "b" if name == "a" else "a"):
+        for _ in find_shards(str(self._map)).move([key.shard], "b" if name == "a" else "a"):
             pass
 
         def restore() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from milecastle import ThreadKey
-from milecastle.app.opening import find_store
+from milecastle.stores.opening import find_store
 
 Report = dict[str, Any]
 

@@ -14,8 +14,8 @@ import sys
 from contextlib import closing
 from functools import partial
 
-from milecastle.app.opening import find_store
 from milecastle.model.keys import ThreadKey
+from milecastle.stores.opening import find_store
 from tests.process.acknowledging import Ledger, Verdict, end_writer, fork_writer, interruptible
 
 THREADS = 3

@@ -20,10 +20,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from milecastle.app.opening import find_store
 from milecastle.errors import Conflict, StoreError
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Chain
+from milecastle.stores.opening import find_store
 from milecastle.testing.entries import a_key, an_entry, make_id
 from tests.process.linearizability import Operation, first_contradiction
 

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from milecastle.app.opening import find_store
 from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import SNAPSHOT
+from milecastle.stores.opening import find_store
 from milecastle.stores.postgres import PostgresStore
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.libpq import Lease, Libpq

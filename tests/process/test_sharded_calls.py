@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from milecastle import InvalidRequest, Unavailable
-from milecastle.app.opening import find_store, find_unopened, init_shards
 from milecastle.cli.session import masked
 from milecastle.model.keys import ThreadKey
 from milecastle.model.tags import TagChange
 from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.store import PartedStore
 from milecastle.stores import ShardedStore as Exported
+from milecastle.stores.opening import find_shards, find_store, find_unopened
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.shard_member import ShardMember
 from milecastle.stores.sharded import MapServers, ShardedStore, read_map
@@ -148,11 +148,11 @@ def test_a_map_is_opened_by_its_file(path: Path, monkeypatch: pytest.MonkeyPatch
             assert isinstance(store, PartedStore)
             assert isinstance(store, Maintenance)
         assert isinstance(find_unopened(url), MapServers)
-        assert list(init_shards(url)) == []
+        assert list(find_shards(url).initialise()) == []
     assert masked("shards.toml") == "shards.toml"
     assert masked("/etc/milecastle/shards.toml") == "/etc/milecastle/shards.toml"
     with pytest.raises(InvalidRequest, match="only a map of databases has shards"):
-        init_shards("memory://")
+        find_shards("memory://")
 
 
 def test_the_databases_of_a_map_are_migrated_together(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from milecastle.app.opening import find_store
 from milecastle.errors import Corrupted, MilecastleError
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 from milecastle.stores.jsonl import JsonlStore
+from milecastle.stores.opening import find_store
 from tests.recovery.twenty_steps import EXPECTED, INPUT, THREAD, make_app
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from milecastle import InvalidRequest
-from milecastle.app.opening import find_store
 from milecastle.errors import Conflict, Corrupted, StoreError, Unavailable
 from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.opening import find_store
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.stores.sqlite.connections import Connections, translate
 from milecastle.support.forking import PATIENCE

@@ -17,9 +17,9 @@ from contextlib import suppress
 from typing import Annotated, Any, TypedDict
 
 from milecastle import END, START, App, StateGraph, append
-from milecastle.app.opening import find_store
 from milecastle.errors import MilecastleError, StoreError
 from milecastle.ports.store import Batch, Store
+from milecastle.stores.opening import find_store
 from milecastle.testing.faulty_stores import WrappedStore
 
 STEPS = 20

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from milecastle.app.opening import find_store, sweep_objects, with_objects
 from milecastle.app.runs.cancelling import cancel_run
 from milecastle.app.threads.graphless_log import GraphlessLog
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
@@ -17,6 +16,7 @@ from milecastle.app.upkeep.retention import Retention, RetentionReport, apply_re
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.clock import Clock
 from milecastle.ports.store import Store
+from milecastle.stores.opening import find_store, sweep_objects, with_objects
 
 if TYPE_CHECKING:
     from milecastle.app.encryption.keyring import Keyring

@@ -10,7 +10,6 @@ from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore
 from milecastle.app.clock import SystemClock
 from milecastle.app.encryption.keyring import Keyring
-from milecastle.app.opening import find_store, require_store, with_objects
 from milecastle.app.runner import AppSettings, Runner
 from milecastle.errors import DefinitionError, InvalidRequest, Problem
 from milecastle.graph.builder import GraphBuilder
@@ -21,6 +20,7 @@ from milecastle.model.policies import CheckpointConfig, Retry, RunOn, Timeout
 from milecastle.observers.registry import find_observers
 from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
+from milecastle.stores.opening import find_store, require_store, with_objects
 from milecastle.support.migration_hints import explains_keywords, refuse_attribute
 
 if TYPE_CHECKING:

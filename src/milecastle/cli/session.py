@@ -19,7 +19,6 @@ import click
 
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore
-from milecastle.app.opening import find_store, find_unopened, with_objects
 from milecastle.app.settings import ProjectSettings, Setting, read_settings
 from milecastle.app.state_graph import StateGraph
 from milecastle.app.with_store import on_one_store, with_store
@@ -28,6 +27,7 @@ from milecastle.errors import MilecastleError, PlaintextRefused, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.maintenance import Unopened
 from milecastle.ports.store import Chain, Store
+from milecastle.stores.opening import find_store, find_unopened, with_objects
 from milecastle.views.decoding import Decoded, decode
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any, TypedDict
 import pytest
 
 from milecastle import END, START, App, InvalidRequest, Result, StateGraph
-from milecastle.app.opening import find_store, register_store
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.opening import find_store, register_store
 from milecastle.testing import FailingStore, ManualClock, with_store
 
 

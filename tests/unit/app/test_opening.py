@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from milecastle import InvalidRequest, open_store
-from milecastle.app import opening
-from milecastle.app.opening import find_store, register_store
+from milecastle.stores import opening
 from milecastle.stores.memory import MemoryStore
+from milecastle.stores.memory import opening as memory
+from milecastle.stores.opening import find_store, register_store
 
 Install = Callable[[str, str], None]
 
@@ -28,14 +29,11 @@ nothing = None
 """
 
 
-def a_memory(url: str) -> MemoryStore:
-    return MemoryStore()
-
-
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Puts packages on the path, each with entry points; what they register is forgotten."""
-    monkeypatch.setattr(opening, "_factories", {"memory": a_memory})
+    monkeypatch.setattr(opening, "_own", {"memory": lambda: memory})
+    monkeypatch.setattr(opening, "_factories", {})
 
     def put(name: str, points: str) -> None:
         folder = tmp_path / name

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from milecastle.app.opening import find_store
 from milecastle.errors import InvalidRequest, MilecastleError, Unavailable
+from milecastle.stores.opening import find_store
 
 SERVER = "127.0.0.1:1"
 """Where no server is."""

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from milecastle import END, START, StateGraph
-from milecastle.app.opening import find_store
 from milecastle.codec.envelope import seal
 from milecastle.disk import files
 from milecastle.errors import Conflict, Corrupted, FormatTooNew, InvalidRequest, Unavailable
@@ -25,6 +24,7 @@ from milecastle.model.run import ThreadInfo
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore, listing
 from milecastle.stores.jsonl.lines import ROOT_CHECK, frame
+from milecastle.stores.opening import find_store
 from milecastle.testing.contract_hooks import everything_of
 from milecastle.testing.entries import Writer, a_failure, a_key, a_run, an_entry, make_id
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from milecastle.app.opening import find_store, register_store, require_store
 from milecastle.errors import InvalidRequest
 from milecastle.stores import MemoryStore
+from milecastle.stores.opening import find_store, register_store, require_store
 
 
 class Former:

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from milecastle.app.opening import find_store
 from milecastle.app.threads.children import is_child, root_of
 from milecastle.app.threads.graphless_log import GraphlessLog
 from milecastle.errors import Conflict, Corrupted, InvalidRequest
 from milecastle.model.checkpoint import Checkpoint
 from milecastle.model.keys import KEYS_TENANT, ThreadKey
 from milecastle.ports.store import Store
+from milecastle.stores.opening import find_store
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -6,10 +6,10 @@ import re
 
 import click
 
-from milecastle.app.opening import init_shards, move_shards, plan_shards
 from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session, masked
 from milecastle.cli.verb import verb
+from milecastle.stores.opening import find_shards
 from milecastle.views.documents import MoveLine, ShardsDocument
 
 __all__ = ["command"]
@@ -66,7 +66,7 @@ def command(
 
 
 def _init(session: Session, url: str, document: ShardsDocument) -> None:
-    written = tuple(init_shards(url))
+    written = tuple(find_shards(url).initialise())
     if session.as_json:
         print_document(ShardsDocument(store=document.store, initialised=written))
         return
@@ -74,7 +74,7 @@ def _init(session: Session, url: str, document: ShardsDocument) -> None:
 
 
 def _plan(session: Session, url: str, document: ShardsDocument, sample: float) -> None:
-    moves = plan_shards(url, sample)
+    moves = find_shards(url).plan(sample)
     if session.as_json:
         planned = tuple(
             MoveLine(shard=one.shard, to=one.to, entries=one.entries, rate=one.rate)
@@ -88,7 +88,7 @@ def _plan(session: Session, url: str, document: ShardsDocument, sample: float) -
 
 def _move(session: Session, url: str, document: ShardsDocument, shards: range, to: str) -> None:
     moved: list[MoveLine] = []
-    for shard, was_elsewhere in move_shards(url, shards, to):
+    for shard, was_elsewhere in find_shards(url).move(shards, to):
         if was_elsewhere:
             moved.append(MoveLine(shard=shard, to=to))
         if not session.as_json:

@@ -32,7 +32,6 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from milecastle.app.opening import find_store, require_store
 from milecastle.app.threads.children import children_of, delete_with_children, every_thread
 from milecastle.errors import Conflict, InvalidRequest
 from milecastle.integrations.langgraph import upkeep
@@ -59,6 +58,7 @@ from milecastle.integrations.langgraph.writing import (
 )
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
+from milecastle.stores.opening import find_store, require_store
 
 _Found = tuple[ThreadKey, str, LogState]
 

@@ -1,6 +1,7 @@
 """Opening stores by name or URL, through a registry that users can extend.
 
-An unregistered scheme is looked up in the entry points of installed packages, group
+Our own stores are opened by the module ``opening`` of their package, which is imported when its
+scheme is used. An unregistered scheme is looked up in the entry points of installed packages, group
 ``milecastle.stores``. Nothing else is ever imported for a URL.
 
 Errors never repeat a URL, because a password may be anywhere in it.
@@ -8,10 +9,10 @@ Errors never repeat a URL, because a password may be anywhere in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from milecastle.errors import InvalidRequest
 from milecastle.ports.maintenance import Unopened
@@ -19,131 +20,62 @@ from milecastle.ports.store import Store, refuse_former_shape
 
 if TYPE_CHECKING:
     from milecastle.stores.offloading import ObjectStorage, SweepReport
-    from milecastle.stores.sharded import PlannedMove, ShardMap
+    from milecastle.stores.sharded import Shards
+
+__all__ = [
+    "StoreFactory",
+    "find_shards",
+    "find_store",
+    "find_unopened",
+    "register_store",
+    "require_store",
+    "sweep_objects",
+    "with_objects",
+]
 
 StoreFactory = Callable[[str], Store]
 
 
-def _memory(url: str) -> Store:
-    from milecastle.stores.memory import MemoryStore
+class _Opening(Protocol):
+    """The module by which a package opens its stores."""
 
-    return MemoryStore()
+    def open_url(self, url: str, /) -> Store:
+        """Open the store at a URL."""
+        ...
 
-
-def _sqlite(url: str) -> Store:
-    from milecastle.stores.sqlite import SqliteStore
-
-    path, synchronous = _sqlite_place(url)
-    return SqliteStore(path, synchronous=synchronous)
-
-
-def _sqlite_unopened(url: str) -> Unopened:
-    from milecastle.stores.sqlite import SqliteFile
-
-    return SqliteFile(_sqlite_place(url)[0])
+    def unopened(self, url: str, /) -> Unopened | None:
+        """What can be asked about a store that must not be opened; ``None``: it may be."""
+        ...
 
 
-def _sqlite_place(url: str) -> tuple[str, Literal["full", "normal"]]:
-    """Three slashes and a relative path, or four and an absolute one; ``?synchronous=normal``."""
-    from urllib.parse import parse_qsl, unquote
+def _memory() -> _Opening:
+    from milecastle.stores.memory import opening
 
-    place, _, query = url.partition("://")[2].partition("?")
-    path = unquote(place[1:])
-    if not path or not place.startswith("/"):
-        raise InvalidRequest(
-            "this sqlite:// URL has no file: write sqlite:///relative.db or sqlite:////absolute.db"
-        )
-    if path == ":memory:":
-        raise InvalidRequest("a SQLite store needs a file: use memory:// for a store in memory")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    synchronous = options.pop("synchronous", "full")
-    if options:
-        raise InvalidRequest(
-            "this sqlite:// URL has an unknown option; the only option is synchronous"
-        )
-    if synchronous not in ("full", "normal"):
-        raise InvalidRequest("synchronous must be 'full' or 'normal'")
-    return path, "normal" if synchronous == "normal" else "full"
+    return opening
 
 
-def _file(url: str) -> Store:
-    """A folder: ``file:///absolute/dir``, or ``file://relative/dir`` from the working directory."""
-    import re
-    from urllib.parse import unquote
+def _sqlite() -> _Opening:
+    from milecastle.stores.sqlite import opening
 
-    from milecastle.stores.jsonl import JsonlStore
-
-    place, _, query = url.partition("://")[2].partition("?")
-    path = unquote(place)
-    if not path or query:
-        raise InvalidRequest(
-            "this file:// URL has no folder, or has options: write file:///absolute/dir or "
-            "file://relative/dir"
-        )
-    return JsonlStore(path[1:] if re.match("/[A-Za-z]:", path) else path)
+    return opening
 
 
-def _postgres(url: str) -> Store:
-    """``postgresql://user@host/database``; options are listed at ``PostgresStore``."""
+def _file() -> _Opening:
+    from milecastle.stores.jsonl import opening
+
+    return opening
+
+
+def _postgres() -> _Opening:
     with _needing_packages("PostgreSQL", "postgres"):
-        from milecastle.stores.postgres import PostgresStore
-    return PostgresStore(url)
+        from milecastle.stores.postgres import opening
+    return opening
 
 
-def _postgres_unopened(url: str) -> Unopened:
+def _sharded() -> _Opening:
     with _needing_packages("PostgreSQL", "postgres"):
-        from milecastle.stores.postgres import PostgresServer
-    return PostgresServer(url)
-
-
-def _shards(url: str) -> Store:
-    """The file of a map: ``shards.toml``, or ``shards:///absolute/shards.toml``."""
-    with _needing_packages("PostgreSQL", "postgres"):
-        from milecastle.stores.sharded import ShardedStore
-    return ShardedStore(_map_place(url))
-
-
-def _shards_unopened(url: str) -> Unopened:
-    with _needing_packages("PostgreSQL", "postgres"):
-        from milecastle.stores.sharded import MapServers, read_map
-    return MapServers(read_map(_map_place(url)))
-
-
-def _map_place(url: str) -> str:
-    _, found, place = url.partition("://")
-    return place if found else url
-
-
-def init_shards(url: str) -> Sequence[str]:
-    """Initialise the databases of a map; the names of those that were not yet."""
-    shards = _map_of(url)
-    from milecastle.stores.sharded import initialise
-
-    return initialise(shards)
-
-
-def move_shards(url: str, numbers: Iterable[int], to: str) -> Iterator[tuple[int, bool]]:
-    """Move shards of a map to one of its databases; each, and whether it was elsewhere."""
-    shards = _map_of(url)
-    from milecastle.stores.sharded import move_shard
-
-    return ((number, move_shard(shards, number, to)) for number in numbers)
-
-
-def plan_shards(url: str, seconds: float) -> Sequence[PlannedMove]:
-    """Moves that would make the databases of a map about equally large and busy."""
-    shards = _map_of(url)
-    from milecastle.stores.sharded import plan_moves
-
-    return plan_moves(shards, seconds=seconds)
-
-
-def _map_of(url: str) -> ShardMap:
-    if _scheme_of(url) != "shards":
-        raise InvalidRequest("only a map of databases has shards: give its file, shards.toml")
-    with _needing_packages("PostgreSQL", "postgres"):
-        from milecastle.stores.sharded import read_map
-    return read_map(_map_place(url))
+        from milecastle.stores.sharded import opening
+    return opening
 
 
 @contextmanager
@@ -159,20 +91,16 @@ def _needing_packages(what: str, extra: str) -> Generator[None]:
 
 _GROUP = "milecastle.stores"
 
-_factories: dict[str, StoreFactory] = {
+_own: dict[str, Callable[[], _Opening]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "file": _file,
     "postgresql": _postgres,
     "postgres": _postgres,
-    "shards": _shards,
+    "shards": _sharded,
 }
-_unopened: dict[str, Callable[[str], Unopened]] = {
-    "sqlite": _sqlite_unopened,
-    "postgresql": _postgres_unopened,
-    "postgres": _postgres_unopened,
-    "shards": _shards_unopened,
-}
+_factories: dict[str, StoreFactory] = {}
+"""Those of users and of installed packages: they come before our own."""
 
 
 def register_store(name: str, factory: StoreFactory) -> None:
@@ -182,12 +110,12 @@ def register_store(name: str, factory: StoreFactory) -> None:
     that returns what ``milecastle doctor`` and ``migrate`` use instead of the store.
     """
     _factories[name] = factory
-    _unopened.pop(name, None)
 
 
 def find_store(url: str) -> Store:
     """Open a store by name or URL."""
-    store = _factory_of(url)(url)
+    own = _own_opening(url)
+    store = own.open_url(url) if own else _factory_of(url)(url)
     refuse_former_shape(store)
     return store
 
@@ -223,9 +151,25 @@ def sweep_objects(store: Store, tenant: str, *, grace: float, dry_run: bool) -> 
 
 def find_unopened(url: str) -> Unopened | None:
     """What can be asked about a store that must not be opened; ``None``: it may be opened."""
-    factory = _factory_of(url)
-    unopened = _unopened.get(_scheme_of(url)) or getattr(factory, "unopened", None)
+    own = _own_opening(url)
+    if own is not None:
+        return own.unopened(url)
+    unopened = getattr(_factory_of(url), "unopened", None)
     return None if unopened is None else cast("Unopened", unopened(url))
+
+
+def find_shards(url: str) -> Shards:
+    """The shards of a map; ``InvalidRequest`` if the URL is not one's."""
+    if _scheme_of(url) != "shards":
+        raise InvalidRequest("only a map of databases has shards: give its file, shards.toml")
+    with _needing_packages("PostgreSQL", "postgres"):
+        from milecastle.stores.sharded.opening import shards_of
+    return shards_of(url)
+
+
+def _own_opening(url: str) -> _Opening | None:
+    scheme = _scheme_of(url)
+    return _own[scheme]() if scheme in _own and scheme not in _factories else None
 
 
 def _scheme_of(url: str) -> str:
@@ -239,7 +183,7 @@ def _factory_of(url: str) -> StoreFactory:
     factory = _factories.get(scheme) or _from_packages(scheme)
     if factory is None:
         _refuse_path(url)
-        known = ", ".join(f"{name}://" for name in sorted(_factories))
+        known = ", ".join(f"{name}://" for name in sorted({*_own, *_factories}))
         raise InvalidRequest(
             f"no store is registered for {_named(url)}; registered: {known}; register_store(name, "
             f"factory) adds one, as does a package with an entry point in the group '{_GROUP}'"

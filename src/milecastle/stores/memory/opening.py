@@ -1,0 +1,15 @@
+"""Opening a store in memory: ``memory://``."""
+
+from __future__ import annotations
+
+from milecastle.stores.memory.store import MemoryStore
+
+
+def open_url(url: str) -> MemoryStore:
+    """A new store, whatever the URL."""
+    return MemoryStore()
+
+
+def unopened(url: str) -> None:
+    """Opening it changes nothing."""
+    return

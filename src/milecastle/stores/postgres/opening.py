@@ -1,0 +1,16 @@
+"""Opening PostgreSQL stores: ``postgresql://user@host/database``."""
+
+from __future__ import annotations
+
+from milecastle.stores.postgres.migrating import PostgresServer
+from milecastle.stores.postgres.store import PostgresStore
+
+
+def open_url(url: str) -> PostgresStore:
+    """Open the database at a URL; its options are listed at ``PostgresStore``."""
+    return PostgresStore(url)
+
+
+def unopened(url: str) -> PostgresServer:
+    """The server at a URL, without opening the store."""
+    return PostgresServer(url)

@@ -1,0 +1,52 @@
+"""Opening sharded stores: ``shards.toml`` or ``shards:///absolute/shards.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from milecastle.stores.sharded.joining import MapServers, initialise
+from milecastle.stores.sharded.map import ShardMap, read_map
+from milecastle.stores.sharded.moving import move_shard
+from milecastle.stores.sharded.planning import PlannedMove, plan_moves
+from milecastle.stores.sharded.store import ShardedStore
+
+__all__ = ["Shards", "open_url", "shards_of", "unopened"]
+
+
+def open_url(url: str) -> ShardedStore:
+    """Open the databases of the map at a URL."""
+    return ShardedStore(_path(url))
+
+
+def unopened(url: str) -> MapServers:
+    """The servers of the map at a URL, without opening the store."""
+    return MapServers(read_map(_path(url)))
+
+
+def shards_of(url: str) -> Shards:
+    """The shards of the map at a URL."""
+    return Shards(read_map(_path(url)))
+
+
+def _path(url: str) -> str:
+    _, found, place = url.partition("://")
+    return place if found else url
+
+
+class Shards:
+    """The shards of a map, to be initialised and moved."""
+
+    def __init__(self, shards: ShardMap) -> None:
+        self._map = shards
+
+    def initialise(self) -> Sequence[str]:
+        """Initialise the databases; the names of those that were not yet."""
+        return initialise(self._map)
+
+    def move(self, numbers: Iterable[int], to: str) -> Iterator[tuple[int, bool]]:
+        """Move shards to a database; each, and whether it was elsewhere."""
+        return ((number, move_shard(self._map, number, to)) for number in numbers)
+
+    def plan(self, seconds: float) -> Sequence[PlannedMove]:
+        """Moves that would make the databases about equally large and busy."""
+        return plan_moves(self._map, seconds=seconds)
