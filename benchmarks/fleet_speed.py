@@ -33,9 +33,10 @@ import msgspec.structs
 from benchmarks.alternating import Peer, best_of
 from benchmarks.bare import Clock
 from benchmarks.postgres_server import fresh_schema
-from milecastle import END, START, App, Handle, StateGraph
+from milecastle import END, START, App, StateGraph
 from milecastle.fleet.worker import Worker
 from milecastle.ports.store import Batch
+from milecastle.records import Handle
 from milecastle.stores.postgres import PostgresStore
 
 if TYPE_CHECKING:

@@ -10,66 +10,38 @@ from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore, open_store
 from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.results import Result, Snapshot
-from milecastle.app.runs.submission import Handle
 from milecastle.app.state_graph import StateGraph
-from milecastle.app.threads.compatibility import Compatibility
-from milecastle.app.threads.difference import Change
-from milecastle.app.upkeep.copying import CopyReport, copy_threads
-from milecastle.app.upkeep.removing import ErasureReport
-from milecastle.app.upkeep.retention import KeptMore, Retention, RetentionReport
+from milecastle.app.upkeep.copying import copy_threads
+from milecastle.app.upkeep.retention import Retention
 from milecastle.codec.registry import register_type
 from milecastle.engine.context import Context, current, interrupt
 from milecastle.errors import (
-    AlreadyAnswered,
-    AttemptsExhausted,
-    CodecError,
-    CommandFailed,
     Conflict,
-    Corrupted,
     CycleDetected,
     DefinitionError,
-    EncryptionError,
     ExecutionError,
-    FileRefused,
-    FormatTooNew,
     InvalidAnswer,
     InvalidRequest,
     InvalidUpdate,
-    KeyNotFound,
     MaxStepsExceeded,
     MilecastleError,
-    NodeTimeout,
-    NoKeyring,
-    NoObjects,
-    NotAsked,
-    Place,
-    PlaintextRefused,
-    Problem,
-    ProcessLost,
-    RecoveryError,
     ResumeRefused,
-    RoutingError,
     RunCancelled,
-    RunError,
     RunFailed,
     RunInProgress,
     RunTimeout,
-    ShardMoved,
     StoreError,
     ThreadNotFound,
     Unavailable,
     UnserializableState,
-    UntrustedFile,
 )
 from milecastle.graph.messages import MessagesState, messages, upsert
 from milecastle.graph.sending import Command, Send
-from milecastle.graph.structure import CompiledGraph
-from milecastle.model.checkpoint import Checkpoint, CheckpointMetadata
+from milecastle.model.checkpoint import Checkpoint
 from milecastle.model.event import Event
 from milecastle.model.file import File
-from milecastle.model.interrupt import Interrupt
 from milecastle.model.keys import ThreadKey
-from milecastle.model.manifest import END, START, Manifest
+from milecastle.model.manifest import END, START
 from milecastle.model.policies import (
     CheckpointConfig,
     ExecutionConfig,
@@ -90,11 +62,8 @@ from milecastle.model.reducers import (
     union,
 )
 from milecastle.model.removal import REMOVE_ALL, Remove
-from milecastle.model.run import Failure, Owner, RunRecord, Segment, TaskFailure, ThreadInfo
-from milecastle.model.task import Origin
 from milecastle.observers.registry import register_observer
-from milecastle.ports.files import FileReader, StoredFiles
-from milecastle.ports.observer import Observer, TaskObserver, TracingObserver
+from milecastle.ports.observer import Observer
 from milecastle.ports.store import Store
 from milecastle.stores.opening import register_store
 from milecastle.support.migration_hints import refuse_import
@@ -104,96 +73,49 @@ __all__ = [
     "END",
     "REMOVE_ALL",
     "START",
-    "AlreadyAnswered",
     "App",
-    "AttemptsExhausted",
-    "Change",
     "Checkpoint",
     "CheckpointConfig",
-    "CheckpointMetadata",
     "CheckpointStore",
-    "CodecError",
     "Command",
-    "CommandFailed",
-    "Compatibility",
-    "CompiledGraph",
     "Conflict",
     "Context",
-    "CopyReport",
-    "Corrupted",
     "CycleDetected",
     "DefinitionError",
-    "EncryptionError",
-    "ErasureReport",
     "Event",
     "ExecutionConfig",
     "ExecutionError",
     "ExecutionOptions",
-    "Failure",
     "File",
-    "FileReader",
-    "FileRefused",
-    "FormatTooNew",
-    "Handle",
-    "Interrupt",
     "InvalidAnswer",
     "InvalidRequest",
     "InvalidUpdate",
-    "KeptMore",
-    "KeyNotFound",
     "Keyring",
-    "Manifest",
     "MaxStepsExceeded",
     "MessagesState",
     "MilecastleError",
-    "NoKeyring",
-    "NoObjects",
-    "NodeTimeout",
-    "NodeTrace",
-    "NotAsked",
     "Observer",
-    "Origin",
-    "Owner",
-    "Place",
-    "PlaintextRefused",
-    "Problem",
-    "ProcessLost",
     "Ray",
-    "RecoveryError",
     "Remove",
     "Result",
     "ResumeRefused",
     "Retention",
-    "RetentionReport",
     "Retry",
-    "RoutingError",
     "RunCancelled",
-    "RunError",
     "RunFailed",
     "RunInProgress",
-    "RunRecord",
     "RunTimeout",
-    "RunTrace",
     "Schedules",
-    "Segment",
     "Send",
-    "ShardMoved",
     "Snapshot",
     "StateGraph",
     "Store",
     "StoreError",
-    "StoredFiles",
-    "TaskFailure",
-    "TaskObserver",
-    "ThreadInfo",
     "ThreadKey",
     "ThreadNotFound",
     "Timeout",
-    "Trace",
-    "TracingObserver",
     "Unavailable",
     "UnserializableState",
-    "UntrustedFile",
     "Worker",
     "WorkerOptions",
     "__version__",
@@ -222,7 +144,7 @@ __all__ = [
 if TYPE_CHECKING:
     from milecastle.fleet.schedules import Schedules
     from milecastle.fleet.worker import Worker, WorkerOptions
-    from milecastle.observers.trace import NodeTrace, RunTrace, Trace, draw_trace, read_trace
+    from milecastle.observers.trace import draw_trace, read_trace
 else:
 
     def __getattr__(name):

@@ -7,15 +7,7 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from milecastle import (
-    App,
-    Change,
-    CheckpointMetadata,
-    Event,
-    Result,
-    Snapshot,
-    ThreadKey,
-)
+from milecastle import App, Event, Result, Snapshot, ThreadKey
 from milecastle.app.runs.calls import Call
 from milecastle.app.runs.planned import PlannedRun
 from milecastle.drivers.host import HostServices
@@ -24,6 +16,7 @@ from milecastle.engine.effects import Commit, Emit
 from milecastle.model.checkpoint import Entry
 from milecastle.model.task import RunTask
 from milecastle.ports.store import Batch
+from milecastle.records import Change, CheckpointMetadata
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import WrappedStore
 

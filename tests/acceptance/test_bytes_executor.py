@@ -25,8 +25,6 @@ from milecastle import (
     Context,
     Event,
     ExecutionError,
-    Interrupt,
-    NodeTimeout,
     Result,
     StateGraph,
     Timeout,
@@ -39,11 +37,13 @@ from milecastle.codec.deltas import LogCodec
 from milecastle.drivers.local import LocalExecutors
 from milecastle.engine.applying import pack, read_outcome, unpack
 from milecastle.engine.pauses import Asked, Parked
+from milecastle.errors import NodeTimeout
 from milecastle.graph.structure import CompiledGraph
 from milecastle.model.task import Finished, RunFacts, RunTask, TaskFacts
 from milecastle.ports.executor import EmitEvent, Executor, LoopExecutor
 from milecastle.ports.files import PlacedFiles
 from milecastle.ports.task import MISSING, TaskPort
+from milecastle.records import Interrupt
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import with_store
 from tests.recovery.everything import INPUT, answer, everything

@@ -26,7 +26,6 @@ from milecastle import (
     Context,
     ExecutionError,
     InvalidRequest,
-    Origin,
     Retry,
     StateGraph,
     ThreadKey,
@@ -36,6 +35,7 @@ from milecastle import (
     interrupt,
     register_store,
 )
+from milecastle.records import Origin
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import FailingStore, ManualClock, with_store
 from milecastle.testing.contract_tenants import calls_with

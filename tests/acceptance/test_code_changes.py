@@ -18,12 +18,12 @@ from milecastle import (
     ExecutionError,
     InvalidRequest,
     ResumeRefused,
-    RoutingError,
     StateGraph,
     Store,
     ThreadKey,
     append,
 )
+from milecastle.errors import RoutingError
 from milecastle.testing import WrappedStore, with_store
 from tests.every_store import EVERY_KIND, Stores
 

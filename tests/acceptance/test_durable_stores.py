@@ -30,7 +30,6 @@ from milecastle import (
     App,
     CheckpointStore,
     Conflict,
-    Corrupted,
     ExecutionOptions,
     MaxStepsExceeded,
     Retention,
@@ -43,6 +42,7 @@ from milecastle import (
     open_store,
 )
 from milecastle.app.clock import SystemClock
+from milecastle.errors import Corrupted
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore

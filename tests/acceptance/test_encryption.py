@@ -16,13 +16,9 @@ from milecastle import (
     CheckpointConfig,
     CheckpointStore,
     Context,
-    EncryptionError,
     ExecutionError,
     ExecutionOptions,
-    KeyNotFound,
     Keyring,
-    NoKeyring,
-    PlaintextRefused,
     Retention,
     Send,
     StateGraph,
@@ -32,6 +28,7 @@ from milecastle import (
     interrupt,
     open_store,
 )
+from milecastle.errors import EncryptionError, KeyNotFound, NoKeyring, PlaintextRefused
 from milecastle.ports.store import Batch
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore

@@ -9,18 +9,8 @@ from typing import Annotated, Any, TypedDict
 import msgspec.structs
 import pytest
 
-from milecastle import (
-    END,
-    START,
-    App,
-    CheckpointStore,
-    Conflict,
-    EncryptionError,
-    Keyring,
-    StateGraph,
-    append,
-)
-from milecastle.errors import Corrupted
+from milecastle import END, START, App, CheckpointStore, Conflict, Keyring, StateGraph, append
+from milecastle.errors import Corrupted, EncryptionError
 from milecastle.model.checkpoint import DELTA, ROLLUP, Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Chain, Opened, Store

@@ -21,7 +21,6 @@ from milecastle import (
     START,
     App,
     Conflict,
-    Corrupted,
     MilecastleError,
     Retry,
     StateGraph,
@@ -31,6 +30,7 @@ from milecastle import (
     interrupt,
 )
 from milecastle.cli.main import cli
+from milecastle.errors import Corrupted
 from milecastle.observers.logs import LoggingObserver
 from milecastle.ports.store import Chain, Opened
 from milecastle.stores.memory import MemoryStore

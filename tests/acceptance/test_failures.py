@@ -24,7 +24,6 @@ from milecastle import (
     InvalidUpdate,
     MaxStepsExceeded,
     Retry,
-    RoutingError,
     RunCancelled,
     RunTimeout,
     Send,
@@ -35,6 +34,7 @@ from milecastle import (
     UnserializableState,
     add,
 )
+from milecastle.errors import RoutingError
 from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import Simulator

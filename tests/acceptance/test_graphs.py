@@ -20,7 +20,6 @@ from milecastle import (
     DefinitionError,
     InvalidRequest,
     InvalidUpdate,
-    RoutingError,
     StateGraph,
     ThreadKey,
     add,
@@ -31,6 +30,7 @@ from milecastle import (
     minimum,
     union,
 )
+from milecastle.errors import RoutingError
 from milecastle.graph.comparison import compare
 from milecastle.model.manifest import Manifest
 from milecastle.stores.memory import MemoryStore

@@ -15,16 +15,15 @@ from milecastle import (
     START,
     App,
     CheckpointStore,
-    Corrupted,
     InvalidRequest,
     Keyring,
-    NoObjects,
     StateGraph,
     Unavailable,
     copy_threads,
     open_store,
 )
 from milecastle.app.upkeep.verifying import verify_thread
+from milecastle.errors import Corrupted, NoObjects
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.offloading import ObjectStorage, SharedObjects, offload

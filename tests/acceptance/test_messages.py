@@ -18,7 +18,6 @@ from milecastle import (
     REMOVE_ALL,
     START,
     App,
-    CodecError,
     ExecutionConfig,
     ExecutionError,
     MessagesState,
@@ -35,6 +34,7 @@ from milecastle.codec.objects import RecordShape, shape_for
 from milecastle.codec.pickles import PickleCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import UntypedCodec, ValueCodec
+from milecastle.errors import CodecError
 from milecastle.testing import crash_everywhere
 from tests.every_store import EVERY_KIND, Stores
 
@@ -422,7 +422,7 @@ def test_nothing_of_langchain_is_imported_because_it_is_stored() -> None:
         "from milecastle.codec.values import UntypedCodec, ValueCodec\n"
         f"data = {adapted('langchain.AI', {'content': 'x'})!r}\n"
         "try: ValueCodec(TypeRegistry()).decode(data)\n"
-        "except milecastle.CodecError: print('refused')\n"
+        "except milecastle.errors.CodecError: print('refused')\n"
         "print(dict(UntypedCodec().decode(data)))\n"
         "print(sorted({'langchain_core', 'pydantic'} & set(sys.modules)))\n"
     )

@@ -25,7 +25,6 @@ from milecastle import (
     END,
     START,
     CheckpointStore,
-    CodecError,
     Context,
     InvalidRequest,
     Retry,
@@ -33,6 +32,7 @@ from milecastle import (
     ThreadKey,
     interrupt,
 )
+from milecastle.errors import CodecError
 from milecastle.integrations.openai_agents import (
     RecordedModel,
     RunStates,

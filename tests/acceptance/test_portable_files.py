@@ -25,22 +25,20 @@ from milecastle import (
     START,
     App,
     Context,
-    Corrupted,
     Event,
-    FormatTooNew,
     InvalidRequest,
     ResumeRefused,
     Send,
     StateGraph,
     Unavailable,
     UnserializableState,
-    UntrustedFile,
     append,
     interrupt,
 )
 from milecastle.codec.pickles import PickleCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.signing import close_file
+from milecastle.errors import Corrupted, FormatTooNew, UntrustedFile
 from milecastle.testing import ManualClock, with_store
 from tests.acceptance.running import Recorder, Runner, Wrap
 from tests.unit.codec import gadgets

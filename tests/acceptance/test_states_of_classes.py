@@ -20,12 +20,12 @@ from milecastle import (
     InvalidRequest,
     InvalidUpdate,
     ResumeRefused,
-    RoutingError,
     Send,
     StateGraph,
     ThreadKey,
     append,
 )
+from milecastle.errors import RoutingError
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.running import Runner, Wrap
 

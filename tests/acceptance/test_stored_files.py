@@ -22,14 +22,11 @@ from milecastle import (
     START,
     App,
     Context,
-    Corrupted,
-    EncryptionError,
     ExecutionError,
     File,
     InvalidRequest,
     Keyring,
     MilecastleError,
-    NoObjects,
     StateGraph,
     UnserializableState,
     copy_threads,
@@ -39,6 +36,7 @@ from milecastle import (
 from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.builds import Cache
 from milecastle.codec.envelope import names_files
+from milecastle.errors import Corrupted, EncryptionError, NoObjects
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.offloading import SharedObjects, files, offload

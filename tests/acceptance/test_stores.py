@@ -17,7 +17,6 @@ from milecastle import (
     App,
     Checkpoint,
     CheckpointStore,
-    CodecError,
     Conflict,
     ExecutionError,
     InvalidRequest,
@@ -38,6 +37,7 @@ from milecastle.drivers import blocking
 from milecastle.drivers.host import HostServices
 from milecastle.engine.effects import Commit
 from milecastle.engine.reserved_channels import RESERVED
+from milecastle.errors import CodecError
 from milecastle.model.manifest import Manifest
 from milecastle.model.task import RunTask
 from milecastle.ports.store import Batch, Chain, Opened

@@ -12,17 +12,17 @@ from milecastle import (
     END,
     START,
     App,
-    Change,
     ExecutionError,
     InvalidRequest,
     Result,
     ResumeRefused,
-    RoutingError,
     Snapshot,
     StateGraph,
     ThreadKey,
     append,
 )
+from milecastle.errors import RoutingError
+from milecastle.records import Change
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.running import CountingStore, Recorder, Runner, Wrap, crash_after
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from threading import Thread, Timer
 from typing import Any, cast
 
-from milecastle import Handle, MilecastleError, ThreadKey
+from milecastle import MilecastleError, ThreadKey
 from milecastle.app.clock import SystemClock
 from milecastle.app.runs.calls import Call
 from milecastle.cli.main import cli
@@ -26,6 +26,7 @@ from milecastle.engine.assignment import Assignment
 from milecastle.fleet import heartbeat, worker
 from milecastle.fleet.schedules import ScheduleRun, Schedules
 from milecastle.model.run import ThreadInfo
+from milecastle.records import Handle
 
 
 def without_reconciler() -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from milecastle import App, Handle
+from milecastle import App
+from milecastle.records import Handle
 from milecastle.stores.postgres import PostgresStore
 from tests.postgres_cluster import needs_postgres, new_schema, the_cluster
 from tests.process.fleet_chaos import ROOT, until

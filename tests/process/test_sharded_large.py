@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from milecastle import ShardMoved
+from milecastle.errors import ShardMoved
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
 from milecastle.stores.postgres.address import parse

@@ -14,7 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from milecastle import Conflict, InvalidRequest, ShardMoved, StoreError, Unavailable
+from milecastle import Conflict, InvalidRequest, StoreError, Unavailable
+from milecastle.errors import ShardMoved
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import SHARDS, ThreadKey
 from milecastle.model.tags import TagChange

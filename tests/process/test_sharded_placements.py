@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from milecastle import Conflict, InvalidRequest, ShardMoved, StoreError
+from milecastle import Conflict, InvalidRequest, StoreError
+from milecastle.errors import ShardMoved
 from milecastle.model.checkpoint import SNAPSHOT, TaskResult
 from milecastle.model.keys import SHARDS, ThreadKey
 from milecastle.ports.store import Batch

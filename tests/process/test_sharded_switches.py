@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from milecastle import ShardMoved, StoreError, Unavailable
+from milecastle import StoreError, Unavailable
+from milecastle.errors import ShardMoved
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
 from milecastle.model.tags import TagChange

@@ -18,7 +18,6 @@ from milecastle import (
     App,
     Command,
     Context,
-    Interrupt,
     Retry,
     Send,
     StateGraph,
@@ -27,6 +26,7 @@ from milecastle import (
     interrupt,
     merge,
 )
+from milecastle.records import Interrupt
 
 INPUT: dict[str, Any] = {"items": [1, 2], "notes": [], "total": 0, "seen": {}, "item": 0}
 

@@ -23,7 +23,8 @@ from examples import (
     resume_after_crash,
     subgraph_per_customer,
 )
-from milecastle import App, Interrupt
+from milecastle import App
+from milecastle.records import Interrupt
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import CrashMismatch, ManualClock, TornStore, crash_everywhere, with_store
 

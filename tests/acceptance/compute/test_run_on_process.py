@@ -21,8 +21,6 @@ from milecastle import (
     ExecutionOptions,
     InvalidRequest,
     Keyring,
-    NodeTimeout,
-    ProcessLost,
     Result,
     RunCancelled,
     RunTimeout,
@@ -30,7 +28,7 @@ from milecastle import (
     UnserializableState,
 )
 from milecastle.compute.processes import ProcessPool
-from milecastle.errors import DefinitionError, InvalidUpdate
+from milecastle.errors import DefinitionError, InvalidUpdate, NodeTimeout, ProcessLost
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Part, Unlucky, Work
 from tests.unit.compute.in_threads import app_on

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from milecastle import ExecutionError, ExecutionOptions, Keyring, ProcessLost, Ray, RunCancelled
+from milecastle import ExecutionError, ExecutionOptions, Keyring, Ray, RunCancelled
 from milecastle.compute import ray_cluster
+from milecastle.errors import ProcessLost
 from tests.acceptance.compute import graphs, on_ray
 from tests.acceptance.compute.on_ray import ITEMS, MOST
 from tests.unit.compute.in_threads import app_on

@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from milecastle import (
-    AlreadyAnswered,
-    App,
-    InvalidRequest,
-    NotAsked,
-    ResumeRefused,
-    Store,
-    interrupt,
-)
+from milecastle import App, InvalidRequest, ResumeRefused, Store, interrupt
+from milecastle.errors import AlreadyAnswered, NotAsked
 from tests.acceptance.fleet.working import Node, Trip, line, note, start, work
 
 

@@ -10,17 +10,8 @@ from typing import Any
 
 import pytest
 
-from milecastle import (
-    END,
-    START,
-    AlreadyAnswered,
-    Context,
-    RunCancelled,
-    RunFailed,
-    StateGraph,
-    Store,
-    interrupt,
-)
+from milecastle import END, START, Context, RunCancelled, RunFailed, StateGraph, Store, interrupt
+from milecastle.errors import AlreadyAnswered
 from tests.acceptance.fleet.working import Trip, line, note, serving, start, until, work
 
 

@@ -14,12 +14,12 @@ from milecastle import (
     DefinitionError,
     ExecutionError,
     InvalidUpdate,
-    RoutingError,
     Send,
     StateGraph,
     Store,
     append,
 )
+from milecastle.errors import RoutingError
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.running import always
 from tests.acceptance.scenarios.calling import Caller, Calls, Paint, leading, of_state

@@ -6,7 +6,8 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from milecastle import END, START, App, RoutingError, Send, StateGraph, Store, append, interrupt
+from milecastle import END, START, App, Send, StateGraph, Store, append, interrupt
+from milecastle.errors import RoutingError
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import crash_everywhere
 from tests.acceptance.scenarios.calling import Caller, Calls, Paint, ids, of_state, plain

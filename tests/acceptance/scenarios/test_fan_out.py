@@ -21,12 +21,12 @@ from milecastle import (
     Context,
     ExecutionOptions,
     InvalidUpdate,
-    RoutingError,
     Send,
     StateGraph,
     Store,
     append,
 )
+from milecastle.errors import RoutingError
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
 from tests.acceptance.scenarios.calling import (

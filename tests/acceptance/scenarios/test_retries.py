@@ -17,7 +17,6 @@ from milecastle import (
     END,
     START,
     App,
-    AttemptsExhausted,
     Context,
     DefinitionError,
     ExecutionConfig,
@@ -32,6 +31,7 @@ from milecastle import (
     interrupt,
 )
 from milecastle.app.clock import SystemClock
+from milecastle.errors import AttemptsExhausted
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import ManualClock, Simulator, with_store
 from tests.acceptance.running import Recorder
@@ -239,7 +239,8 @@ def test_node_that_kills_its_process_is_not_retried_forever(call: Caller, store:
 DEADLY = """
     import os, sys
     from typing import Annotated, TypedDict
-    from milecastle import END, START, AttemptsExhausted, ExecutionError, Retry, StateGraph, append
+    from milecastle import END, START, ExecutionError, Retry, StateGraph, append
+    from milecastle.errors import AttemptsExhausted
 
     class Work(TypedDict, total=False):
         n: int

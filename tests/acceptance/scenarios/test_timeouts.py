@@ -17,13 +17,13 @@ from milecastle import (
     DefinitionError,
     ExecutionOptions,
     InvalidRequest,
-    NodeTimeout,
     Retry,
     StateGraph,
     Store,
     Timeout,
     append,
 )
+from milecastle.errors import NodeTimeout
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.scenarios.calling import Caller, Calls, of_state, rows
 

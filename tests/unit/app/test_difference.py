@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from milecastle import Change
 from milecastle.app.threads.difference import difference
+from milecastle.records import Change
 
 
 def test_equal_states_have_no_difference() -> None:

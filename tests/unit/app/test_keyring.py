@@ -10,20 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from milecastle import (
-    CheckpointStore,
-    Corrupted,
-    EncryptionError,
-    InvalidRequest,
-    KeyNotFound,
-    Keyring,
-    ThreadKey,
-)
+from milecastle import CheckpointStore, InvalidRequest, Keyring, ThreadKey
 from milecastle.app.encryption.keyring import KeyStore
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
+from milecastle.errors import Corrupted, EncryptionError, KeyNotFound
 from milecastle.stores.memory import MemoryStore
 from milecastle.stores.sqlite import SqliteStore
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
-from milecastle import Owner, RunInProgress, RunRecord, Store, ThreadKey
+from milecastle import RunInProgress, Store, ThreadKey
 from milecastle.app.runs.ownership import Driving, current_owner, find_owner
 from milecastle.codec.deltas import LogCodec
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.engine.journal import Journal
 from milecastle.engine.position import Position
+from milecastle.records import Owner, RunRecord
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import ManualClock
 from milecastle.testing.entries import a_run

@@ -19,13 +19,13 @@ from milecastle import (
     Checkpoint,
     CheckpointStore,
     Event,
-    Interrupt,
     Result,
     Snapshot,
     StateGraph,
     interrupt,
 )
 from milecastle.app.runs.streams import StreamMode
+from milecastle.records import Interrupt
 
 MODES: tuple[StreamMode, ...] = ("updates", "state", "events")
 SECRET = "tell-nobody"

@@ -8,21 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from milecastle import (
-    CheckpointStore,
-    KeyNotFound,
-    Keyring,
-    Retention,
-    RetentionReport,
-    Store,
-    ThreadKey,
-    Unavailable,
-)
+from milecastle import CheckpointStore, Keyring, Retention, Store, ThreadKey, Unavailable
 from milecastle.app.upkeep.removing import delete_thread
 from milecastle.codec.envelope import PayloadPlace
+from milecastle.errors import KeyNotFound
 from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord
 from milecastle.ports.store import Batch
+from milecastle.records import RetentionReport
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing import ManualClock, WrappedStore
 from tests.every_store import EVERY_KIND, Stores

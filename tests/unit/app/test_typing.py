@@ -16,7 +16,6 @@ from milecastle import (
     App,
     Context,
     Event,
-    Interrupt,
     Result,
     Retry,
     Send,
@@ -25,6 +24,7 @@ from milecastle import (
     append,
     interrupt,
 )
+from milecastle.records import Interrupt
 from tests.docs.typing_check import errors_of, pyright_lines
 
 

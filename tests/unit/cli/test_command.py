@@ -14,9 +14,7 @@ import click
 import pytest
 
 from milecastle import (
-    CodecError,
     Conflict,
-    Corrupted,
     DefinitionError,
     InvalidRequest,
     MilecastleError,
@@ -28,6 +26,7 @@ from milecastle import (
 from milecastle.cli import exits
 from milecastle.cli.main import VERBS, cli
 from milecastle.cli.printing import ProgressReport
+from milecastle.errors import CodecError, Corrupted
 from milecastle.views.documents import DOCUMENTS
 from tests.unit.cli.commands import DEMO, Desk
 

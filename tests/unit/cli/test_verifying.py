@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec.structs
 import pytest
 
-from milecastle import CheckpointStore, Corrupted, StateGraph, ThreadKey, Unavailable
+from milecastle import CheckpointStore, StateGraph, ThreadKey, Unavailable
 from milecastle.app.upkeep.verifying import verify_thread
 from milecastle.codec.envelope import seal
+from milecastle.errors import Corrupted
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.manifest import END, START, Manifest
 from milecastle.model.run import RunRecord

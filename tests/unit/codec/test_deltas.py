@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milecastle import CodecError, UnserializableState
+from milecastle import UnserializableState
 from milecastle.codec.bounds import MAX_DEPTH
 from milecastle.codec.deltas import (
     LogCodec,
@@ -22,6 +22,7 @@ from milecastle.codec.deltas import (
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.engine.applying import apply_update
+from milecastle.errors import CodecError
 from milecastle.graph.schema import Channel, StateSchema, read_schema
 from milecastle.model.reducers import BUILTIN
 

@@ -22,8 +22,6 @@ from milecastle import (
     ExecutionError,
     ExecutionOptions,
     InvalidRequest,
-    NodeTimeout,
-    ProcessLost,
     Result,
     RunCancelled,
     StateGraph,
@@ -52,6 +50,7 @@ from milecastle.compute.processes import ProcessPool, shared_pool, usable_cpus
 from milecastle.compute.ray_cluster import QueuePipe
 from milecastle.compute.task_client import RemoteTask
 from milecastle.compute.task_server import Server
+from milecastle.errors import NodeTimeout, ProcessLost
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work as State
 from tests.unit.compute.in_threads import (

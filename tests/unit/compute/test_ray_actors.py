@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from milecastle import InvalidRequest, ProcessLost, Ray, StateGraph
+from milecastle import InvalidRequest, Ray, StateGraph
 from milecastle.compute import executor_choice, ray_cluster
 from milecastle.compute.ray_cluster import RayActors, shared_cluster
+from milecastle.errors import ProcessLost
 from tests.acceptance.compute import graphs
 from tests.acceptance.compute.graphs import Work
 from tests.unit.compute.fake_ray import ActorDiedError, FakeRay, RayError, RuntimeEnvSetupError

@@ -257,7 +257,7 @@ def test_an_entry_that_cannot_be_stored_leaves_the_record_as_it_was() -> None:
 
 
 def test_a_chain_without_a_snapshot_is_damage() -> None:
-    from milecastle import Corrupted
+    from milecastle.errors import Corrupted
 
     writer = Writer(MemoryStore())
     writer.add("a")

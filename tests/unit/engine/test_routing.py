@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from milecastle import END, START, Command, RoutingError, StateGraph
+from milecastle import END, START, Command, StateGraph
 from milecastle.engine.routing import Looked, Way, find_next, in_order
+from milecastle.errors import RoutingError
 from milecastle.graph.structure import CompiledGraph
 from tests.unit.engine.by_hand import State, always, say
 

@@ -14,7 +14,6 @@ from milecastle import (
     ExecutionError,
     InvalidRequest,
     RunCancelled,
-    RunError,
     RunTimeout,
     StateGraph,
     Unavailable,
@@ -29,6 +28,7 @@ from milecastle.engine.effects import (
 )
 from milecastle.engine.plan import Ending
 from milecastle.engine.run import Run
+from milecastle.errors import RunError
 from milecastle.model.task import Finished, RunTask
 from milecastle.stores.memory import MemoryStore
 from tests.unit.engine.by_hand import (

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from milecastle import DefinitionError, Problem, StateGraph
+from milecastle import DefinitionError, StateGraph
+from milecastle.errors import Problem
 from milecastle.graph.functions import names_around
 from milecastle.graph.schema import StateSchema, read_schema
 from milecastle.graph.state_types import UnreadableState

@@ -14,19 +14,8 @@ import msgspec
 import msgspec.structs
 import pytest
 
-from milecastle import (
-    END,
-    START,
-    CodecError,
-    StateGraph,
-    add,
-    append,
-    last,
-    maximum,
-    merge,
-    minimum,
-    union,
-)
+from milecastle import END, START, StateGraph, add, append, last, maximum, merge, minimum, union
+from milecastle.errors import CodecError
 from milecastle.model.manifest import ChannelInfo, EdgeInfo, Manifest, NodeInfo
 from tests.unit.graph import rich_graph
 from tests.unit.graph.checking import compiled

@@ -16,7 +16,6 @@ from milecastle import (
     END,
     REMOVE_ALL,
     START,
-    CodecError,
     DefinitionError,
     ExecutionError,
     InvalidUpdate,
@@ -35,6 +34,7 @@ from milecastle.codec.deltas import LogCodec, Operations, fold
 from milecastle.codec.registry import TypeRegistry
 from milecastle.codec.values import ValueCodec
 from milecastle.engine.applying import apply_update, apply_updates
+from milecastle.errors import CodecError
 from milecastle.graph.schema import StateSchema, read_schema
 
 CODEC = LogCodec(ValueCodec(TypeRegistry.for_annotations([])))

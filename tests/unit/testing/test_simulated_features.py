@@ -20,7 +20,6 @@ from milecastle import (
     ExecutionConfig,
     ExecutionError,
     ExecutionOptions,
-    NodeTimeout,
     ResumeRefused,
     Retry,
     RunCancelled,
@@ -29,6 +28,7 @@ from milecastle import (
     append,
     interrupt,
 )
+from milecastle.errors import NodeTimeout
 from milecastle.testing import Crashed, CrashPoint, ManualClock, Simulator
 
 
