@@ -40,6 +40,8 @@ versions (`ainvoke`, `aresume` and so on) with the same arguments.
 PUBLIC = (
     "milecastle",
     "milecastle.stores",
+    "milecastle.errors",
+    "milecastle.records",
     "milecastle.testing",
     "milecastle.builds",
     "milecastle.integrations.langgraph",
@@ -52,14 +54,16 @@ NOT_FOR_USERS = {"Keyring.sealer": "what the codec asks a keyring for"}
 """Methods of public classes that other parts of the package call, and why they are there."""
 SECTIONS = {
     "app": "Graphs and apps",
+    "stores": "Graphs and apps",
     "graph": "State and reducers",
+    "model.reducers": "State and reducers",
+    "model.removal": "State and reducers",
     "engine": "Inside a node",
     "model": "Data and settings",
     "codec": "Data and settings",
     "version": "Data and settings",
     "ports": "Ports",
     "observers": "Observers",
-    "errors": "Errors",
 }
 
 
@@ -216,21 +220,20 @@ def render(package: Package) -> dict[Path, str]:
 
 def _parts(package: Package) -> Iterator[tuple[str, list[tuple[str, Found]]]]:
     """Return the title of each page, and what is exported there."""
-    exported = list(package.exported("milecastle"))
+    exported = [pair for pair in package.exported("milecastle") if _section(pair[1])]
     for title in dict.fromkeys(SECTIONS.values()):
-        layers = [layer for layer in SECTIONS if SECTIONS[layer] == title]
-        yield (
-            title,
-            [
-                pair
-                for layer in layers
-                for pair in exported
-                if pair[1].module.split(".")[1] == layer
-            ],
-        )
+        yield title, [pair for pair in exported if _section(pair[1]) == title]
     shown = {name for name, _ in exported}
     for module in PUBLIC[1:]:
         yield module, [pair for pair in package.exported(module) if pair[0] not in shown]
+
+
+def _section(found: Found) -> str | None:
+    """Return the page of a name that ``milecastle`` exports; ``None``: that of its own module."""
+    parts = found.module.split(".")[1:]
+    if found.module in PUBLIC:
+        return None
+    return SECTIONS.get(".".join(parts)) or SECTIONS[parts[0]]
 
 
 def _name(title: str) -> str:
