@@ -233,7 +233,7 @@ def _section(found: Found) -> str | None:
     parts = found.module.split(".")[1:]
     if found.module in PUBLIC:
         return None
-    return SECTIONS.get(".".join(parts)) or SECTIONS[parts[0]]
+    return SECTIONS.get(".".join(parts)) or SECTIONS.get(parts[0])
 
 
 def _name(title: str) -> str:
