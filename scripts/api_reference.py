@@ -149,7 +149,8 @@ class Package:
     @cached_property
     def of_stores(self) -> set[str]:
         """Return the methods that every store has: they are documented once, at the port."""
-        return {part.name for part in _body(self.find(PUBLIC[1], "Store")) if _is_method(part)}
+        ports = (self.find(PUBLIC[1], name) for name in ("Store", "Capabilities"))
+        return {part.name for port in ports for part in _body(port) if _is_method(part)}
 
 
 class PrivateType(LookupError):
@@ -257,13 +258,14 @@ def _entry(package: Package, name: str, found: Found) -> str:
 def _class(package: Package, module: str, item: ast.ClassDef, family: Sequence[Found]) -> str:
     fields: dict[str, str] = {}
     methods: dict[str, Function] = {}
+    elsewhere = package.of_stores if module.startswith("milecastle.stores.") else set[str]()
     for member in family:
         for part in _body(member):
             if isinstance(part, ast.AnnAssign):
                 with suppress(PrivateType):
                     shown = package.public(member.module, part)
                     fields[ast.unparse(part.target)] = ast.unparse(shown)
-            elif isinstance(part, Function) and not _is_overload(part):
+            elif _is_method(part) and part.name not in elsewhere and not _is_overload(part):
                 methods[part.name] = _method(package, member.module, item.name, part)
     bases = ", ".join(package.public_bases(module, item))
     lines = [f"class {item.name}({bases})" if bases else f"class {item.name}"]
@@ -274,11 +276,8 @@ def _class(package: Package, module: str, item: ast.ClassDef, family: Sequence[F
             shown_init = package.public(module, _without_private(package, module, made))
             lines += [f"    {line}" for line in _signature(shown_init).splitlines()]
     text = f"\n## {item.name}\n\n{_code(chr(10).join(lines))}{_prose(item)}"
-    in_store = module.startswith("milecastle.stores.")
     for method in methods.values():
         hidden = _is_hidden(method.name) or f"{item.name}.{method.name}" in NOT_FOR_USERS
-        if in_store and method.name in package.of_stores:
-            continue
         if not hidden and method.name[1:] not in methods:
             head = f"\n### {item.name}.{method.name}\n\n"
             text += f"{head}{_code(_signature(method))}{_prose(method)}"
