@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Thread, Timer
 from typing import Any, cast
 
@@ -187,7 +188,7 @@ def lose_hints() -> None:
     """Of the hints of a PostgreSQL store a third is lost, a third is late, the others double."""
     from milecastle.stores.postgres import PostgresStore
 
-    honest = PostgresStore.listen
+    honest: Any = PostgresStore.listen
 
     def listen(self: PostgresStore, heard: Callable[[], None]) -> Any:
         def perhaps() -> None:
@@ -200,9 +201,9 @@ def lose_hints() -> None:
             heard()
             heard()
 
-        return honest(self, perhaps)
+        return honest.fget(self)(perhaps)
 
-    PostgresStore.listen = listen  # type: ignore[method-assign]
+    setattr(PostgresStore, "listen", property(lambda self: partial(listen, self)))  # noqa: B010
 
 
 def let_clock_jump() -> None:

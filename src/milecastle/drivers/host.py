@@ -28,7 +28,7 @@ from milecastle.ports.executor import Executors
 from milecastle.ports.files import PlacedFiles, require_files
 from milecastle.ports.observer import Observer
 from milecastle.ports.services import Services
-from milecastle.ports.store import Batch, Store, TransactionStore
+from milecastle.ports.store import Batch, Store
 from milecastle.ports.task import TaskPort
 
 BeginRun = Callable[[Services], Generator[Effect, Any, Ending]]
@@ -188,12 +188,13 @@ class HostServices:
 
     def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
         """Let a node write in the transaction that records it, on a store that can."""
-        if not isinstance(self.host.store, TransactionStore):
+        store = self.host.store
+        if store is None or store.transact is None:
             raise InvalidRequest(
                 "ctx.transaction() needs a store with transactions: postgresql://..."
             )
         with self.host.observers.around_commit(key):
-            return self.host.store.transact(key, work)
+            return store.transact(key, work)
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         """The files of a tenant, of a store that has an object storage."""

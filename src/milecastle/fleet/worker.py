@@ -59,9 +59,10 @@ from milecastle.fleet.store_clock import StoreClock
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import Settings
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import SILENT, Listening, NotifyingStore, WorkerInfo, was_lost
+from milecastle.ports.claims import SILENT, WorkerInfo, was_lost
 from milecastle.ports.limits import graph_of
-from milecastle.ports.store import ManyReader, Opened, WritesRefused, offers
+from milecastle.ports.notifying import Listening
+from milecastle.ports.store import Opened, WritesRefused
 from milecastle.support.off_loop import StoreThreads
 from milecastle.support.printable import printable
 
@@ -185,7 +186,7 @@ class Worker:
         self._foreign: Sequence[str] = ()
         self._next_look = 0.0
         self._refusals: dict[ThreadKey, int] = {}
-        told = isinstance(store, NotifyingStore)
+        told = store.listen is not None
         self._poll = self.options.poll or (_POLL_IF_TOLD if told else _POLL)
         self._owed: dict[ThreadKey, float] = {}
         self._claims = 0
@@ -314,7 +315,7 @@ class Worker:
         await self._threads.call(self._schedules.register, insists=True)
         await self._threads.call(self._heartbeat.start)
         self.entered.set()
-        if isinstance(self.store, NotifyingStore):
+        if self.store.listen is not None:
             self._listening = self.store.listen(lambda: self._on_loop(self._wake.set))
 
     def _fail(self, error: WritesRefused) -> None:
@@ -392,7 +393,7 @@ class Worker:
         claimed = self.store.claim(self.id, lanes, limit=limit)
         self.counters.add("claims")
         self.counters.add("claim_seconds", monotonic() - began)
-        if len(claimed) > 1 and offers(self.store, ManyReader):
+        if len(claimed) > 1 and self.store.read_many is not None:
             with suppress(StoreError):  # then each is read by itself, and only some are refused
                 known = self.store.read_many([one.key for one in claimed])
         for first in range(0, len(claimed), _TOGETHER):

@@ -55,8 +55,6 @@ __all__ = [
     "SILENT",
     "ClaimStore",
     "LaneDepth",
-    "Listening",
-    "NotifyingStore",
     "SteadyTime",
     "WaitingInput",
     "WorkerInfo",
@@ -269,31 +267,6 @@ def require_worker(id: str) -> None:
     """Refuse an empty id: a line without a worker has that."""
     if not id:
         raise InvalidRequest("a worker needs an id that is not empty")
-
-
-class Listening(Protocol):
-    """A listener of a store, until it is closed."""
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether it can hear: the store has answered it lately."""
-        ...
-
-    def close(self) -> None:
-        """Stop listening."""
-        ...
-
-
-@runtime_checkable
-class NotifyingStore(ClaimStore, Protocol):
-    """A store that tells workers of other processes when a thread becomes due.
-
-    It is a hint: it may be lost, late or doubled, and workers look by themselves as well.
-    """
-
-    def listen(self, heard: Callable[[], None]) -> Listening:
-        """Call ``heard``, from any thread, whenever a thread may have become due."""
-        ...
 
 
 def next_is_due(line: ThreadInfo, lane: str) -> ThreadInfo:

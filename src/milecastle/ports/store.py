@@ -51,6 +51,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.batch import Batch, Chain, Opened
 from milecastle.ports.feed import Feed
+from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
 from milecastle.ports.tags import Tags
 
@@ -59,11 +60,11 @@ __all__ = [
     "Capabilities",
     "Chain",
     "GroupStore",
-    "ManyReader",
     "Opened",
     "PartedStore",
+    "ReadMany",
     "Store",
-    "TransactionStore",
+    "Transact",
     "WritesRefused",
     "offers",
     "refuse_former_shape",
@@ -71,6 +72,8 @@ __all__ = [
 
 
 T = TypeVar("T")
+ReadMany = Callable[[Sequence[ThreadKey]], Mapping[ThreadKey, Opened]]
+Transact = Callable[[ThreadKey, Callable[[Any], Batch]], bool]
 
 
 class WritesRefused(Unavailable):
@@ -91,6 +94,35 @@ class Capabilities(Protocol):
     @property
     def feed(self) -> Feed | None:
         """Payloads for readers in other processes."""
+        return None
+
+    @property
+    def listen(self) -> Listen | None:
+        """Call a function, from any thread, whenever a thread may have become due.
+
+        It is a hint for workers in other processes: it may be lost, late or doubled, and workers
+        look by themselves as well.
+        """
+        return None
+
+    @property
+    def read_many(self) -> ReadMany | None:
+        """What ``open`` finds for each of many threads, faster than one after the other.
+
+        A thread without checkpoints is missing. If one of the threads is damaged, it may raise for
+        all: read each by itself then.
+        """
+        return None
+
+    @property
+    def transact(self) -> Transact | None:
+        """Call ``work`` with a connection inside a transaction; commit what it wrote and its batch.
+
+        Both are written, or neither. What ``work`` raises ends the transaction and is raised.
+        The batch is one of results of this thread. ``False`` if the thread has one of them already,
+        by a call whose answer was lost: then nothing is written. Whoever takes the thread over
+        waits for a transaction that is being committed; ``Conflict`` if one did before.
+        """
         return None
 
 
@@ -329,33 +361,6 @@ class PartedStore(GroupStore, Protocol):
 
     def part_of(self, key: ThreadKey) -> GroupStore:
         """The part of a thread, always the same object: groups of commits are formed for each."""
-        ...
-
-
-@runtime_checkable
-class ManyReader(Store, Protocol):
-    """A store that reads many threads faster together than one after the other."""
-
-    def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
-        """What ``open`` finds for each; a thread without checkpoints is missing.
-
-        If one of the threads is damaged, it may raise for all: read each by itself then.
-        """
-        ...
-
-
-@runtime_checkable
-class TransactionStore(Store, Protocol):
-    """A store that lets the caller write in the transaction of a commit."""
-
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
-        """Call ``work`` with a connection inside a transaction; commit what it wrote and its batch.
-
-        Both are written, or neither. What ``work`` raises ends the transaction and is raised.
-        The batch is one of results of this thread. ``False`` if the thread has one of them already,
-        by a call whose answer was lost: then nothing is written. Whoever takes the thread over
-        waits for a transaction that is being committed; ``Conflict`` if one did before.
-        """
         ...
 
 

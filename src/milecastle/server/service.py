@@ -27,7 +27,7 @@ from milecastle.errors import (
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey, refuse_reserved, refuse_subgraph
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.claims import ClaimStore, NotifyingStore
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Chain, Store
 from milecastle.server.broadcasts import Broadcasts
 from milecastle.server.problems import NOT_FOUND, Refused
@@ -48,7 +48,7 @@ _FEW: Final = 16 * 1024
 
 def is_shared(store: Store) -> bool:
     """Whether a fleet runs what is submitted: workers in other processes hear of it at once."""
-    return isinstance(store, NotifyingStore)
+    return store.listen is not None
 
 
 class Service:

@@ -15,8 +15,6 @@ from milecastle.model.tags import TagChange
 from milecastle.ports.claims import (
     ClaimStore,
     LaneDepth,
-    Listening,
-    NotifyingStore,
     WaitingInput,
     WorkerInfo,
     dated,
@@ -34,17 +32,16 @@ from milecastle.ports.maintenance import (
     finding_of,
     inspect_listed,
 )
+from milecastle.ports.notifying import Listening
 from milecastle.ports.pages import Page, page_of, place_after, place_text
 from milecastle.ports.store import (
     Batch,
     Capabilities,
     Chain,
     GroupStore,
-    ManyReader,
     Opened,
     PartedStore,
     Store,
-    TransactionStore,
 )
 from milecastle.ports.tags import Tags
 
@@ -78,9 +75,7 @@ __all__ = [
     "Limit",
     "Listening",
     "Maintenance",
-    "ManyReader",
     "MemoryStore",
-    "NotifyingStore",
     "ObjectStorage",
     "Opened",
     "Owner",
@@ -99,7 +94,6 @@ __all__ = [
     "TaskResult",
     "ThreadInfo",
     "ThreadKey",
-    "TransactionStore",
     "Unopened",
     "WaitingInput",
     "WorkerInfo",

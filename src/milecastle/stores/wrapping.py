@@ -9,11 +9,11 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.feed import Feed
 from milecastle.ports.pages import Page
-from milecastle.ports.store import Batch, Chain, Opened, Store
+from milecastle.ports.store import Batch, Capabilities, Chain, Opened, Store
 from milecastle.ports.tags import Tags
 
 
-class ForwardingStore:
+class ForwardingStore(Capabilities):
     """A store that passes every call on. Derive from it to change some of them."""
 
     def __init__(self, store: Store) -> None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.claims import ClaimStore, Listening, NotifyingStore
+from milecastle.ports.claims import ClaimStore
 from milecastle.ports.feed import Feed
 from milecastle.ports.maintenance import Maintenance, Unopened
+from milecastle.ports.notifying import Listen
 from milecastle.ports.store import (
     Batch,
     GroupStore,
-    ManyReader,
     PartedStore,
     Store,
-    TransactionStore,
+    Transact,
 )
 from milecastle.stores.jsonl import JsonlStore
 from milecastle.stores.memory import MemoryStore
@@ -28,13 +28,10 @@ from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing.entries import Writer, a_key, a_result, an_entry
 
 PORTS: tuple[type, ...] = (
-    NotifyingStore,
     ClaimStore,
     GroupStore,
     Maintenance,
-    ManyReader,
     PartedStore,
-    TransactionStore,
     Unopened,
 )
 VALUE = b"large " * 10
@@ -43,9 +40,13 @@ VALUE = b"large " * 10
 class Ringing(MemoryStore):
     """With a bell and a feed, as PostgreSQL has them."""
 
-    def listen(self, heard: Callable[[], None]) -> Listening:
-        heard()
-        return cast("Listening", self)
+    @property
+    def listen(self) -> Listen:
+        def listen(heard: Callable[[], None]) -> Any:
+            heard()
+            return self
+
+        return listen
 
     @property
     def feed(self) -> Feed:
@@ -72,8 +73,8 @@ def test_same_ports_are_offered(inner: Store) -> None:
     store = offloading(inner)
     for port in PORTS:
         assert isinstance(store, port) == isinstance(inner, port), port
-    assert (store.tags is None) == (inner.tags is None)
-    assert (store.feed is None) == (inner.feed is None)
+    for name in ("feed", "listen", "read_many", "tags", "transact"):
+        assert (getattr(store, name) is None) == (getattr(inner, name) is None), name
     assert store.blocking
     assert store.rollup_after == inner.rollup_after
     store.close()
@@ -96,7 +97,7 @@ def test_maintenance_is_that_of_the_store_inside(tmp_path: Path) -> None:
 def test_bell_and_feed_are_those_of_the_store_inside() -> None:
     inner = Ringing()
     store = offloading(inner)
-    assert isinstance(store, NotifyingStore)
+    assert store.listen is not None
     heard: list[str] = []
     listening: object = store.listen(lambda: heard.append("ding"))
     feed: object = store.feed
@@ -107,14 +108,19 @@ def test_bell_and_feed_are_those_of_the_store_inside() -> None:
 class Transacting(MemoryStore):
     """Calls the work and commits its batch."""
 
-    def transact(self, key: ThreadKey, work: Callable[[object], Batch]) -> None:
-        self.commit(work("connection"))
+    @property
+    def transact(self) -> Transact:
+        def transact(key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
+            self.commit(work("connection"))
+            return True
+
+        return transact
 
 
 def test_results_of_a_transaction_are_offloaded() -> None:
     inner = Transacting()
     store = offloading(inner)
-    assert isinstance(store, TransactionStore)
+    assert store.transact is not None
     key = a_key()
     store.commit(Batch(key=key, head=0, entries=(an_entry(1, next=("task",)),)))
     batch = Batch(key=key, head=1, results=(a_result(1, payload=VALUE),))

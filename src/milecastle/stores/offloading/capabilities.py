@@ -5,10 +5,10 @@ Each port has a class here; ``offload`` combines those that the store inside off
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from time import monotonic
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey, checks_keys
@@ -16,8 +16,6 @@ from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.claims import (
     ClaimStore,
     LaneDepth,
-    Listening,
-    NotifyingStore,
     WaitingInput,
     WorkerInfo,
 )
@@ -26,11 +24,8 @@ from milecastle.ports.maintenance import Check, Inspected, Maintenance, Pending,
 from milecastle.ports.store import (
     Batch,
     GroupStore,
-    ManyReader,
-    Opened,
     PartedStore,
     Store,
-    TransactionStore,
 )
 from milecastle.stores.offloading.objects import SharedObjects
 from milecastle.stores.offloading.ownership import Ownership
@@ -87,20 +82,6 @@ class _Parted(_Around[PartedStore]):
         return parts.get(part) or parts.setdefault(
             part, _grouping(part, self.objects, self.ownership)
         )
-
-
-class _ReadingMany(_Around[ManyReader]):
-    def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
-        """What ``open`` finds for each."""
-        found = self.inner.read_many(keys)
-        return {key: self.restored_opened(key, one) for key, one in found.items()}
-
-
-@checks_keys
-class _Transacting(_Around[TransactionStore]):
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
-        """Store what is large in the batch of ``work`` before its transaction is committed."""
-        return self.inner.transact(key, lambda connection: self.offloaded(work(connection)))
 
 
 @checks_keys
@@ -177,12 +158,6 @@ class _Claiming(_Around[ClaimStore]):
         self.inner.set_limit(limit)
 
 
-class _Ringing(_Around[NotifyingStore]):
-    def listen(self, heard: Callable[[], None]) -> Listening:
-        """Call ``heard`` whenever a thread may have become due."""
-        return self.inner.listen(heard)
-
-
 class _MigratedStore(Store, Unopened, Protocol):
     """A store that has tables to migrate."""
 
@@ -218,9 +193,6 @@ class _Maintaining(_Around[_MaintainedStore]):
 _PORTS: tuple[tuple[type, type[OffloadingStore]], ...] = (
     (PartedStore, _Parted),
     (GroupStore, _Grouping),
-    (ManyReader, _ReadingMany),
-    (TransactionStore, _Transacting),
-    (NotifyingStore, _Ringing),
     (ClaimStore, _Claiming),
     (Maintenance, _Maintaining),
     (Unopened, _Migrating),

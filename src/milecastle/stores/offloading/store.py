@@ -28,7 +28,8 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput, waiting_inputs
 from milecastle.ports.files import FileStore
-from milecastle.ports.store import Batch, Chain, Opened, Store
+from milecastle.ports.notifying import Listen
+from milecastle.ports.store import Batch, Chain, Opened, ReadMany, Store, Transact
 from milecastle.stores.offloading.files import StoredFile, TenantFiles, ensure, put_file
 from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
 from milecastle.stores.offloading.ownership import Ownership
@@ -79,6 +80,27 @@ class OffloadingStore(ForwardingStore):
         """The chain of the head, restored, and the record of its run, or ``None``."""
         found = self.inner.open(key)
         return self.restored_opened(key, found) if found else None
+
+    @property
+    def read_many(self) -> ReadMany | None:
+        """What ``open`` finds for each thread, if the store inside reads many."""
+        read = self.inner.read_many
+        if read is None:
+            return None
+        return lambda keys: {key: self.restored_opened(key, one) for key, one in read(keys).items()}
+
+    @property
+    def transact(self) -> Transact | None:
+        """Store what is large in the batch of ``work`` before its transaction is committed."""
+        inner = self.inner.transact
+        if inner is None:
+            return None
+        return lambda key, work: inner(key, lambda connection: self.offloaded(work(connection)))
+
+    @property
+    def listen(self) -> Listen | None:
+        """Call a function whenever a thread may have become due."""
+        return self.inner.listen
 
     def restored_opened(self, key: ThreadKey, found: Opened) -> Opened:
         """What was found with its chain restored."""

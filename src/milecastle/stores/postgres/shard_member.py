@@ -141,9 +141,8 @@ class ShardMember(PostgresStore):
             self._check_here(key)
         return count
 
-    def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
-        """The chains of several threads, each with the record of the run that wrote its head."""
-        found = super().read_many(keys)
+    def _read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
+        found = super()._read_many(keys)
         self._check_all_here(key for key in keys if key not in found)
         return found
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from milecastle.errors import Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult, item_bounds
-from milecastle.model.keys import ThreadKey, checks_keys
+from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
-from milecastle.ports.claims import LaneDepth, Listening, WaitingInput, WorkerInfo, is_due
+from milecastle.ports.claims import LaneDepth, WaitingInput, WorkerInfo, is_due
 from milecastle.ports.fencing import check_cut, conflict, from_newest_snapshot, inputs_wait
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
@@ -30,8 +31,9 @@ from milecastle.ports.maintenance import (
     inspect_listed,
     inspect_pages,
 )
+from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page, PageKey, place_after
-from milecastle.ports.store import Batch, Capabilities, Chain, Opened
+from milecastle.ports.store import Batch, Capabilities, Chain, Opened, ReadMany, Transact
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
@@ -148,12 +150,18 @@ class PostgresStore(PostgresServer, Capabilities):
             self._due_listener.ring()
         return outcomes
 
-    def listen(self, heard: Callable[[], None]) -> Listening:
-        """Call ``heard`` whenever a thread may have become due."""
-        return Listener(self._address, heard)
+    @property
+    def listen(self) -> Listen:
+        """Call a function whenever a thread may have become due."""
+        return partial(Listener, self._address)
 
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
+    @property
+    def transact(self) -> Transact:
         """Let ``work`` write in the transaction that commits the results that it returns."""
+        return self._transact
+
+    def _transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
+        require_key(key)
         self._pool.check_open()
         return self._commits.within(key, work, self._settled_results)
 
@@ -176,8 +184,12 @@ class PostgresStore(PostgresServer, Capabilities):
         """The chain of the head and the record of its run, or ``None``."""
         return self._opened(key, self._read(self._sql.open, key, seq=None))
 
-    def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
+    @property
+    def read_many(self) -> ReadMany:
         """The chains of several threads, each with the record of the run that wrote its head."""
+        return self._read_many
+
+    def _read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
         self._pool.check_open()
         visible: dict[str, list[ThreadKey]] = {}  # row-level security shows one tenant at a time
         for key in keys:

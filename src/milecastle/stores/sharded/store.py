@@ -31,7 +31,6 @@ from milecastle.model.keys import ThreadKey, checks_keys, require_key
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import (
     LaneDepth,
-    Listening,
     WaitingInput,
     WorkerInfo,
     require_worker,
@@ -39,8 +38,17 @@ from milecastle.ports.claims import (
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import Inspected, Repaired
+from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
-from milecastle.ports.store import Batch, Capabilities, Chain, GroupStore, Opened
+from milecastle.ports.store import (
+    Batch,
+    Capabilities,
+    Chain,
+    GroupStore,
+    Opened,
+    ReadMany,
+    Transact,
+)
 from milecastle.stores.postgres.address import parse
 from milecastle.stores.postgres.notify import Listener
 from milecastle.stores.postgres.shard_member import ShardMember
@@ -171,11 +179,16 @@ class ShardedStore(MapServers, Capabilities):
             return error
         return None
 
-    def transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
+    @property
+    def transact(self) -> Transact:
         """Let ``work`` write in the transaction that commits the results that it returns.
 
         It is not called again if its transaction was committed, and has moved with its shard.
         """
+        return self._transact
+
+    def _transact(self, key: ThreadKey, work: Callable[[Any], Batch]) -> bool:
+        require_key(key)
         made: list[Batch] = []
 
         def remembered(connection: Any) -> Batch:
@@ -208,9 +221,10 @@ class ShardedStore(MapServers, Capabilities):
         """The chain of a checkpoint, or ``None``."""
         return self._call(key, lambda store: store.read(key, seq))
 
-    def read_many(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Opened]:
+    @property
+    def read_many(self) -> ReadMany:
         """The chains of several threads, each with the record of the run that wrote its head."""
-        return self._gathered(keys, ShardMember.read_many)
+        return lambda keys: self._gathered(keys, lambda store, own: store.read_many(own))
 
     def open(self, key: ThreadKey) -> Opened | None:
         """The chain of the head and the record of its run, or ``None``."""
@@ -480,9 +494,10 @@ class ShardedStore(MapServers, Capabilities):
         """Set the limit of a graph and a tenant, in every database, or remove it."""
         self._databases.each(lambda store: store.set_limit(limit))
 
-    def listen(self, heard: Callable[[], None]) -> Listening:
-        """Call ``heard`` whenever a thread may have become due."""
-        return _Listeners([Listener(parse(each.url), heard) for each in self._databases])
+    @property
+    def listen(self) -> Listen:
+        """Call a function whenever a thread may have become due."""
+        return lambda heard: _Listeners([Listener(parse(e.url), heard) for e in self._databases])
 
     # ---- maintenance
 
