@@ -156,7 +156,7 @@ def test_dataclass_with_an_attribute_that_is_not_a_field_is_refused() -> None:
 
 class HasSlot:
     __slots__ = "hidden"
-    reserved: int
+    hidden: int
 
 
 @dataclass(slots=True)
@@ -168,7 +168,7 @@ def test_slot_that_is_not_a_field_is_refused_once_it_is_set() -> None:
     codec = make_codec(Slotted)
     value: Any = Slotted(1)
     assert codec.decode(codec.encode(value)) == value
-    value.reserved = 2
+    value.hidden = 2
     with pytest.raises(UnserializableState, match="'hidden' is not a field"):
         codec.encode(value)
 
