@@ -237,7 +237,7 @@ def test_an_error_that_is_not_the_databases_is_raised(
     def broken(self: ShardMember, batches: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(ShardMember, "commit_many", broken)
+    monkeypatch.setattr(ShardMember, "_commit_many", broken)
     with pytest.raises(ZeroDivisionError):
         store.commit_many([writer.batch(writer.plan()) for writer in writers])
 

@@ -469,7 +469,7 @@ def test_a_commit_without_an_answer_that_moved_with_its_shard_is_written(
         error = ShardMoved(tenant="t", thread="t", shard=1, database="", version=1, destination="")
         return [error] * len(batches)
 
-    monkeypatch.setattr(ShardMember, "commit_many", moved)
+    monkeypatch.setattr(ShardMember, "_commit_many", moved)
     (again,) = store.commit_many([batch])
     assert again is None
     stale = Writer(key, 9)

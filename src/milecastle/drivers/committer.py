@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from milecastle.errors import MilecastleError, StoreError, Unavailable
-from milecastle.ports.store import Batch, GroupStore, PartedStore, Store, offers
+from milecastle.ports.store import Batch, CommitMany, PartOf, Store
 from milecastle.support.forking import call_in_child
 
 GROUP: Final = 256
@@ -84,7 +84,7 @@ class Committer:
     thread must be woken.
     """
 
-    def __init__(self, store: GroupStore, *, group: int = GROUP, room: int = ROOM) -> None:
+    def __init__(self, store: Store, *, group: int = GROUP, room: int = ROOM) -> None:
         self._store = ref(store)
         self._writers = store.writers
         self._group = group
@@ -220,7 +220,7 @@ class Committer:
 
     def _outcomes(self, batches: list[Batch]) -> Sequence[StoreError | None]:
         try:
-            outcomes = self._open().commit_many(batches)
+            outcomes = cast("CommitMany", self._open().commit_many)(batches)
             if len(outcomes) != len(batches):
                 raise ValueError(f"it returned {len(outcomes)} of {len(batches)} outcomes")
             return outcomes
@@ -234,7 +234,7 @@ class Committer:
             refused = _refused(error)
             return [refused] * len(batches)
 
-    def _open(self) -> GroupStore:
+    def _open(self) -> Store:
         store = self._store()
         if store is None:
             raise Unavailable("the store was closed or collected")
@@ -244,7 +244,7 @@ class Committer:
 class PartedCommitter:
     """The committers of a store's parts: one that is down holds up its own commits only."""
 
-    def __init__(self, store: PartedStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = ref(store)
 
     def of(self, batch: Batch) -> Committer:
@@ -252,7 +252,7 @@ class PartedCommitter:
         store = self._store()
         if store is None:
             raise Unavailable("the store was closed or collected")
-        return _shared(store.part_of(batch.key))
+        return _shared(cast("PartOf", store.part_of)(batch.key))
 
     def commit(self, batch: Batch) -> None:
         """Write a batch, from any thread except that of a loop; raises its error."""
@@ -289,20 +289,20 @@ def _open_gates(waiters: Sequence[Waiter]) -> None:
         cast("_ThreadWaiter", waiter).gate.release()
 
 
-_committers: WeakKeyDictionary[GroupStore, Committer] = WeakKeyDictionary()
-_parted: WeakKeyDictionary[PartedStore, PartedCommitter] = WeakKeyDictionary()
+_committers: WeakKeyDictionary[Store, Committer] = WeakKeyDictionary()
+_parted: WeakKeyDictionary[Store, PartedCommitter] = WeakKeyDictionary()
 
 
 def committer_of(store: Store) -> Committer | PartedCommitter | None:
     """The committer shared by all runs of the process, if the store may block and writes groups."""
-    if not store.blocking or not offers(store, GroupStore):
+    if not store.blocking or store.commit_many is None:
         return None
-    if offers(store, PartedStore):
+    if store.part_of is not None:
         return _parted.get(store) or _parted.setdefault(store, PartedCommitter(store))
     return _shared(store)
 
 
-def _shared(store: GroupStore) -> Committer:
+def _shared(store: Store) -> Committer:
     return _committers.get(store) or _committers.setdefault(store, Committer(store))
 
 

@@ -43,7 +43,7 @@ Rules that every store follows, and that ``milecastle.testing.StoreContract`` ch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from milecastle.errors import InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
@@ -59,9 +59,9 @@ __all__ = [
     "Batch",
     "Capabilities",
     "Chain",
-    "GroupStore",
+    "CommitMany",
     "Opened",
-    "PartedStore",
+    "PartOf",
     "ReadMany",
     "Store",
     "Transact",
@@ -72,6 +72,8 @@ __all__ = [
 
 
 T = TypeVar("T")
+CommitMany = Callable[[Sequence[Batch]], Sequence[StoreError | None]]
+PartOf = Callable[[ThreadKey], "Store"]
 ReadMany = Callable[[Sequence[ThreadKey]], Mapping[ThreadKey, Opened]]
 Transact = Callable[[ThreadKey, Callable[[Any], Batch]], bool]
 
@@ -94,6 +96,29 @@ class Capabilities(Protocol):
     @property
     def feed(self) -> Feed | None:
         """Payloads for readers in other processes."""
+        return None
+
+    @property
+    def commit_many(self) -> CommitMany | None:
+        """Commit each batch as ``commit`` would, all in one transaction; the outcome of each.
+
+        A batch that conflicts leaves no trace, and its ``Conflict`` is returned in its place; the
+        others are written. Any other error is raised, and then no batch is known to be written.
+        Batches of one thread are taken in the order given.
+        """
+        return None
+
+    @property
+    def writers(self) -> int:
+        """How many calls of ``commit`` run in parallel; above that ``commit_many`` is faster."""
+        return 1
+
+    @property
+    def part_of(self) -> PartOf | None:
+        """The part of a thread, if parts of the store write, and fail, each for itself.
+
+        Always the same object: groups of commits are formed for each.
+        """
         return None
 
     @property
@@ -333,34 +358,6 @@ class Store(Capabilities, Protocol):
 
         Closing again does nothing.
         """
-        ...
-
-
-@runtime_checkable
-class GroupStore(Store, Protocol):
-    """A store that can write the batches of many threads in one transaction."""
-
-    @property
-    def writers(self) -> int:
-        """How many calls of ``commit`` run in parallel; above that a group commit is faster."""
-        ...
-
-    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
-        """Commit each batch as ``commit`` would, all in one transaction; the outcome of each.
-
-        A batch that conflicts leaves no trace, and its ``Conflict`` is returned in its place; the
-        others are written. Any other error is raised, and then no batch is known to be written.
-        Batches of one thread are taken in the order given.
-        """
-        ...
-
-
-@runtime_checkable
-class PartedStore(GroupStore, Protocol):
-    """A store whose threads are in parts that write, and fail, each for itself."""
-
-    def part_of(self, key: ThreadKey) -> GroupStore:
-        """The part of a thread, always the same object: groups of commits are formed for each."""
         ...
 
 

@@ -38,9 +38,7 @@ from milecastle.ports.store import (
     Batch,
     Capabilities,
     Chain,
-    GroupStore,
     Opened,
-    PartedStore,
     Store,
 )
 from milecastle.ports.tags import Tags
@@ -68,7 +66,6 @@ __all__ = [
     "Failure",
     "Feed",
     "Finding",
-    "GroupStore",
     "Inspected",
     "JsonlStore",
     "LaneDepth",
@@ -80,7 +77,6 @@ __all__ = [
     "Opened",
     "Owner",
     "Page",
-    "PartedStore",
     "Pending",
     "PostgresStore",
     "Repaired",

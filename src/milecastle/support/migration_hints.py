@@ -180,6 +180,8 @@ _IMPORTS = {
     "Fit": "from milecastle.records import Compatibility",
     "BellStore": "store.listen, which is None if the store does not notify",
     "NotifyingStore": "store.listen, which is None if the store does not notify",
+    "GroupStore": "store.commit_many, which is None if the store writes no groups",
+    "PartedStore": "store.part_of, which is None if the store has no parts",
     "ManyReader": "store.read_many, which is None if the store has no faster way",
     "TransactionStore": "store.transact, which is None if the store has no transactions",
     "TagStore": "Tags, which is the type of store.tags",

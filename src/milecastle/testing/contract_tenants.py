@@ -10,7 +10,7 @@ import msgspec.structs
 
 from milecastle.model.checkpoint import SNAPSHOT
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import GroupStore, Store
+from milecastle.ports.store import Store
 from milecastle.testing.contract_hooks import ContractHooks, everything_of
 from milecastle.testing.contract_reading import check_reads
 from milecastle.testing.entries import HARD_IDS, Writer, a_failure, a_key, a_result
@@ -38,8 +38,9 @@ def calls_with(store: Store, key: Any, writer: Writer) -> dict[str, Callable[[],
         "delete": lambda: store.delete(key),
         "prune": lambda: store.prune(key, head=writer.head, cut=1, rewritten=()),
     }
-    if isinstance(store, GroupStore):
-        calls["commit_many"] = lambda: store.commit_many([batch])
+    commit_many = store.commit_many
+    if commit_many is not None:
+        calls["commit_many"] = lambda: commit_many([batch])
     transact = store.transact
     if transact is not None:
         calls["transact"] = lambda: transact(key, lambda _: batch)

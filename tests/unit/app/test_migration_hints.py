@@ -428,6 +428,8 @@ def test_a_single_name_to_stop_at_needs_no_list() -> None:
         ("milecastle.stores", "FeedStore"),
         ("milecastle.stores", "NotifyingStore"),
         ("milecastle.stores", "ManyReader"),
+        ("milecastle.stores", "GroupStore"),
+        ("milecastle.stores", "PartedStore"),
         ("milecastle.stores", "TransactionStore"),
         ("milecastle", "Corrupted"),
         ("milecastle", "CopyReport"),

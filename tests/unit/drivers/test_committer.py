@@ -25,7 +25,7 @@ from milecastle.drivers.committer import (
 from milecastle.drivers.loop_commits import commits_of
 from milecastle.errors import Conflict, InvalidRequest, MilecastleError, StoreError, Unavailable
 from milecastle.model.keys import ThreadKey
-from milecastle.ports.store import Batch
+from milecastle.ports.store import Batch, CommitMany, PartOf
 from milecastle.stores.memory import MemoryStore
 from milecastle.testing.entries import Writer
 
@@ -37,7 +37,7 @@ class SlowStore(MemoryStore):
 
     def __init__(self, seconds: float = 0.01, writers: int = 1) -> None:
         super().__init__()
-        self.writers = writers
+        self._writers = writers
         self.seconds = seconds
         self.groups: list[int] = []
         self.fault: Exception | None = None
@@ -50,7 +50,15 @@ class SlowStore(MemoryStore):
         time.sleep(self.seconds)
         super().commit(batch)
 
-    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+    @property
+    def writers(self) -> int:
+        return self._writers
+
+    @property
+    def commit_many(self) -> CommitMany:
+        return self._commit_many
+
+    def _commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         time.sleep(self.seconds)
         self.groups.append(len(batches))
         if self.fault is not None:
@@ -110,11 +118,11 @@ def test_a_refusal_of_one_batch_names_no_other_thread(kind: type[MilecastleError
     """Failed: every run of the group, of every tenant, got the error of one thread."""
 
     class Refusing(SlowStore):
-        def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+        def _commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
             for batch in batches:
                 if batch.key == bad.key:
                     raise kind(f"thread '{bad.key.thread}' is damaged")
-            return super().commit_many(batches)
+            return super()._commit_many(batches)
 
     batches = first_batches(5)
     bad = batches[3]
@@ -172,8 +180,9 @@ class PartedMemory(SlowStore):
         super().__init__()
         self.parts = {"a": SlowStore(), "b": SlowStore()}
 
-    def part_of(self, key: ThreadKey) -> SlowStore:
-        return self.parts[key.thread[0]]
+    @property
+    def part_of(self) -> PartOf:
+        return lambda key: self.parts[key.thread[0]]
 
 
 def test_a_part_that_hangs_holds_up_its_own_commits_only() -> None:
@@ -473,7 +482,7 @@ def test_store_that_returns_too_few_outcomes_leaves_no_run_waiting(
         return []
 
     store = SlowStore()
-    monkeypatch.setattr(store, "commit_many", tell_nobody)
+    monkeypatch.setattr(store, "_commit_many", tell_nobody)
     outcomes = asyncio.run(commit_all(Committer(store), first_batches(3)))
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
 

@@ -16,8 +16,8 @@ from milecastle.ports.maintenance import Maintenance, Unopened
 from milecastle.ports.notifying import Listen
 from milecastle.ports.store import (
     Batch,
-    GroupStore,
-    PartedStore,
+    CommitMany,
+    PartOf,
     Store,
     Transact,
 )
@@ -29,9 +29,7 @@ from milecastle.testing.entries import Writer, a_key, a_result, an_entry
 
 PORTS: tuple[type, ...] = (
     ClaimStore,
-    GroupStore,
     Maintenance,
-    PartedStore,
     Unopened,
 )
 VALUE = b"large " * 10
@@ -73,7 +71,7 @@ def test_same_ports_are_offered(inner: Store) -> None:
     store = offloading(inner)
     for port in PORTS:
         assert isinstance(store, port) == isinstance(inner, port), port
-    for name in ("feed", "listen", "read_many", "tags", "transact"):
+    for name in ("commit_many", "feed", "listen", "part_of", "read_many", "tags", "transact"):
         assert (getattr(store, name) is None) == (getattr(inner, name) is None), name
     assert store.blocking
     assert store.rollup_after == inner.rollup_after
@@ -156,25 +154,29 @@ def test_value_that_a_chain_repeats_is_read_once(monkeypatch: pytest.MonkeyPatch
 class Parted(MemoryStore):
     """A store that is its only part."""
 
-    writers = 1
+    @property
+    def commit_many(self) -> CommitMany:
+        return self._commit_many
 
-    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+    def _commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         for batch in batches:
             self.commit(batch)
         return [None] * len(batches)
 
-    def part_of(self, key: ThreadKey) -> GroupStore:
-        return self
+    @property
+    def part_of(self) -> PartOf:
+        return lambda key: self
 
 
 def test_large_values_of_a_part_are_offloaded() -> None:
     """Fails if a part writes around the object storage, or is another object each time."""
     inner = Parted()
     store = offloading(inner)
-    assert isinstance(store, PartedStore)
+    assert store.part_of is not None
     part = store.part_of(a_key())
     assert part is store.part_of(a_key())
     batch = Batch(key=a_key(), head=0, entries=(an_entry(1, payload=VALUE),))
+    assert part.commit_many is not None
     assert list(part.commit_many([batch])) == [None]
     assert inner.entries(a_key())[0].payload != VALUE
     assert store.entries(a_key())[0].payload == VALUE

@@ -21,9 +21,8 @@ from milecastle.codec.envelope import (
 )
 from milecastle.errors import CodecError, Corrupted, InvalidRequest, Unavailable
 from milecastle.model.file import File, FilePlace
-from milecastle.ports.store import Batch, GroupStore
+from milecastle.ports.store import Batch
 from milecastle.stores.memory import MemoryStore
-from milecastle.stores.offloading import capabilities as capabilities_module
 from milecastle.stores.offloading import files as files_module
 from milecastle.stores.offloading import offload
 from milecastle.stores.offloading import store as store_module
@@ -303,11 +302,10 @@ def test_late_batch_with_files_is_refused(
 ) -> None:
     """Fails if only batches with large values are: the sweep may have judged the file."""
     store = offload(SqliteStore(tmp_path / "store.db"), a_storage())
-    assert isinstance(store, GroupStore)
+    assert store.commit_many is not None
     file = files_of(store).store(path)
     ticks = count(0.0, 10.0)
-    for module in (store_module, capabilities_module):
-        monkeypatch.setattr(module, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(store_module, "monotonic", lambda: next(ticks))
     keys = [a_key("named"), a_key("small"), a_key("last")]
     batches = [
         Batch(key=key, head=0, entries=(an_entry(1, payload=payload),))

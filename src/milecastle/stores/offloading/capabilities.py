@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.ports.claims import (
@@ -22,14 +20,10 @@ from milecastle.ports.claims import (
 from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import Check, Inspected, Maintenance, Pending, Repaired, Unopened
 from milecastle.ports.store import (
-    Batch,
-    GroupStore,
-    PartedStore,
     Store,
 )
 from milecastle.stores.offloading.objects import SharedObjects
-from milecastle.stores.offloading.ownership import Ownership
-from milecastle.stores.offloading.store import OffloadingStore, relies_on_files
+from milecastle.stores.offloading.store import OffloadingStore
 
 __all__ = ["offload"]
 
@@ -40,48 +34,6 @@ class _Around(OffloadingStore, Generic[Inner]):
     """An offloading store around one that offers a port."""
 
     inner: Inner
-
-
-class _Grouping(_Around[GroupStore]):
-    @property
-    def writers(self) -> int:
-        """How many commits run in parallel."""
-        return self.inner.writers
-
-    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
-        """Commit each batch, without those whose large values cannot be stored."""
-        outcomes: list[StoreError | None] = [None] * len(batches)
-        ready: dict[int, Batch] = {}
-        began = monotonic()
-        for at, batch in enumerate(batches):
-            try:
-                ready[at] = self.offloaded(batch)
-            except StoreError as error:
-                outcomes[at] = error
-        try:
-            self.check_patience(began)
-        except StoreError as error:  # the first has waited for the others
-            late = [
-                at
-                for at, batch in ready.items()
-                if batch is not batches[at] or relies_on_files(batch)
-            ]
-            outcomes = [error if at in late else outcome for at, outcome in enumerate(outcomes)]
-            ready = {at: batch for at, batch in ready.items() if at not in late}
-        written = self.inner.commit_many(list(ready.values())) if ready else ()
-        for at, outcome in zip(ready, written, strict=True):
-            outcomes[at] = outcome
-        return outcomes
-
-
-class _Parted(_Around[PartedStore]):
-    def part_of(self, key: ThreadKey) -> GroupStore:
-        """The part of a thread, with large values in object storage too."""
-        part = self.inner.part_of(key)
-        parts: dict[GroupStore, GroupStore] = vars(self).setdefault("_parts", {})
-        return parts.get(part) or parts.setdefault(
-            part, _grouping(part, self.objects, self.ownership)
-        )
 
 
 @checks_keys
@@ -191,8 +143,6 @@ class _Maintaining(_Around[_MaintainedStore]):
 
 
 _PORTS: tuple[tuple[type, type[OffloadingStore]], ...] = (
-    (PartedStore, _Parted),
-    (GroupStore, _Grouping),
     (ClaimStore, _Claiming),
     (Maintenance, _Maintaining),
     (Unopened, _Migrating),
@@ -203,10 +153,6 @@ def offload(store: Store, objects: SharedObjects) -> OffloadingStore:
     """The store with large values in ``objects``; it offers the ports that ``store`` offers."""
     ports = tuple(isinstance(store, port) for port, _ in _PORTS)
     return _class_with(ports)(store, objects)
-
-
-def _grouping(part: GroupStore, objects: SharedObjects, ownership: Ownership) -> GroupStore:
-    return _Grouping(part, objects, ownership)
 
 
 @cache

@@ -23,13 +23,22 @@ from typing import TypeVar
 import msgspec.structs
 
 from milecastle.codec.envelope import frame_files, names_objects
-from milecastle.errors import CodecError, Corrupted, InvalidRequest, Unavailable
+from milecastle.errors import CodecError, Corrupted, InvalidRequest, StoreError, Unavailable
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput, waiting_inputs
 from milecastle.ports.files import FileStore
 from milecastle.ports.notifying import Listen
-from milecastle.ports.store import Batch, Chain, Opened, ReadMany, Store, Transact
+from milecastle.ports.store import (
+    Batch,
+    Chain,
+    CommitMany,
+    Opened,
+    PartOf,
+    ReadMany,
+    Store,
+    Transact,
+)
 from milecastle.stores.offloading.files import StoredFile, TenantFiles, ensure, put_file
 from milecastle.stores.offloading.objects import SharedObjects, object_path, pins_of
 from milecastle.stores.offloading.ownership import Ownership
@@ -61,6 +70,7 @@ class OffloadingStore(ForwardingStore):
         super().__init__(store)
         self.inner = store
         self.objects = objects
+        self._parts: dict[Store, OffloadingStore] = {}
         self.ownership = ownership or Ownership(store, objects.folder)
 
     @property
@@ -80,6 +90,55 @@ class OffloadingStore(ForwardingStore):
         """The chain of the head, restored, and the record of its run, or ``None``."""
         found = self.inner.open(key)
         return self.restored_opened(key, found) if found else None
+
+    @property
+    def writers(self) -> int:
+        """How many commits run in parallel."""
+        return self.inner.writers
+
+    @property
+    def commit_many(self) -> CommitMany | None:
+        """Commit each batch, without those whose large values cannot be stored."""
+        inner = self.inner.commit_many
+        return None if inner is None else partial(self._commit_many, inner)
+
+    def _commit_many(
+        self, commit_many: CommitMany, batches: Sequence[Batch]
+    ) -> Sequence[StoreError | None]:
+        outcomes: list[StoreError | None] = [None] * len(batches)
+        ready: dict[int, Batch] = {}
+        began = monotonic()
+        for at, batch in enumerate(batches):
+            try:
+                ready[at] = self.offloaded(batch)
+            except StoreError as error:
+                outcomes[at] = error
+        try:
+            self.check_patience(began)
+        except StoreError as error:  # the first has waited for the others
+            late = [
+                at
+                for at, batch in ready.items()
+                if batch is not batches[at] or relies_on_files(batch)
+            ]
+            outcomes = [error if at in late else outcome for at, outcome in enumerate(outcomes)]
+            ready = {at: batch for at, batch in ready.items() if at not in late}
+        written = commit_many(list(ready.values())) if ready else ()
+        for at, outcome in zip(ready, written, strict=True):
+            outcomes[at] = outcome
+        return outcomes
+
+    @property
+    def part_of(self) -> PartOf | None:
+        """The part of a thread, with large values in object storage too."""
+        inner = self.inner.part_of
+        return None if inner is None else partial(self._part_of, inner)
+
+    def _part_of(self, part_of: PartOf, key: ThreadKey) -> OffloadingStore:
+        part = part_of(key)
+        return self._parts.get(part) or self._parts.setdefault(
+            part, OffloadingStore(part, self.objects, self.ownership)
+        )
 
     @property
     def read_many(self) -> ReadMany | None:

@@ -33,7 +33,15 @@ from milecastle.ports.maintenance import (
 )
 from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page, PageKey, place_after
-from milecastle.ports.store import Batch, Capabilities, Chain, Opened, ReadMany, Transact
+from milecastle.ports.store import (
+    Batch,
+    Capabilities,
+    Chain,
+    CommitMany,
+    Opened,
+    ReadMany,
+    Transact,
+)
 from milecastle.stores.postgres import rows
 from milecastle.stores.postgres.address import ServerAddress
 from milecastle.stores.postgres.arrays import ShardColumn, TextColumn
@@ -106,7 +114,6 @@ class PostgresStore(PostgresServer, Capabilities):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         address = self._address
-        self.writers = address.writers
         with connect(address) as connection:
             self._prepare(connection)
         self._sql = Statements(address.schema, placed=self._is_placed)
@@ -142,8 +149,17 @@ class PostgresStore(PostgresServer, Capabilities):
         if is_due(batch):
             self._due_listener.ring()
 
-    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+    @property
+    def writers(self) -> int:
+        """How many commits run in parallel."""
+        return self._address.writers
+
+    @property
+    def commit_many(self) -> CommitMany:
         """Append the batches in one transaction; return the outcome of each."""
+        return self._commit_many
+
+    def _commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         self._pool.check_open()
         outcomes = self._commits.many(batches)
         if any(map(is_due, batches)):

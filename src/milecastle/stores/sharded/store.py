@@ -44,7 +44,7 @@ from milecastle.ports.store import (
     Batch,
     Capabilities,
     Chain,
-    GroupStore,
+    CommitMany,
     Opened,
     ReadMany,
     Transact,
@@ -110,8 +110,13 @@ class ShardedStore(MapServers, Capabilities):
 
     # ---- writing
 
-    def part_of(self, key: ThreadKey) -> GroupStore:
+    @property
+    def part_of(self) -> Callable[[ThreadKey], _Part]:
         """What writes groups of commits to the database of a thread."""
+        return self._part_of
+
+    def _part_of(self, key: ThreadKey) -> _Part:
+        require_key(key)
         return self._parts[self._database(key)]
 
     def commit(self, batch: Batch) -> None:
@@ -124,8 +129,12 @@ class ShardedStore(MapServers, Capabilities):
             if found is not None:
                 raise found from error
 
-    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+    @property
+    def commit_many(self) -> CommitMany:
         """Append the batches, those of each database in one transaction; the outcome of each."""
+        return self._commit_many
+
+    def _commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         self._check_open()
         parts: dict[Database, list[int]] = {}
         for place, batch in enumerate(batches):
@@ -532,8 +541,12 @@ class _Part(ForwardingStore):
         """How many commits run in parallel."""
         return parse(self._database.url).writers
 
-    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+    @property
+    def commit_many(self) -> CommitMany:
         """Append the batches in one transaction; return the outcome of each."""
+        return self._commit_many
+
+    def _commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         found: Sequence[StoreError | None]
         try:
             found = self._database.call(lambda store: store.commit_many(batches))

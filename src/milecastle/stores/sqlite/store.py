@@ -45,7 +45,7 @@ from milecastle.ports.maintenance import (
     inspect_pages,
 )
 from milecastle.ports.pages import Page, PageKey, place_after
-from milecastle.ports.store import Batch, Capabilities, Chain, Opened
+from milecastle.ports.store import Batch, Capabilities, Chain, CommitMany, Opened
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
 from milecastle.stores.sqlite.log import Known, ThreadLog
@@ -81,7 +81,6 @@ class SqliteStore(SqliteFile, Capabilities):
 
     blocking = True
     rollup_after = 128
-    writers = 1
 
     def __init__(
         self,
@@ -116,8 +115,12 @@ class SqliteStore(SqliteFile, Capabilities):
             now = self._write(Transaction(cursor, self.path), batch, known)
         self._learn(batch, now)
 
-    def commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
+    @property
+    def commit_many(self) -> CommitMany:
         """Commit each batch as ``commit`` would, all in one transaction; the outcome of each."""
+        return self._commit_many
+
+    def _commit_many(self, batches: Sequence[Batch]) -> Sequence[StoreError | None]:
         learned: dict[ThreadKey, Known] = {}
         with self._connections.writing() as cursor:
             transaction = Transaction(cursor, self.path)
