@@ -14,7 +14,6 @@ from milecastle import InvalidRequest, Unavailable
 from milecastle.cli.session import masked
 from milecastle.model.keys import ThreadKey
 from milecastle.model.tags import TagChange
-from milecastle.ports.maintenance import Maintenance
 from milecastle.stores import ShardedStore as Exported
 from milecastle.stores.opening import find_shards, find_store, find_unopened
 from milecastle.stores.postgres.address import parse
@@ -145,7 +144,7 @@ def test_a_map_is_opened_by_its_file(path: Path, monkeypatch: pytest.MonkeyPatch
         with closing(find_store(url)) as store:
             assert isinstance(store, ShardedStore)
             assert store.part_of is not None
-            assert isinstance(store, Maintenance)
+            assert store.maintenance is not None
         assert isinstance(find_unopened(url), MapServers)
         assert list(find_shards(url).initialise()) == []
     assert masked("shards.toml") == "shards.toml"

@@ -109,7 +109,7 @@ def with_keys(keepers: list[CheckpointStore], work: Callable[[CheckpointStore], 
     return work(keepers[-1])
 
 
-MISSING = "it does not implement milecastle.ports.maintenance.Maintenance"
+MISSING = "it has no milecastle.stores.Maintenance"
 """Why ``verify``, ``repair``, ``migrate`` and ``doctor`` do less for a store."""
 
 _USUAL_FILE = "runs.db"
@@ -257,11 +257,11 @@ class Session:
         self._opened.append(store)
         return store
 
-    def unopened(self, url: str) -> Unopened | Store:
-        """What can be asked about a store without opening it; else the store, opened."""
+    def unopened(self, url: str) -> Unopened | None:
+        """What can be asked about a store without opening it; else, of the store, opened."""
         found = find_unopened(url)
         if found is None:
-            return self.open(url)
+            return self.open(url).maintenance
         check_place(url)
         return found
 

@@ -1,8 +1,8 @@
 """Maintenance of a store: what ``milecastle verify``, ``repair``, ``migrate`` and ``doctor`` ask.
 
-Both ports are optional. A store that implements ``Maintenance`` is checked below what ``Store``
-reads: its files, its pages, its tables. Of one that does not, the command line reads everything
-through ``Store`` and says that it did no more.
+Both ports are optional. A store with ``Store.maintenance`` is checked below what ``Store`` reads:
+its files, its pages, its tables. Of one without it, the command line reads everything through
+``Store`` and says that it did no more.
 
 Opening a store may migrate it, and ``doctor`` and ``migrate --print`` must change nothing. So the
 factory of a store may have an attribute ``unopened``: called with the URL, it returns an
@@ -12,13 +12,12 @@ factory of a store may have an attribute ``unopened``: called with the URL, it r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import msgspec
 
 from milecastle.errors import Corrupted, MilecastleError
 from milecastle.model.run import ThreadInfo
-from milecastle.ports.store import Store
 
 CheckVerdict = Literal["ok", "warning", "failed"]
 
@@ -74,7 +73,6 @@ class Check(msgspec.Struct, frozen=True):
     advice: str = ""
 
 
-@runtime_checkable
 class Unopened(Protocol):
     """A store that need not be open for this. Only ``migrate`` changes anything."""
 
@@ -99,7 +97,6 @@ class Unopened(Protocol):
         ...
 
 
-@runtime_checkable
 class Maintenance(Unopened, Protocol):
     """A store that can check and repair what is below its threads."""
 
@@ -125,7 +122,15 @@ def finding_of(error: MilecastleError, place: str) -> Finding:
     return Finding(where, error.message.removesuffix(f" at {where}"), error.code)
 
 
-def inspect_listed(store: Store, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
+class _Listing(Protocol):
+    def threads(
+        self, tenant: str, *, limit: int | None = None, after: str | None = None
+    ) -> Sequence[ThreadInfo]: ...
+
+
+def inspect_listed(
+    store: _Listing, tenant: str, threads: Sequence[str] = ()
+) -> Iterator[Inspected]:
     """The threads that a store lists: all that ``verify`` yields where nothing is below them."""
     if threads:
         return (Inspected(thread=name) for name in threads)

@@ -51,6 +51,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.batch import Batch, Chain, Opened
 from milecastle.ports.feed import Feed
+from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
 from milecastle.ports.tags import Tags
@@ -91,6 +92,11 @@ class Capabilities(Protocol):
     @property
     def tags(self) -> Tags | None:
         """Threads by tag."""
+        return None
+
+    @property
+    def maintenance(self) -> Maintenance | None:
+        """Checks, repairs and migrations for the command line."""
         return None
 
     @property
@@ -364,6 +370,7 @@ class Store(Capabilities, Protocol):
 _FORMER: Mapping[str, tuple[str, str]] = {
     "tags_of": ("tags", "of"),
     "tagged_threads": ("tags", "threads"),
+    "pending_migrations": ("maintenance", "pending_migrations"),
 }
 """Methods that a store had itself: the capability that has them now, and their names there."""
 

@@ -12,7 +12,6 @@ from milecastle.errors import StoreError
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.feed import Feed
-from milecastle.ports.maintenance import Maintenance, Unopened
 from milecastle.ports.notifying import Listen
 from milecastle.ports.store import (
     Batch,
@@ -27,11 +26,7 @@ from milecastle.stores.offloading import SharedObjects, offload
 from milecastle.stores.sqlite import SqliteStore
 from milecastle.testing.entries import Writer, a_key, a_result, an_entry
 
-PORTS: tuple[type, ...] = (
-    ClaimStore,
-    Maintenance,
-    Unopened,
-)
+PORTS: tuple[type, ...] = (ClaimStore,)
 VALUE = b"large " * 10
 
 
@@ -71,7 +66,16 @@ def test_same_ports_are_offered(inner: Store) -> None:
     store = offloading(inner)
     for port in PORTS:
         assert isinstance(store, port) == isinstance(inner, port), port
-    for name in ("commit_many", "feed", "listen", "part_of", "read_many", "tags", "transact"):
+    for name in (
+        "commit_many",
+        "feed",
+        "listen",
+        "maintenance",
+        "part_of",
+        "read_many",
+        "tags",
+        "transact",
+    ):
         assert (getattr(store, name) is None) == (getattr(inner, name) is None), name
     assert store.blocking
     assert store.rollup_after == inner.rollup_after
@@ -80,15 +84,16 @@ def test_same_ports_are_offered(inner: Store) -> None:
 
 def test_maintenance_is_that_of_the_store_inside(tmp_path: Path) -> None:
     store = offloading(SqliteStore(tmp_path / "store.db"))
-    assert isinstance(store, Maintenance)
+    kept = store.maintenance
+    assert kept is not None
     Writer(a_key("t", "tenant")).begin(store)
-    assert [found.thread for found in store.verify("tenant", ["t"])] == ["t"]
-    assert list(store.repair("tenant")) == []
-    pending = store.pending_migrations()
+    assert [found.thread for found in kept.verify("tenant", ["t"])] == ["t"]
+    assert list(kept.repair("tenant")) == []
+    pending = kept.pending_migrations()
     assert pending is not None
     assert pending.version == pending.latest
-    assert store.migrate() == ""
-    assert list(store.examine()) == []
+    assert kept.migrate() == ""
+    assert list(kept.examine()) == []
     store.close()
 
 

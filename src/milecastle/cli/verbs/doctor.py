@@ -24,7 +24,7 @@ from milecastle.cli.session import MISSING, Session, masked, path_of
 from milecastle.cli.verb import app_argument, verb
 from milecastle.errors import FormatTooNew, MilecastleError
 from milecastle.ports.claims import ClaimStore
-from milecastle.ports.maintenance import CheckVerdict, Pending, Unopened
+from milecastle.ports.maintenance import CheckVerdict, Pending
 from milecastle.ports.store import offers
 from milecastle.version import __version__
 from milecastle.views.documents import DoctorCheck, DoctorDocument
@@ -89,12 +89,12 @@ def _store(session: Session, url: str) -> Iterator[DoctorCheck]:
         return
     try:
         place = session.unopened(url)
-        checks = place.examine() if isinstance(place, Unopened) else ()
-        pending = place.pending_migrations() if isinstance(place, Unopened) else None
+        checks = place.examine() if place else ()
+        pending = place.pending_migrations() if place else None
     except MilecastleError as error:
         yield _unusable(error, path)
         return
-    migrations = _pending(pending, path) if isinstance(place, Unopened) else _unknown()
+    migrations = _pending(pending, path) if place else _unknown()
     yield migrations
     if path is not None:
         yield _permissions(path)

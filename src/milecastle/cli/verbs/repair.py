@@ -10,7 +10,6 @@ from milecastle.cli.exits import FAILED, OK
 from milecastle.cli.printing import counted, print_document, print_lines, say
 from milecastle.cli.session import MISSING, Session
 from milecastle.cli.verb import verb
-from milecastle.ports.maintenance import Maintenance
 from milecastle.views.documents import Damage, RepairDocument, RepairLine
 
 
@@ -27,8 +26,8 @@ def command(session: Session, threads: tuple[str, ...]) -> None:
     repaired: list[RepairLine] = []
     damage: list[Damage] = []
     looked_at = 0
-    if isinstance(store, Maintenance):
-        for log in store.repair(session.tenant, threads):
+    if store.maintenance is not None:
+        for log in store.maintenance.repair(session.tenant, threads):
             looked_at += 1
             damage += Damage.of(log.thread, log.findings)
             if log.file is not None:

@@ -12,7 +12,7 @@ from milecastle.cli.exits import FAILED, OK
 from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines, say
 from milecastle.cli.session import MISSING, Session
 from milecastle.cli.verb import verb
-from milecastle.ports.maintenance import Maintenance, inspect_listed
+from milecastle.ports.maintenance import inspect_listed
 from milecastle.views.documents import Damage, VerifyDocument
 
 
@@ -28,8 +28,8 @@ def command(session: Session, threads: tuple[str, ...]) -> None:
     store = session.store()
     tenant = session.tenant
     named = [find_thread(store, tenant, name).thread for name in threads]
-    if isinstance(store, Maintenance):
-        inspected = store.verify(tenant, named)
+    if store.maintenance is not None:
+        inspected = store.maintenance.verify(tenant, named)
     else:
         say(f"{session.describe_store()} has no checks of its own: {MISSING}")
         inspected = inspect_listed(store, tenant, named)

@@ -34,7 +34,13 @@ from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.claims import dated, system_time
 from milecastle.ports.fencing import check_cut, conflict
-from milecastle.ports.maintenance import Check, Inspected, Repaired, finding_of
+from milecastle.ports.maintenance import (
+    Check,
+    Inspected,
+    Maintenance,
+    Repaired,
+    finding_of,
+)
 from milecastle.ports.pages import Page, PageKey, page_of
 from milecastle.ports.store import Batch, Capabilities, Chain, Opened
 from milecastle.stores.jsonl import reading
@@ -436,6 +442,11 @@ class JsonlStore(Capabilities):
         self._pool.close()
 
     # -- maintenance
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Checks, repairs and migrations for the command line: this object has them itself."""
+        return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
         """Each thread's file, read from its start; also those whose first line is damaged."""

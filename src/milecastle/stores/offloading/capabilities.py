@@ -1,13 +1,8 @@
-"""What an offloading store can do besides ``Store``: what the store inside can, and no more.
-
-Each port has a class here; ``offload`` combines those that the store inside offers.
-"""
+"""Offloading around a store that workers share, and around any other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Sequence
 
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.model.run import RunRecord, ThreadInfo
@@ -18,7 +13,6 @@ from milecastle.ports.claims import (
     WorkerInfo,
 )
 from milecastle.ports.limits import Limit
-from milecastle.ports.maintenance import Check, Inspected, Maintenance, Pending, Repaired, Unopened
 from milecastle.ports.store import (
     Store,
 )
@@ -27,17 +21,13 @@ from milecastle.stores.offloading.store import OffloadingStore
 
 __all__ = ["offload"]
 
-Inner = TypeVar("Inner", bound=Store)
-
-
-class _Around(OffloadingStore, Generic[Inner]):
-    """An offloading store around one that offers a port."""
-
-    inner: Inner
-
 
 @checks_keys
-class _Claiming(_Around[ClaimStore]):
+class _Claiming(OffloadingStore):
+    """An offloading store around one that workers share."""
+
+    inner: ClaimStore
+
     def enqueue(
         self,
         record: RunRecord,
@@ -110,53 +100,8 @@ class _Claiming(_Around[ClaimStore]):
         self.inner.set_limit(limit)
 
 
-class _MigratedStore(Store, Unopened, Protocol):
-    """A store that has tables to migrate."""
-
-
-class _MaintainedStore(Store, Maintenance, Protocol):
-    """A store that can check what is below its threads."""
-
-
-class _Migrating(_Around[_MigratedStore]):
-    def pending_migrations(self) -> Pending | None:
-        """Which migrations are missing."""
-        return self.inner.pending_migrations()
-
-    def migrate(self) -> str:
-        """Apply what is missing."""
-        return self.inner.migrate()
-
-    def examine(self) -> Sequence[Check]:
-        """Further checks of the store's location."""
-        return self.inner.examine()
-
-
-class _Maintaining(_Around[_MaintainedStore]):
-    def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
-        """What is wrong below each thread; objects are verified when the thread is read."""
-        return self.inner.verify(tenant, threads)
-
-    def repair(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Repaired]:
-        """Each thread, repaired if that loses nothing."""
-        return self.inner.repair(tenant, threads)
-
-
-_PORTS: tuple[tuple[type, type[OffloadingStore]], ...] = (
-    (ClaimStore, _Claiming),
-    (Maintenance, _Maintaining),
-    (Unopened, _Migrating),
-)
-
-
 def offload(store: Store, objects: SharedObjects) -> OffloadingStore:
-    """The store with large values in ``objects``; it offers the ports that ``store`` offers."""
-    ports = tuple(isinstance(store, port) for port, _ in _PORTS)
-    return _class_with(ports)(store, objects)
-
-
-@cache
-def _class_with(ports: tuple[bool, ...]) -> type[OffloadingStore]:
-    """One class for each combination of ports, because ports are looked up by class."""
-    bases = [made for offered, (_, made) in zip(ports, _PORTS, strict=True) if offered]
-    return type("OffloadingStore", (*bases, OffloadingStore), {})
+    """The store with large values in ``objects``; workers share it if they share ``store``."""
+    if isinstance(store, ClaimStore):
+        return _Claiming(store, objects)
+    return OffloadingStore(store, objects)

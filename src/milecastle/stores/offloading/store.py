@@ -28,6 +28,7 @@ from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput, waiting_inputs
 from milecastle.ports.files import FileStore
+from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.notifying import Listen
 from milecastle.ports.store import (
     Batch,
@@ -155,6 +156,11 @@ class OffloadingStore(ForwardingStore):
         if inner is None:
             return None
         return lambda key, work: inner(key, lambda connection: self.offloaded(work(connection)))
+
+    @property
+    def maintenance(self) -> Maintenance | None:
+        """That of the store inside; objects are verified when a thread is read."""
+        return self.inner.maintenance
 
     @property
     def listen(self) -> Listen | None:

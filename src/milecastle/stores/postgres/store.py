@@ -26,6 +26,7 @@ from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
     Finding,
     Inspected,
+    Maintenance,
     Repaired,
     finding_of,
     inspect_listed,
@@ -547,6 +548,11 @@ class PostgresStore(PostgresServer, Capabilities):
             last = self._read(self._sql.prune_on, key, life=life, **page)[0][0]
             dropped += last
         return dropped
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Checks, repairs and migrations for the command line: this object has them itself."""
+        return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
         """Every thread, and rows that are not a thread's: the server checks its own pages."""

@@ -37,7 +37,11 @@ from milecastle.ports.claims import (
 )
 from milecastle.ports.feed import Feed
 from milecastle.ports.limits import Limit
-from milecastle.ports.maintenance import Inspected, Repaired
+from milecastle.ports.maintenance import (
+    Inspected,
+    Maintenance,
+    Repaired,
+)
 from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
 from milecastle.ports.store import (
@@ -509,6 +513,11 @@ class ShardedStore(MapServers, Capabilities):
         return lambda heard: _Listeners([Listener(parse(e.url), heard) for e in self._databases])
 
     # ---- maintenance
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Checks, repairs and migrations for the command line: this object has them itself."""
+        return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
         """Every thread, database by database, or those that are named."""

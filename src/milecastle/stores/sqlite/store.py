@@ -39,6 +39,7 @@ from milecastle.ports.limits import Limit
 from milecastle.ports.maintenance import (
     Finding,
     Inspected,
+    Maintenance,
     Repaired,
     finding_of,
     inspect_listed,
@@ -422,6 +423,11 @@ class SqliteStore(SqliteFile, Capabilities):
         with self._connections.writing() as cursor:
             transaction = Transaction(cursor, self.path)
             return prune_thread(transaction, key, head=head, cut=cut, rewritten=rewritten)
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Checks, repairs and migrations for the command line: this object has them itself."""
+        return self
 
     def verify(self, tenant: str, threads: Sequence[str] = ()) -> Iterator[Inspected]:
         """Every thread; if all are checked, first the damaged pages that SQLite reports."""
