@@ -14,7 +14,8 @@ import msgspec.structs
 
 from milecastle.errors import StoreError, Unavailable
 from milecastle.ports.claims import ClaimStore, is_due
-from milecastle.ports.store import Batch, Store
+from milecastle.ports.notifying import Listen
+from milecastle.ports.store import Batch, Capabilities, Store
 from tests.simulation.fleet.timeline import SECOND
 from tests.simulation.fleet.virtual_loop import Dead, VirtualLoop
 from tests.simulation.shaky_store import Writer
@@ -126,7 +127,7 @@ class Hearing:
         self._process.course.listeners.pop(self._process, None)
 
 
-class Connection:
+class Connection(Capabilities):
     """What a process sees of the store: each method of the port, and the bell."""
 
     blocking = True
@@ -135,8 +136,12 @@ class Connection:
     def __init__(self, process: Process) -> None:
         self.process = process
 
-    def listen(self, heard: Callable[[], None]) -> Hearing:
+    @property
+    def listen(self) -> Listen:
         """Ring for this process, as far as the bell can be relied upon: not at all."""
+        return self._listen
+
+    def _listen(self, heard: Callable[[], None]) -> Hearing:
         self.process.course.listeners[self.process] = heard
         return Hearing(self.process)
 
