@@ -198,7 +198,8 @@ class HostServices:
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         """The files of a tenant, of a store that has an object storage."""
-        return require_files(self.host.store).files(tenant, sealed=sealed)
+        store = self.host.store
+        return require_files(store and store.file_storage).files(tenant, sealed=sealed)
 
     def heartbeat(self) -> None:
         """A node is still at work."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from io import BufferedReader, RawIOBase
 from os import PathLike
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.file import File, FilePlace
-from milecastle.ports.store import Store, offers
 
 if TYPE_CHECKING:
     AnyPath = str | PathLike[str]
 
-__all__ = ["FileReader", "FileStore", "PlacedFiles", "StoredFiles", "require_files"]
+__all__ = ["FileReader", "FileStorage", "PlacedFiles", "StoredFiles", "require_files"]
 
 _CHUNK = 1 << 20
 
@@ -71,19 +70,18 @@ class PlacedFiles(StoredFiles, Protocol):
         ...
 
 
-@runtime_checkable
-class FileStore(Store, Protocol):
-    """A store that has an object storage for files.
+class FileStorage(Protocol):
+    """The object storage of a store, for files.
 
-    It commits nothing that names a file which is not there, and no file is removed that an entry, a
-    result or a waiting input names.
+    The store commits nothing that names a file which is not there, and no file is removed that an
+    entry, a result or a waiting input names.
     """
 
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         """The files of a tenant; ``sealed`` means that those it stores are encrypted."""
         ...
 
-    def copy_file(self, tenant: str, digest: str, source: FileStore) -> None:
+    def copy_file(self, tenant: str, digest: str, source: FileStorage) -> None:
         """Store a file that another store has."""
         ...
 
@@ -92,10 +90,10 @@ class FileStore(Store, Protocol):
         ...
 
 
-def require_files(store: Store | None) -> FileStore:
-    """The store, if it has files; ``InvalidRequest`` without an object storage."""
-    if not offers(store, FileStore):
+def require_files(storage: FileStorage | None) -> FileStorage:
+    """The object storage of a store; ``InvalidRequest`` without one."""
+    if storage is None:
         raise InvalidRequest(
             "files need an object storage: compile(store=..., objects='s3://bucket/prefix')"
         )
-    return store
+    return storage

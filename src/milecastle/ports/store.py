@@ -51,6 +51,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Failure, RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.batch import Batch, Chain, Opened
 from milecastle.ports.feed import Feed
+from milecastle.ports.files import FileStorage
 from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.notifying import Listen
 from milecastle.ports.pages import Page
@@ -97,6 +98,11 @@ class Capabilities(Protocol):
     @property
     def maintenance(self) -> Maintenance | None:
         """Checks, repairs and migrations for the command line."""
+        return None
+
+    @property
+    def file_storage(self) -> FileStorage | None:
+        """Files in object storage."""
         return None
 
     @property

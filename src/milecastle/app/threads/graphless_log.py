@@ -30,7 +30,6 @@ from milecastle.model.keys import ThreadKey, checks_keys, refuse_own, refuse_res
 from milecastle.model.manifest import Manifest
 from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.clock import Clock
-from milecastle.ports.files import FileStore
 from milecastle.ports.store import Store
 from milecastle.support.printable import quoted
 
@@ -62,7 +61,7 @@ class GraphlessLog:
     ) -> None:
         self.store = store
         self._clock = clock or SystemClock()
-        registry = TypeRegistry.for_annotations(types, files=isinstance(store, FileStore))
+        registry = TypeRegistry.for_annotations(types, files=store.file_storage is not None)
         self._codec = LogCodec(ValueCodec(registry), sealers=sealers)
 
     def put(

@@ -42,7 +42,6 @@ from milecastle.model.keys import ThreadKey, refuse_own
 from milecastle.model.run import ANSWERED, RunRecord, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.clock import Clock
-from milecastle.ports.files import FileStore
 from milecastle.ports.store import Chain, Opened, Store
 from milecastle.support.printable import quoted
 
@@ -109,7 +108,7 @@ class Threads:
         self.graph = graph
         self.store = store
         self.clock = clock
-        self.codec = log_codec_for(graph, sealers, files=isinstance(store, FileStore))
+        self.codec = log_codec_for(graph, sealers, files=store.file_storage is not None)
         self.migrations: dict[str, Migration] = {}
         self.manifest = graph.manifest.to_bytes()
         self.encrypts = sealers is not None

@@ -29,7 +29,6 @@ from milecastle.model.run import RunRecord
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, WaitingInput, waiting_inputs
 from milecastle.ports.fencing import conflict
-from milecastle.ports.files import FileStore
 from milecastle.ports.store import Batch, Store
 
 _PAGE = 256
@@ -299,14 +298,13 @@ class _Copy:
             if names_objects(payload):
                 unframe(payload)  # refuses it
             for digest in digests:
-                if not isinstance(self._source, FileStore) or not isinstance(
-                    self._target, FileStore
-                ):
+                source, target = self._source.file_storage, self._target.file_storage
+                if source is None or target is None:
                     raise NoObjects(
                         f"thread '{self._key.thread}' names a file in object storage: open both "
                         "stores with objects="
                     )
-                self._target.copy_file(self._key.tenant, digest, self._source)
+                target.copy_file(self._key.tenant, digest, source)
 
 
 def _keys(source: Store, tenant: str, threads: Iterable[str] | None) -> Iterator[ThreadKey]:

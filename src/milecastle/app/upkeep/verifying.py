@@ -29,7 +29,6 @@ from milecastle.model.checkpoint import Entry
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import Manifest
 from milecastle.ports.claims import waiting_inputs
-from milecastle.ports.files import FileStore
 from milecastle.ports.maintenance import Finding, finding_of
 from milecastle.ports.store import Store
 
@@ -165,11 +164,12 @@ class _Reading:
                 self._read_file(digest, place)
 
     def _read_file(self, digest: str, place: str) -> None:
-        if not isinstance(self._store, FileStore):
+        storage = self._store.file_storage
+        if storage is None:
             self.findings.append(Finding(place, "it names a file, which needs objects="))
             return
         try:
-            self._store.verify_file(self._key.tenant, digest, place)
+            storage.verify_file(self._key.tenant, digest, place)
         except Corrupted as error:
             self.note(error)
 

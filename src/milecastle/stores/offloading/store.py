@@ -27,7 +27,7 @@ from milecastle.errors import CodecError, Corrupted, InvalidRequest, StoreError,
 from milecastle.model.checkpoint import Entry, TaskResult
 from milecastle.model.keys import ThreadKey, checks_keys
 from milecastle.ports.claims import WaitingInput, waiting_inputs
-from milecastle.ports.files import FileStore
+from milecastle.ports.files import FileStorage
 from milecastle.ports.maintenance import Maintenance
 from milecastle.ports.notifying import Listen
 from milecastle.ports.store import (
@@ -213,12 +213,17 @@ class OffloadingStore(ForwardingStore):
             return set()
         return {name for _, payload in payloads_of(self.inner, key) for name in _sealed(payload)}
 
+    @property
+    def file_storage(self) -> FileStorage:
+        """Files in object storage: this object has them itself."""
+        return self
+
     def files(self, tenant: str, *, sealed: bool) -> TenantFiles:
         """The files of a tenant."""
         begin = partial(self.ownership.check, tenant)
         return TenantFiles(self.objects, tenant, sealed=sealed, begin=begin)
 
-    def copy_file(self, tenant: str, digest: str, source: FileStore) -> None:
+    def copy_file(self, tenant: str, digest: str, source: FileStorage) -> None:
         """Store a file that another store has, encrypted or not as it is there."""
         if not isinstance(source, OffloadingStore):
             raise InvalidRequest("files are copied between stores with object storage only")
