@@ -13,7 +13,7 @@ from milecastle.errors import Conflict
 from milecastle.model.checkpoint import DELTA, ROLLUP, Entry, TaskResult
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunRecord
-from milecastle.ports.store import Batch, Chain, Opened
+from milecastle.ports.store import Batch, Chain, Opened, ReadMany
 from milecastle.testing.entries import an_entry
 from tests.broken_stores.store import BrokenStore
 
@@ -33,7 +33,11 @@ class ReadsManyWithoutResults(
 ):
     """What is read together lacks what tasks have returned."""
 
-    def read_many(self, keys: Sequence[ThreadKey]) -> dict[ThreadKey, Opened]:
+    @property
+    def read_many(self) -> ReadMany:
+        return self._read_many
+
+    def _read_many(self, keys: Sequence[ThreadKey]) -> dict[ThreadKey, Opened]:
         """Give the chains alone."""
         found = {key: chain for key in keys if (chain := self.read(key)) is not None}
         return {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from milecastle.fleet.worker import Worker, WorkerOptions
-from milecastle.ports.claims import Listening
+from milecastle.ports.notifying import Listening
 from milecastle.stores.postgres import PostgresStore, notify
 from tests.acceptance.fleet.working import line, note, serving, start
 from tests.every_store import POSTGRES

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from http.client import HTTPConnection
 from typing import Any
@@ -20,6 +20,7 @@ from milecastle.fleet.probes import Probes, parse_address
 from milecastle.fleet.prometheus import MOST, Family, queue_families, render
 from milecastle.fleet.worker import Worker
 from milecastle.ports.claims import LaneDepth, WorkerInfo
+from milecastle.ports.notifying import Listen
 from milecastle.stores.memory import MemoryStore
 from tests.acceptance.fleet.working import QUICK, STRICT, Trip, line, note, start, until
 from tests.postgres_cluster import wait_until
@@ -187,8 +188,9 @@ class Bell(MemoryStore):
 
     is_connected = True
 
-    def listen(self, heard: Callable[[], None]) -> Bell:
-        return self
+    @property
+    def listen(self) -> Listen:
+        return lambda heard: self
 
 
 def test_a_worker_whose_listener_is_not_connected_is_not_ready() -> None:
