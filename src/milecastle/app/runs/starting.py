@@ -56,10 +56,10 @@ from milecastle.engine.status import thread_info, waits_at
 from milecastle.engine.waiting import open_interrupts
 from milecastle.errors import Conflict, InvalidRequest, ResumeRefused, RunInProgress, ThreadNotFound
 from milecastle.graph.comparison import Renames
-from milecastle.graph.reducers import LAST, SET
 from milecastle.model.checkpoint import Entry, Source, to_datetime
 from milecastle.model.keys import ThreadKey
 from milecastle.model.manifest import START
+from milecastle.model.reducers import LAST, SET
 from milecastle.model.run import ANSWERED, CARRIED, TRANSITIONS, RunRecord, Segment, ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.ports.claims import ClaimStore, waiting_inputs
