@@ -15,7 +15,7 @@ from milecastle.ports.limits import Limit
 from tests.model import callers
 from tests.model.callers import Input, Plan
 from tests.model.graphs import ACTS, GRAPHS
-from tests.model.specification import Call, History
+from tests.model.specification import Call, History, deletes, over
 
 __all__ = ["People"]
 
@@ -41,7 +41,7 @@ class People:
         self.inputs: dict[ThreadKey, list[Input]] = {key: [] for key in self.threads}
         self.unsure: list[Plan] = []
         self._count = 0
-        self.pace = 1.2
+        self.pace, self.hurry = 1.2, 0.0
         self.todos: dict[str, list[str]] = {}
         self.limits: dict[tuple[str, str], Limit] = {}
 
@@ -61,6 +61,15 @@ class People:
             "invoke": often(0, 2, 4),
             "wrong": 1,
         }
+        if random.random() < 0.5:
+            self._pair()
+
+    def _pair(self) -> None:
+        """Only two kinds of calls besides inputs, close together, about one or two threads."""
+        kinds = self.random.sample([kind for kind in self.weights if kind != "input"], 2)
+        self.weights = {kind: 6 * (kind in kinds) for kind in self.weights} | {"input": 8}
+        self.threads = self.threads[: self.random.choice((1, 1, 2))]
+        self.acts, self.pace, self.hurry = self.acts[:2], 2.4, 0.8
 
     def crowd(self, count: int) -> None:
         """Many threads, whose nodes take long."""
@@ -127,12 +136,12 @@ class People:
         return callers.simple("cancel", key)
 
     def _delete(self, key: ThreadKey) -> Plan:
-        self.inputs[key].clear()  # a key means nothing once its thread is gone
+        self._forget(key)
         return callers.simple("delete", key)
 
     def _retain(self, key: ThreadKey) -> Plan:
         self.history.pruned.add(key.tenant)
-        self._forget(key.tenant)
+        self._forget(*self._threads_of(key.tenant))
         return callers.retain(key.tenant, failed=self.random.random() < 0.5)
 
     def _bulk(self, key: ThreadKey) -> Plan:
@@ -140,13 +149,17 @@ class People:
             (("retry", "failed"), ("cancel", "sleeping"), ("delete", "completed"))
         )
         if action == "delete":
-            self._forget(key.tenant)
+            self._forget(*self._threads_of(key.tenant))
         return callers.bulk(action, key.tenant, status)
 
-    def _forget(self, tenant: str) -> None:
-        for each, inputs in self.inputs.items():
-            if each.tenant == tenant:
-                inputs.clear()
+    def _threads_of(self, tenant: str) -> list[ThreadKey]:
+        return [key for key in self.threads if key.tenant == tenant]
+
+    def _forget(self, *keys: ThreadKey) -> None:
+        """A key means nothing once its thread is gone."""
+        for key in keys:
+            self.inputs[key].clear()
+        self.unsure = [plan for plan in self.unsure if plan.call.key not in keys]
 
     def _limit(self, key: ThreadKey) -> Plan:
         random = self.random
@@ -213,6 +226,9 @@ class People:
         is_unsure = call.outcome == "unknown" or (
             call.verb == "answer" and call.outcome == "returned" and twice
         )
-        if is_unsure and is_safe and not call.mode.startswith("again "):
+        is_gone = any(
+            deletes(each) and call.began < over(each) for each in self.history.of(call.key)
+        )
+        if is_unsure and is_safe and not is_gone and not call.mode.startswith("again "):
             again = Call(call.verb, call.key, call.op, call.mode, call.keyed)
             self.unsure.append(Plan(again, plan.act))

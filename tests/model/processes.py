@@ -44,7 +44,7 @@ ROOT = Path(__file__).parents[2]
 SILENT = 1.5
 CALLERS = 2
 STOPPED = 4.0
-PATIENCE = 40.0
+PATIENCE = 120.0
 SHARED = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where files of histories are: in memory if possible."""
 _ABOUT = re.compile(r"thread '([^']+)': (.*)")

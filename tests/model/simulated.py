@@ -45,7 +45,7 @@ _ELSEWHERE = Sighting("unknown", "a process of another machine")
 PERIOD = 3
 _AT_ONCE = 2
 """How many calls are under way at once, besides those that follow from others."""
-_PATIENCE = 120
+_PATIENCE = 400
 """For how many virtual seconds after the last fault inputs may take to be applied."""
 
 
@@ -171,7 +171,7 @@ class ModelCourse(Course):
         self._running = {}
         self._options = _options(random, random.choice((1, 3, 20)))
         self.people = People(random, self.history)
-        self.length = (5, 15)
+        self.length = (3, 8) if self.people.hurry else (5, 15)
         self.ticks = random.random() < 0.08
         if self.ticks:
             self.apps = _apps(self.interval, ticks=True)
@@ -293,7 +293,9 @@ class ModelCourse(Course):
         if not self.troubles or self._left <= 0:
             return
         self._left -= 1
-        self.timeline.after(self.random.uniform(0.01, self.people.pace), self.act)
+        hurries = self.random.random() < self.people.hurry
+        pause = self.random.uniform(0.0, 0.03 if hurries else self.people.pace)
+        self.timeline.after(pause, self.act)
         if self._under_way < _AT_ONCE:  # a call holds up those in which it happens
             self._under_way += 1
             try:

@@ -157,6 +157,11 @@ def deletes(call: Call) -> bool:
     return call.verb in ("delete", "retain", "bulk delete")
 
 
+def over(call: Call) -> int:
+    """When a call has no more effect: a bulk job works after it was accepted."""
+    return 1 << 62 if call.verb.startswith("bulk ") else call.ended
+
+
 def families(runs: Iterable[RunRecord]) -> dict[str, str]:
     """The first run of each run: a retry continues the run before it."""
     before = {run.run_id: run.previous_run_id for run in runs}
@@ -217,12 +222,12 @@ def _deleted(
 ) -> Iterator[str]:
     """Its run is gone: it had been applied, or began, or was cancelled, before a deletion."""
     since = min(call.began for call in acknowledged)
-    deletions = [call for call in history.of(key) if deletes(call) and call.ended > since]
+    deletions = [call for call in history.of(key) if deletes(call) and over(call) > since]
     if not deletions:
         yield f"input {op} of {key.thread} was acknowledged, and its run is gone"
         return
     began = any(effect.place == op for effect in history.effects)
-    if not began and not any(cancels(call) and call.ended > since for call in history.of(key)):
+    if not began and not any(cancels(call) and over(call) > since for call in history.of(key)):
         yield f"input {op} of {key.thread} waited, and was lost by a deletion"
 
 
@@ -291,7 +296,7 @@ def an_input_can_always_wait(history: History) -> Iterator[str]:
 
 
 def _overlap(one: Call, other: Call) -> bool:
-    return one.began < other.ended and other.began < one.ended
+    return one.began < over(other) and other.began < over(one)
 
 
 # ---- time
@@ -307,7 +312,8 @@ def nothing_is_early(history: History) -> Iterator[str]:
     known: set[ThreadKey] = set()
     sent = Counter(call.op for call in history.calls if is_input(call))
     for call in history.calls:
-        counts = call.delay and call.key not in known and sent[call.op] == 1
+        retried = any(True for _ in history.of(call.key, "retry", "bulk retry"))  # starts it now
+        counts = call.delay and call.key not in known and sent[call.op] == 1 and not retried
         known.add(call.key)
         due = call.wall + call.delay * 1_000_000 - EARLY
         if counts and began.get(call.op, due) < due:
