@@ -41,7 +41,7 @@ class People:
         self.inputs: dict[ThreadKey, list[Input]] = {key: [] for key in self.threads}
         self.unsure: list[Plan] = []
         self._count = 0
-        self.pace, self.hurry = 1.2, 0.0
+        self.pace, self.hurry, self.keyed = 1.2, 0.0, 0.7
         self.todos: dict[str, list[str]] = {}
         self.limits: dict[tuple[str, str], Limit] = {}
 
@@ -70,6 +70,7 @@ class People:
         self.weights = {kind: 6 * (kind in kinds) for kind in self.weights} | {"input": 8}
         self.threads = self.threads[: self.random.choice((1, 1, 2))]
         self.acts, self.pace, self.hurry = self.acts[:2], 2.4, 0.8
+        self.keyed = self.random.choice((0.0, 0.5, 1.0))
 
     def crowd(self, count: int) -> None:
         """Many threads, whose nodes take long."""
@@ -99,7 +100,7 @@ class People:
     def input_for(self, key: ThreadKey) -> Plan:
         """A new input."""
         random = self.random
-        op = Input(self.name(), key, [], keyed=random.random() < 0.7)
+        op = Input(self.name(), key, [], keyed=random.random() < self.keyed)
         op.todo = self.todos[op.name] = callers.random_todo(random, self.acts)
         self.inputs[key].append(op)
         if "linger" in self.acts:

@@ -41,10 +41,10 @@ from tests.model.views import look, served
 __all__ = ["SHARED", "Processes"]
 
 ROOT = Path(__file__).parents[2]
-SILENT = 1.5
+SILENT = 1.0
 CALLERS = 2
 STOPPED = 4.0
-PATIENCE = 120.0
+PATIENCE = 60.0
 SHARED = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where files of histories are: in memory if possible."""
 _ABOUT = re.compile(r"thread '([^']+)': (.*)")
@@ -249,6 +249,7 @@ class _Course:
             some = self.people.acts if random.random() < 0.5 else ("plain",)
             self.people.acts = (*some, "pay", "pay")
         self.people.weights.update(retain=0, limit=0)
+        self.faults = self._faults()
         self.limited = random.random() < 0.4
         self.size = random.randint(2, 3)
         self.workers: dict[str, int] = {}
@@ -274,7 +275,7 @@ class _Course:
         options = {
             "concurrency": 20,
             "poll": 0.1,
-            "heartbeat": 0.4,
+            "heartbeat": 0.3,
             "silent": SILENT,
             "grace": 1.0,
             "losses": 50,
@@ -335,16 +336,17 @@ class _Course:
 
     # ---- faults
 
-    def faults(self) -> list[Callable[[], None]]:
+    def _faults(self) -> list[Callable[[], None]]:
+        """The faults of this history; those of a pair are two kinds."""
         found = [self._kill, self._drain, self._stop, self._jump]
         if self.kind == "postgres":
             found += [self._lose_answer] * 4 + [self._stop_at_message] * 6 + [self._terminate]
         if self.kind == "shards":
             found += [self._move] * 4 + [self._terminate]
-        return found
+        return self.random.sample(found, 2) if self.people.hurry else found
 
     def disturb(self) -> None:
-        fault = self.random.choice(self.faults())
+        fault = self.random.choice(self.faults)
         if self.kind == "postgres" and self.random.random() < 0.02:
             fault = self._restart
         self.processes.happened[fault.__name__[1:]] += 1
@@ -369,21 +371,26 @@ class _Course:
 
     def _stop_at_message(self) -> None:
         """Stop a worker when it is about to send a message of some kind."""
-        name, reached, over = self._someone(), Event(), Event()
+        assert self.database.proxy is not None
+        reached, over, stopped = Event(), Event(), list[str]()
 
-        def stop() -> None:
+        def stop(name: str) -> None:
             self.signal(name, signal.SIGSTOP)
+            stopped.append(name)
             reached.set()
             over.wait(STOPPED + 2)
 
-        assert self.database.proxy is not None
-        self.database.proxy.hold(name, self.random, stop)
-        for key in self.random.sample(self.people.threads, min(3, len(self.people.threads))):
+        self.database.proxy.hold("w", self.random, stop)
+        self._send_inputs()
+        if reached.wait(2.0):
+            self._while_stopped(*stopped)
+        over.set()
+
+    def _send_inputs(self) -> None:
+        """Some inputs for one thread or two: a message of any kind is soon sent."""
+        for key in self.random.choices(self.people.threads[:2], k=4):
             with self._lock:
                 self._futures.append(self.make(self.people.input_for(key)))
-        if reached.wait(3.0):
-            self._while_stopped(name)
-        over.set()
 
     def _while_stopped(self, name: str) -> None:
         """Others continue: what is due now is begun before the worker is back."""
@@ -397,9 +404,9 @@ class _Course:
             is_probed = plan.call.outcome == "returned"
         while time.monotonic() - began < STOPPED:
             time.sleep(0.1)
-            if not is_probed and time.monotonic() - began > SILENT + 0.7:
+            if not is_probed and time.monotonic() - began > SILENT + 1.0:
                 break
-            if is_probed and op.name in self._begun() and time.monotonic() - began > SILENT + 0.7:
+            if is_probed and op.name in self._begun() and time.monotonic() - began > SILENT + 1.0:
                 break
         else:
             if is_probed and op.name not in self._begun() and self._others_beat(name):
@@ -440,10 +447,9 @@ class _Course:
 
     def _lose_answer(self) -> None:
         assert self.database.proxy is not None
-        everyone = [f"c{number}" for number in range(1, self._opened + 1)] * 2
-        name = self.random.choice([*everyone, *sorted(self.workers)])
-        seconds = self.random.choice((0.0, 1.0, 2.0))
-        self.database.proxy.lose_answer(name, self.random, seconds)
+        letter, seconds = self.random.choice("ccw"), self.random.choice((0.0, 1.0, 2.0))
+        self.database.proxy.lose_answer(letter, self.random, seconds)
+        self._send_inputs()
 
     def _terminate(self) -> None:
         self.database.terminate(self.random)
@@ -529,7 +535,7 @@ class _Course:
             self._settle()
         for key in self._keys():
             self._look_at_end(key)
-        if self.history.final:
+        if self.history.final and random.random() < 0.25:
             served([app_of(name, self._stores[0]) for name in GRAPHS], self.history.final)
         if self.kind == "shards" and random.random() < 0.2:
             self._restore(random.choice(self.people.threads))
@@ -562,7 +568,8 @@ class _Course:
             self.make(self.people.unsure.pop()).result(60)
 
     def _settle(self) -> bool:
-        until, left = time.monotonic() + PATIENCE, [""]
+        """Wait until nothing is left to run, or nothing changes for long."""
+        until, left, before = time.monotonic() + PATIENCE, [""], [""]
         if self.database.proxy is not None:
             self.database.proxy.disarm()
         while time.monotonic() < until:
@@ -571,6 +578,8 @@ class _Course:
                 left = [text for key in self._keys() if (text := self._unfinished(key))]
                 if not left:
                     return True
+            if left != before:
+                until, before = time.monotonic() + PATIENCE, left
             self._wait()
             time.sleep(0.1)
         self.history.wrong += [f"a thread is stuck: {text}" for text in left]

@@ -1,8 +1,9 @@
 """A TCP proxy between processes and PostgreSQL, which loses answers and holds messages back.
 
-Each connection is known by the ``application_name`` with which it was opened. A fault waits for a
-message of a kind, as its first words say: so the rare ones, a commit say, are met as often as the
-heartbeats. Inside a transaction the message before it is part of its kind.
+Each connection is known by the ``application_name`` with which it was opened; its first letter says
+what the process is. A fault waits until one of these sends a message of a kind, as its first words
+say: so the rare ones, a commit say, are met as often as the heartbeats, and those that write more
+often. Inside a transaction the message before it is part of its kind.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 __all__ = ["Proxy"]
 
 _PREPARED = re.compile(rb"_pg3_[0-9]+")
+_WRITES = re.compile(rb"\b(INSERT INTO|UPDATE|DELETE FROM)\b")
 _WORDS = re.compile(rb"[A-Za-z_][A-Za-z_0-9 ]{4,}")
 
 
@@ -27,7 +29,7 @@ class _Fault(msgspec.Struct):
     """What happens to the next message of a kind: it is held back, or its answer is lost."""
 
     kind: str
-    act: Callable[[], object]
+    act: Callable[[str], object]
     loses: bool
 
 
@@ -36,8 +38,9 @@ class _Link(msgspec.Struct):
 
     name: str
     within: str = ""
+    has_written: bool = False
     prepared: dict[str, str] = {}
-    loses: Callable[[], object] | None = None
+    loses: Callable[[str], object] | None = None
 
 
 class Proxy:
@@ -50,43 +53,43 @@ class Proxy:
         self._lock = Lock()
         self._armed: dict[str, _Fault] = {}
         self._refused: dict[str, float] = {}
-        self._kinds: dict[str, dict[str, None]] = {}
+        self._kinds: dict[str, dict[str, bool]] = {}
         Thread(target=self._accept, daemon=True).start()
 
-    def hold(self, name: str, random: Random, act: Callable[[], object]) -> None:
-        """Call ``act`` when a process is about to send a message of some kind."""
-        self._arm(name, _Fault(self._kind(name, random), act, False))
+    def hold(self, letter: str, random: Random, act: Callable[[str], object]) -> None:
+        """Call ``act`` with its name when a process is about to send a message of some kind."""
+        self._arm(letter, _Fault(self._kind(letter, random), act, False))
 
-    def lose_answer(self, name: str, random: Random, seconds: float) -> None:
+    def lose_answer(self, letter: str, random: Random, seconds: float) -> None:
         """Swallow the answer to a message of some kind, cut the connection, and refuse new ones.
 
         The server has done what it was asked to do.
         """
 
-        def refuse() -> None:
+        def refuse(name: str) -> None:
             self._refused[name] = monotonic() + seconds
 
-        self._arm(name, _Fault(self._kind(name, random), refuse, True))
+        self._arm(letter, _Fault(self._kind(letter, random), refuse, True))
 
     def disarm(self) -> None:
-        """Nothing happens any more, and no kind of message is known."""
+        """Nothing happens any more."""
         with self._lock:
-            self._kinds.clear()
             self._armed.clear()
             self._refused.clear()
 
     def close(self) -> None:
         self._listening.close()
 
-    def _kind(self, name: str, random: Random) -> str:
-        """Any message, one of a kind, or most of the time one within a transaction."""
-        kinds = list(self._kinds.get(name[:1], {}))
-        within = [kind for kind in kinds if " > " in kind]
-        return random.choice(within if within and random.random() < 0.75 else ["", *kinds])
-
-    def _arm(self, name: str, fault: _Fault) -> None:
+    def _kind(self, letter: str, random: Random) -> str:
+        """Any message, one of a kind, or most of the time one that writes."""
         with self._lock:
-            self._armed[name] = fault
+            kinds = dict(self._kinds.get(letter, {}))
+        writing = [kind for kind, writes in kinds.items() if writes]
+        return random.choice(writing if writing and random.random() < 0.75 else ["", *kinds])
+
+    def _arm(self, letter: str, fault: _Fault) -> None:
+        with self._lock:
+            self._armed[letter] = fault
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -116,7 +119,7 @@ class Proxy:
                 if not are_answers:
                     self._asked(link, data)
                 elif link.loses is not None:
-                    link.loses()
+                    link.loses(link.name)
                     break
                 target.sendall(data)
         for each in (source, target):
@@ -126,21 +129,25 @@ class Proxy:
 
     def _asked(self, link: _Link, data: bytes) -> None:
         """A process sends a message: let happen what waits for it."""
-        kind = _kind_of(data, link.prepared)
+        kind, writes = _kind_of(data, link.prepared), bool(_WRITES.search(data))
         if link.within or kind == "BEGIN":
             ends = kind in ("COMMIT", "ROLLBACK")
+            writes = link.has_written if ends else writes
+            link.has_written = not ends and (writes or link.has_written)
             kind, link.within = f"{link.within} > {kind}", "" if ends else kind
+        letter = link.name[:1]
         with self._lock:
             if kind:
-                self._kinds.setdefault(link.name[:1], {})[kind] = None
-            fault = self._armed.get(link.name)
+                kinds = self._kinds.setdefault(letter, {})
+                kinds[kind] = writes or kinds.get(kind, False)
+            fault = self._armed.get(letter)
             if fault is None or fault.kind not in ("", kind):
                 return
-            del self._armed[link.name]
+            del self._armed[letter]
         if fault.loses:
             link.loses = fault.act
         else:
-            fault.act()
+            fault.act(link.name)
 
 
 def _kind_of(data: bytes, prepared: dict[str, str]) -> str:
