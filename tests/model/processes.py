@@ -43,7 +43,7 @@ __all__ = ["SHARED", "Processes"]
 ROOT = Path(__file__).parents[2]
 SILENT = 1.0
 CALLERS = 2
-STOPPED = 4.0
+STOPPED = 10.0
 PATIENCE = 60.0
 SHARED = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where files of histories are: in memory if possible."""

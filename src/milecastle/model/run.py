@@ -167,7 +167,7 @@ CARRIED = "observer."
 
 
 ANSWERED = "answer."
-"""Prefix of the metadata that names the keys of answers, as digests; a retry has them too."""
+"""Prefix of the metadata with the digests of answers' keys; the thread's next run has them too."""
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):

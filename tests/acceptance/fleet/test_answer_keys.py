@@ -130,6 +130,34 @@ def test_a_fork_does_not_know_the_answers_of_its_origin(store: Store) -> None:
 
 
 @pytest.mark.requirement("F1", api="App.answer")
+def test_the_next_run_knows_the_answers_of_one_that_waited_through_many_retries(
+    store: Store,
+) -> None:
+    """Was broken: the newest 20 runs were looked at, and all of them were retries of another."""
+    left = [25]
+
+    def fails(state: Trip) -> dict[str, Any]:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise ValueError
+        return {}
+
+    app = line(store, ("fails", fails), ("ask", asks("well?")))
+    app.submit(start(), "t", key="1")
+    for key in ("2", "3"):
+        app.submit({"n": 0}, "t", key=key, if_busy="queue")
+    work(app)
+    while left[0] >= 0:
+        app.retry("t")
+        work(app)
+    for key in ("a1", "a2"):
+        app.answer("t", "yes", key=key)
+        work(app)
+    assert app.answer("t", "yes", key="a2").reused
+    assert log_of(app) == ["well? yes"] * 2
+
+
+@pytest.mark.requirement("F1", api="App.answer")
 def test_what_was_answered_and_what_is_not_asked_are_different_errors(store: Store) -> None:
     """Was broken: both were ``RunInProgress``."""
     app = line(store, ("a", note("a")), ("ask", asks("well?")), ("b", asks("sure?")))

@@ -80,8 +80,7 @@ _ANSWER_MARK: Final = b"\xc1answer:"
 """Prefixes of compared keys: no encoded input starts with this byte."""
 
 _ANSWERS_KEPT: Final = 100
-_ANSWERED_IN: Final = 20
-"""How many keys of answers a run keeps, and in how many of a thread's runs they are looked for."""
+"""How many keys of a thread's answers are kept, in the record of its newest run."""
 
 
 MakePlan = Callable[..., RunPlan]
@@ -127,7 +126,8 @@ class Start(msgspec.Struct):
             if not (call.discards or call.takes_over):
                 self._refuse_before_waiting_input(entry)
             over = bring_over(threads, key, chain)
-            return self._plan(over, _new_record(threads, key, digest), update=update, unless=unless)
+            record = _with_answers_of(previous, _new_record(threads, key, digest))
+            return self._plan(over, record, update=update, unless=unless)
         if call.if_exists == "queue" and (call.again or previous.input_digest != digest):
             raise _taken_meanwhile(key, entry)
         if call.queues and previous.input_digest == digest and is_served(threads.store, previous):
@@ -137,7 +137,7 @@ class Start(msgspec.Struct):
             refuse_busy(threads.store, previous, entry.seq)
         if previous.input_digest != digest:
             if call.discards:
-                record = _new_record(threads, key, digest)
+                record = _with_answers_of(previous, _new_record(threads, key, digest))
                 return self._instead(chain, previous, update, record, unless)
             raise InvalidRequest(
                 f"thread '{key.thread}' has an unfinished run with another input "
@@ -169,7 +169,7 @@ class Start(msgspec.Struct):
             if plan is not None:
                 return plan
         digest = _answer_digest(threads, given)
-        if digest and _was_answered(threads, previous, digest):
+        if digest and ANSWERED + digest in previous.metadata:
             position = bring_over(threads, key, chain, accept=call.accept_changes).position
             info = thread_info(entry, previous, waits_at(position.reserved))
             if call.queues or has_ended or info.status in ("interrupted", "sleeping"):
@@ -301,7 +301,7 @@ class Start(msgspec.Struct):
         for old in update.keys() & renamed.keys() - threads.graph.schema.channels.keys():
             update[renamed[old]] = update.pop(old)
         record = msgspec.structs.replace(
-            record,
+            _with_answers_of(previous, record),
             status="running",
             fingerprint=threads.graph.fingerprint,
             owner=current_owner(),
@@ -375,7 +375,7 @@ class Start(msgspec.Struct):
             )
             return self._plan(over, record, **how)
         record = _new_record(threads, key, previous.input_digest, previous)
-        metadata = _with_answer(record.metadata | _answers_of(previous.metadata), digest)
+        metadata = _with_answer(_with_answers_of(previous, record).metadata, digest)
         record = msgspec.structs.replace(record, metadata=metadata)
         was_running = previous.status == "running"
         plan = self._plan(over, record, fresh_attempts=not was_running, **how)
@@ -603,14 +603,6 @@ def _answer_digest(threads: Threads, given: Given) -> str:
     return threads.codec.digest(_ANSWER_MARK + given.key.encode("utf-8", "surrogatepass"))
 
 
-def _was_answered(threads: Threads, previous: RunRecord, digest: str) -> bool:
-    """Whether one of the thread's last runs was given an answer with this key."""
-    name = ANSWERED + digest
-    if name in previous.metadata:
-        return True
-    return any(name in run.metadata for run in threads.store.runs(previous.key, limit=_ANSWERED_IN))
-
-
 def _refuse_sleeping(
     threads: Threads, key: ThreadKey, record: RunRecord, position: Position
 ) -> None:
@@ -662,6 +654,12 @@ def _new_record(
 def _answers_of(metadata: Mapping[str, str]) -> dict[str, str]:
     """What says which answers a run was given, the newest last."""
     return {name: text for name, text in metadata.items() if name.startswith(ANSWERED)}
+
+
+def _with_answers_of(previous: RunRecord, record: RunRecord) -> RunRecord:
+    """Add the keys of answers that a thread's runs were given before this one."""
+    metadata = record.metadata | _answers_of(previous.metadata)
+    return msgspec.structs.replace(record, metadata=metadata)
 
 
 def _with_answer(metadata: Mapping[str, str], digest: str) -> dict[str, str]:
