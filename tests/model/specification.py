@@ -238,6 +238,7 @@ def a_key_identifies_one_run(history: History) -> Iterator[str]:
         if not keyed or any(deletes(call) for call in history.of(key)):
             continue
         seen = history.final.get(key)
+        is_moot = any(map(cancels, history.of(key)))  # its last node ended, and was not committed
         first = families(seen.runs if seen else ())
         named = {first.get(call.run_id, call.run_id) for call in keyed}
         if len(named) > 1:
@@ -245,6 +246,7 @@ def a_key_identifies_one_run(history: History) -> Iterator[str]:
         for call in keyed:
             is_applied = (
                 seen is not None
+                and not is_moot
                 and op in seen.log
                 and any(
                     effect.what == "ended" and effect.place == op and effect.time < call.began
@@ -307,17 +309,19 @@ EARLY = 10_000
 
 
 def nothing_is_early(history: History) -> Iterator[str]:
-    """A delayed input begins after its delay, by the store's clock, whatever the caller's shows."""
+    """A delayed input begins after its delay, by the store's clock, whatever the caller's shows.
+
+    Not one that waits behind another, or that somebody retries.
+    """
     began = {effect.place: effect.wall for effect in history.effects if effect.what == "began"}
-    known: set[ThreadKey] = set()
-    sent = Counter(call.op for call in history.calls if is_input(call))
     for call in history.calls:
-        retried = any(True for _ in history.of(call.key, "retry", "bulk retry"))  # starts it now
-        counts = call.delay and call.key not in known and sent[call.op] == 1 and not retried
-        known.add(call.key)
         due = call.wall + call.delay * 1_000_000 - EARLY
-        if counts and began.get(call.op, due) < due:
-            yield f"input {call.op} of {call.key.thread} began before its delay was over"
+        if call.delay and began.get(call.op, due) < due:
+            others = [each for each in history.of(call.key) if each is not call]
+            waits = any(is_input(each) and each.began < call.ended for each in others)
+            again = any(each.op == call.op or "retry" in each.verb for each in others)
+            if not waits and not again:
+                yield f"input {call.op} of {call.key.thread} began before its delay was over"
 
 
 # ---- questions
@@ -342,18 +346,27 @@ def an_answer_is_heard_once(history: History) -> Iterator[str]:
 
 def a_recorded_call_is_not_repeated(history: History) -> Iterator[str]:
     """What ``ctx.once`` and ``ctx.transaction`` have returned is not done again."""
-    recorded: set[str] = set()
+    recorded: dict[str, int] = {}
     for effect in history.effects:
         if effect.what == "recorded":
-            recorded.add(effect.place)
-        elif effect.what == "mail" and effect.place in recorded and not effect.excused:
-            yield f"the call at {effect.place} was repeated after it was recorded"
+            recorded[effect.place] = effect.time
+        elif effect.what == "mail" and not effect.excused:
+            since = recorded.get(effect.place)
+            if since is not None and not _was_deleted(history, effect.place, since):
+                yield f"the call at {effect.place} was repeated after it was recorded"
     for place, count in history.paid.items():
         if count > 1:
             yield f"the transaction at {place} was committed {count} times"
     for place in recorded:
         if place in history.paid and history.paid[place] == 0:
             yield f"the transaction at {place} was recorded and not committed"
+
+
+def _was_deleted(history: History, place: str, since: int) -> bool:
+    """Whether the thread of an input may have been deleted, and the input sent again."""
+    op = place.partition("/")[0]
+    keys = {call.key for call in history.calls if is_input(call) and call.op == op}
+    return any(deletes(call) and over(call) > since for key in keys for call in history.of(key))
 
 
 def a_living_worker_keeps_its_run(history: History) -> Iterator[str]:
