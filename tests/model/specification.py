@@ -267,6 +267,8 @@ def order_is_kept(history: History) -> Iterator[str]:
     jumps: set[tuple[ThreadKey, str]] = set()
     for place, calls in by_operation(history).items():
         acknowledged = [call for call in calls if call.outcome == "returned"]
+        if len(calls) > 1 and _was_deleted(history, place[1], calls[0].began):
+            continue
         sent[place] = min(call.began for call in calls)
         if any(call.mode.endswith("cancel") for call in calls):
             jumps.add(place)

@@ -189,7 +189,7 @@ class App(Generic[S]):
         their ids. An invalid answer is refused, and the thread is unchanged. With the same ``key``
         it is the same answer: given again, it is not taken by another question, and the thread is
         returned as it is, or continues; a run that was cancelled since is not continued:
-        ``ResumeRefused``. The last 100 keys of each of the thread's last 20 runs are known.
+        ``ResumeRefused``. The last 100 keys of the thread's answers are known.
         ``accept_changes`` resumes even if the state
         does not match the changed graph; the history records it. While a live process drives the
         thread, ``RunInProgress`` is raised, unless ``take_over`` is set.
