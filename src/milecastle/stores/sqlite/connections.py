@@ -217,16 +217,22 @@ class Connections:
             return True
 
     @contextmanager
-    def reading(self) -> Generator[sqlite3.Cursor, None, None]:
-        """A transaction that sees one state of the file."""
+    def reading(self, *, whole: bool = True) -> Generator[sqlite3.Cursor, None, None]:
+        """A transaction that sees one state of the file; if not ``whole``, one per statement.
+
+        A statement that is read to its end is a transaction of its own.
+        """
         connection = self._borrow()
         is_sound = False
         try:
             connection = connection or self._new_reader()
             cursor = connection.cursor()
-            cursor.execute("BEGIN")
+            if whole:
+                cursor.execute("BEGIN")
             yield cursor
-            cursor.execute("COMMIT")
+            if whole:
+                cursor.execute("COMMIT")
+            cursor.close()
             is_sound = True
         except DRIVER_ERRORS as error:
             raise translate(error, self.path, self.timeout) from error

@@ -6,9 +6,24 @@ those of a step that has ended. So the newest one shows whether they are current
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+
 import msgspec
 
-from milecastle.model.checkpoint import DELTA, HOLDING, SNAPSHOT, Entry, TaskResult, item_bounds
+from milecastle.errors import Corrupted
+from milecastle.model.checkpoint import (
+    DELTA,
+    HOLDING,
+    ROLLUP,
+    SNAPSHOT,
+    Entry,
+    TaskResult,
+    item_bounds,
+)
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.store import Chain, Opened
+from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import (
     SPAN,
     Damaged,
@@ -21,11 +36,13 @@ from milecastle.stores.sqlite.rows import (
     pack_id,
     read_text,
     result_of,
+    run_of,
+    thread_of,
     write_text,
 )
 from milecastle.stores.sqlite.transaction import DAMAGE, Transaction
 
-_ID, _CHECKPOINT, _ORIGIN, KIND, ROLL, _PRIOR = 0, 1, 7, 9, 11, 12
+_ID, _CHECKPOINT, _ORIGIN, KIND, _BASE, ROLL, _PRIOR = 0, 1, 7, 9, 10, 11, 12
 _LOOK = 16
 
 LastEntry = tuple[str, str | bytes, int]
@@ -53,6 +70,41 @@ class Known(msgspec.Struct):
         """Remember an origin under its number."""
         self.origins[number] = origin
         self.numbers[origin] = number
+
+
+def glance(
+    transaction: Transaction, key: ThreadKey, known_of: Callable[[ThreadRow], Known]
+) -> tuple[Opened | None] | None:
+    """The chain of the head and the record of its run, if two statements are enough; else ``None``.
+
+    They are if the chain has no rollup, the thread has no results and nothing is damaged. Entries
+    never change: that the second statement may see a later state makes no difference, unless the
+    thread was pruned or deleted in between.
+    """
+    try:
+        row = transaction.cursor.execute(SQL["glance"], (key.tenant, key.thread) * 5).fetchone()
+        if row[0] is None:
+            transaction.check_missing(row, key)
+            return (None,)
+        thread = thread_of(checked(row[:18]), key)
+        head = transaction.newest_of(thread, row[18:34], row[34:50])
+        for result in (row[69:75], row[75:81]):
+            if result[0] is not None:
+                checked(result)
+        has_results = row[69] is not None and row[69] > thread.origin
+        if head is None:
+            return (None,)
+        if has_results or head[KIND] == ROLLUP or head[_BASE] != head[ROLL]:
+            return None
+        known = known_of(thread)
+        if head[_ORIGIN] not in known.origins:
+            _, run_id, fingerprint = checked(row[50:54])
+            known.note(head[_ORIGIN], (read_text(run_id), read_text(fingerprint)))
+        record = None if row[54] is None else run_of(checked(row[54:69]), thread)
+        entries = ThreadLog(transaction, thread, known).short_chain(head)
+    except (*DAMAGE, Corrupted, sqlite3.OperationalError):
+        return None  # a transaction says where the damage is
+    return None if entries is None else (Opened(Chain(entries), record),)
 
 
 class ThreadLog:
@@ -84,6 +136,19 @@ class ThreadLog:
     def entry(self, seq: int) -> Entry:
         """An entry that must exist."""
         return self._entry(self._row(seq))
+
+    def short_chain(self, head: Row) -> tuple[Entry, ...] | None:
+        """The chain of a head that rests on a snapshot; ``None`` if it is not there any more."""
+        values = head[_ID], self._thread.origin + head[ROLL] - 1
+        rows = self._transaction.all("entries_down", values)
+        if not rows or rows[0][: len(head)] != head:
+            return None
+        for at, row in enumerate(rows):
+            if row[_ID] != head[_ID] - at or not is_sound(row):
+                return None
+            if row[KIND] == SNAPSHOT:
+                return tuple([self._entry(one) for one in rows[at::-1]])
+        return None
 
     def chain(self, seq: int) -> list[Entry]:
         """The chain of an entry that must exist, oldest first."""

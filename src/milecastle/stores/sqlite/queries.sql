@@ -259,6 +259,68 @@ LEFT JOIN threads AS a INDEXED BY threads_by_name
     )
 WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
 
+-- name: glance
+-- What opening a thread needs: its row, its head, the entry above that, the origin and the run of the
+-- head, and the results up to the end of the thread and above it. If there is no such thread: NULL,
+-- the rows beside its place, and what the other index finds there.
+SELECT
+    t.id, t.tenant, t.thread, t.first, t.runs, t.failures, t.status, t.started_at, t.run_id,
+    t.graph, t.ended_at, t.wake_at, t.questions, t.lane, t.due_at, t.worker, t.rank, t.sum,
+    h.id, h.checkpoint, CASE WHEN h.parent IS NULL THEN hp.checkpoint ELSE h.parent END,
+    h.step, h.source, h.nodes, h.next, h.origin, h.created_at, h.kind, h.base_seq, h.roll_seq,
+    h.prior, h.route, h.note, h.sum,
+    n.id, n.checkpoint, CASE WHEN n.parent IS NULL THEN np.checkpoint ELSE n.parent END,
+    n.step, n.source, n.nodes, n.next, n.origin, n.created_at, n.kind, n.base_seq, n.roll_seq,
+    n.prior, n.route, n.note, n.sum,
+    o.id, o.run_id, o.fingerprint, o.sum,
+    r.thread, r.run_id, r.started_at, r.graph, r.fingerprint, r.mode, r.status, r.retry_count,
+    r.previous_run_id, r.ended_at, r.input_digest, r.metadata, r.wake_at, r.owner, r.sum,
+    rb.id, rb.head, rb.seq, rb.task, rb.payload, rb.sum,
+    ra.id, ra.head, ra.seq, ra.task, ra.payload, ra.sum
+FROM threads AS t
+LEFT JOIN entries AS h
+    ON h.id = (SELECT max(id) FROM entries WHERE id <= t.id * 4294967296 + 4294967295)
+LEFT JOIN entries AS hp ON hp.id = h.id - 1
+LEFT JOIN entries AS n
+    ON n.id = (SELECT min(id) FROM entries WHERE id > max(t.id * 4294967296, coalesce(h.id, 0)))
+LEFT JOIN entries AS np ON np.id = n.id - 1
+LEFT JOIN origins AS o ON o.id = t.id * 4294967296 + h.origin
+LEFT JOIN runs AS r ON r.thread = t.id AND r.run_id = o.run_id
+LEFT JOIN results AS rb
+    ON rb.id = (SELECT max(id) FROM results WHERE id <= t.id * 4294967296 + 4294967295)
+LEFT JOIN results AS ra
+    ON ra.id = (SELECT min(id) FROM results WHERE id > t.id * 4294967296 + 4294967295)
+WHERE t.tenant = ? AND t.thread = ?
+UNION ALL
+SELECT
+    NULL,
+    b.id, b.tenant, b.thread, b.first, b.runs, b.failures, b.status, b.started_at, b.run_id,
+    b.graph, b.ended_at, b.wake_at, b.questions, b.lane, b.due_at, b.worker, b.rank, b.sum,
+    a.id, a.tenant, a.thread, a.first, a.runs, a.failures, a.status, a.started_at, a.run_id,
+    a.graph, a.ended_at, a.wake_at, a.questions, a.lane, a.due_at, a.worker, a.rank, a.sum,
+    (
+        SELECT id FROM threads INDEXED BY threads_by_status
+        WHERE tenant = ? AND thread = ? AND status IN (
+            'queued', 'running', 'interrupted', 'sleeping',
+            'completed', 'failed', 'cancelled', 'superseded'
+        )
+    ),
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM (SELECT 1)
+LEFT JOIN threads AS b INDEXED BY threads_by_name
+    ON (b.tenant, b.thread) = (
+        SELECT tenant, thread FROM threads WHERE (tenant, thread) < (?, ?)
+        ORDER BY tenant DESC, thread DESC LIMIT 1
+    )
+LEFT JOIN threads AS a INDEXED BY threads_by_name
+    ON (a.tenant, a.thread) = (
+        SELECT tenant, thread FROM threads WHERE (tenant, thread) > (?, ?)
+        ORDER BY tenant, thread LIMIT 1
+    )
+WHERE NOT EXISTS (SELECT 1 FROM threads WHERE tenant = ? AND thread = ?);
+
 -- name: thread
 -- A thread's row. If there is none: NULL, the rows beside its place, and what the other index finds.
 SELECT

@@ -49,7 +49,7 @@ from milecastle.ports.pages import Page, PageKey, place_after
 from milecastle.ports.store import Batch, Capabilities, Chain, CommitMany, Opened
 from milecastle.stores.sqlite import claiming
 from milecastle.stores.sqlite.connections import Connections, Synchronous
-from milecastle.stores.sqlite.log import Known, ThreadLog
+from milecastle.stores.sqlite.log import Known, ThreadLog, glance
 from milecastle.stores.sqlite.migrating import SqliteFile, prepare
 from milecastle.stores.sqlite.queries import SQL
 from milecastle.stores.sqlite.rows import Row, ThreadRow, worker_row, write_text
@@ -198,19 +198,29 @@ class SqliteStore(SqliteFile, Capabilities):
         return self._read(key, seq, with_results=False)
 
     def _read(self, key: ThreadKey, seq: int | None, *, with_results: bool) -> Chain | None:
+        found = self._glance(key) if seq is None else None
+        if found is not None:
+            return found[0].chain if found[0] else None
         with self._connections.reading() as cursor:
-            found = self._log(Transaction(cursor, self.path), key)
-            return _chain(*found, seq, with_results=with_results) if found else None
+            log = self._log(Transaction(cursor, self.path), key)
+            return _chain(*log, seq, with_results=with_results) if log else None
 
     def open(self, key: ThreadKey) -> Opened | None:
         """The chain of the head and the record of its run, or ``None``."""
+        found = self._glance(key)
+        if found is not None and (found[0] is None or found[0].record):
+            return found[0]
         with self._connections.reading() as cursor:
             transaction = Transaction(cursor, self.path)
-            found = self._log(transaction, key)
-            chain = _chain(*found, None, with_results=True) if found else None
-            if found is None or chain is None:
+            log = self._log(transaction, key)
+            chain = _chain(*log, None, with_results=True) if log else None
+            if log is None or chain is None:
                 return None
-            return Opened(chain, transaction.run_record(found[0], chain.entries[-1].run_id))
+            return Opened(chain, transaction.run_record(log[0], chain.entries[-1].run_id))
+
+    def _glance(self, key: ThreadKey) -> tuple[Opened | None] | None:
+        with self._connections.reading(whole=False) as cursor:
+            return glance(Transaction(cursor, self.path), key, self._known_of)
 
     def head(self, key: ThreadKey) -> Entry | None:
         """The newest entry without its payload, or ``None``."""
@@ -402,7 +412,7 @@ class SqliteStore(SqliteFile, Capabilities):
 
     def thread(self, key: ThreadKey) -> ThreadInfo | None:
         """The line of one thread in the index, or ``None``."""
-        with self._connections.reading() as cursor:
+        with self._connections.reading(whole=False) as cursor:
             thread = Transaction(cursor, self.path).thread(key)
             return thread.info if thread else None
 
@@ -582,11 +592,15 @@ class SqliteStore(SqliteFile, Capabilities):
         thread = transaction.thread(key)
         if thread is None:
             return None
-        known = self._known.get(key)
+        return thread, ThreadLog(transaction, thread, self._known_of(thread))
+
+    def _known_of(self, thread: ThreadRow) -> Known:
+        """What is known of a thread; remembers that its name now means this one."""
+        known = self._known.get(thread.key)
         if known is None or known.id != thread.id:
             known = Known(thread.id)
-            self._remember(key, known)
-        return thread, ThreadLog(transaction, thread, known)
+            self._remember(thread.key, known)
+        return known
 
     def _remember(self, key: ThreadKey, known: Known) -> None:
         """Remember what is known, unless something newer is: numbers of threads only grow."""

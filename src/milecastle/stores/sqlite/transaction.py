@@ -140,7 +140,7 @@ class Transaction:
             row = self.cursor.execute(SQL["thread"], name * 5).fetchone()
             if row[0] is not None:
                 return thread_of(checked(row[:_THREAD_COLUMNS]), key)
-            self._check_missing(row, key)
+            self.check_missing(row, key)
         except _UNREADABLE as error:
             self.refuse(error, f"threads, thread '{key}'")
         return None
@@ -155,7 +155,7 @@ class Transaction:
         try:
             row = self.cursor.execute(SQL["look"], values).fetchone()
             if row[0] is None:
-                self._check_missing(row, key)
+                self.check_missing(row, key)
                 return Lookup(None, number=row[38] + 1)
             thread = thread_of(checked(row[:_THREAD_COLUMNS]), key)
             origin = None if row[50] is None else checked(row[50:54])
@@ -186,7 +186,7 @@ class Transaction:
             raise self.damage("every entry is missing", place)
         return None
 
-    def _check_missing(self, row: Row, key: ThreadKey) -> None:
+    def check_missing(self, row: Row, key: ThreadKey) -> None:
         """Verify the rows beside the place of a thread that was not found."""
         for beside in (row[1:19], row[19:37]):
             if beside[0] is not None:
