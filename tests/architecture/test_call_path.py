@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STATEMENTS = {"invoke": 14, "submit": 8, "wait": 3, "put": 7}
-CALLS = 310
+CALLS = 300
 MODULES = 51
 
 

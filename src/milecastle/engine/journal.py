@@ -22,6 +22,7 @@ import msgspec.structs
 from milecastle.codec.deltas import LogCodec, Operations, as_operations
 from milecastle.codec.envelope import PayloadPlace
 from milecastle.engine.assignment import Assignment
+from milecastle.engine.chain import ChainEnd
 from milecastle.engine.failing import describe_superseded
 from milecastle.engine.position import Position
 from milecastle.engine.reserved_channels import BEGAN
@@ -29,7 +30,6 @@ from milecastle.engine.status import NOTHING, Waits, thread_info, waits_at
 from milecastle.model.checkpoint import (
     DELTA,
     HOLDING,
-    ROLLUP,
     SNAPSHOT,
     Entry,
     Kind,
@@ -55,9 +55,6 @@ Encoded = tuple[Operations, bytes]
 
 _BRANCHES: frozenset[Source] = frozenset({"update", "fork"})
 """Sources of entries that are not written by a run, but change the status of a thread."""
-
-_SMALL = 512
-"""For a chain of fewer bytes, the size of the state is not checked."""
 
 
 class Standing(Protocol):
@@ -143,11 +140,13 @@ class Journal:
         self._parent_id = entry.id if entry else None
         self._continues = entry is not None and entry.seq == head
         self.head_id = self._parent_id if self._continues else head_id
-        self._base_seq = entry.base_seq if entry else 0
-        self._roll_seq = entry.roll_seq if entry else 0
-        self._tail = list(position.tail)
-        self._chain_bytes = position.chain_bytes
-        self._next_look = max(_SMALL, 2 * position.snapshot_bytes)
+        self._chain = ChainEnd.of(
+            entry.base_seq if entry else 0,
+            entry.roll_seq if entry else 0,
+            position.tail,
+            position.chain_bytes,
+            position.snapshot_bytes,
+        )
         self._pending: Operations = list(position.supplied)
         self.encoded: Encoded | None = None
         self.assignment = assignment
@@ -226,9 +225,9 @@ class Journal:
         head = self.head
         self.head = seq = head + 1
         self.known = True
-        rolled = self._roll_seq
+        rolled = self._chain.roll_seq
         if kind != DELTA:
-            self._cut(seq, kind, body)
+            self._chain.cut(seq, kind, body)
         entry = self._entry(at, source, note, kind, body, rolled)
         if not holds and not (at.reserved and BEGAN in at.reserved):
             self.settled, self.settled_id = seq, entry.id
@@ -278,7 +277,7 @@ class Journal:
 
         ``rolled`` is the newest rollup or snapshot before it.
         """
-        record, clock, seq = self.record, self._clock, self.head
+        record, clock, seq, chain = self.record, self._clock, self.head, self._chain
         return Entry(
             seq,
             clock.new_id(),
@@ -291,9 +290,9 @@ class Journal:
             record.fingerprint,
             clock.now(),
             kind,
-            self._base_seq,
-            self._roll_seq,
-            self.codec.seal(body, PayloadPlace(seq, kind, self._base_seq, rolled, self._parent_id)),
+            chain.base_seq,
+            chain.roll_seq,
+            self.codec.seal(body, PayloadPlace(seq, kind, chain.base_seq, rolled, self._parent_id)),
             at.route,
             note,
         )
@@ -355,19 +354,13 @@ class Journal:
         if not self._continues:
             self._continues = True
             return SNAPSHOT, self._encode(as_operations(values), node)
-        delta = self._encode(operations, node)
-        cost = self._chain_bytes + len(delta)
-        if cost > self._next_look and may_cut:
-            snapshot = self.codec.encode_state(values, node=node)
-            if cost > 2 * len(snapshot):
-                return SNAPSHOT, snapshot
-            self._next_look = 2 * cost
-        if self._rollup_after is not None:
-            if len(self._tail) >= self._rollup_after and may_cut:
-                return ROLLUP, self.codec.roll_up([*self._tail, delta])
-            self._tail.append(delta)
-        self._chain_bytes = cost
-        return DELTA, delta
+        return self._chain.choose(
+            self._encode(operations, node),
+            lambda: self.codec.encode_state(values, node=node),
+            self.codec.roll_up,
+            rollup_after=self._rollup_after,
+            may_cut=may_cut,
+        )
 
     def _encode(self, operations: Operations, node: str | None) -> bytes:
         """The body of operations; that of the input is known, if it is stored as it was given."""
@@ -378,14 +371,3 @@ class Journal:
             if is_same and all(map(is_, given[2::3], operations[2::3])):
                 return body
         return self.codec.encode(operations, node=node)
-
-    def _cut(self, seq: int, kind: Kind, body: bytes) -> None:
-        """From here on the chain is read from this entry, or through it."""
-        if kind == SNAPSHOT:
-            self._base_seq = seq
-            self._chain_bytes = len(body)
-            self._next_look = max(_SMALL, 2 * len(body))
-        else:
-            self._chain_bytes += len(body) - sum(map(len, self._tail))
-        self._roll_seq = seq
-        self._tail = []

@@ -22,6 +22,7 @@ import msgspec.msgpack
 import msgspec.structs
 
 from milecastle.codec import envelope
+from milecastle.engine.chain import ChainEnd
 from milecastle.integrations.langgraph.packing import (
     ChannelParts,
     Operation,
@@ -33,7 +34,7 @@ from milecastle.integrations.langgraph.packing import (
     set_to,
     write_body,
 )
-from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry, Kind, Source
+from milecastle.model.checkpoint import DELTA, SNAPSHOT, Entry, Kind, Source
 from milecastle.model.hosting import HOSTED
 from milecastle.model.keys import ThreadKey
 from milecastle.model.reducers import APPEND, SET
@@ -44,8 +45,6 @@ CHECKPOINT, WRITES, LATE, STRAY, NEEDED = HOSTED
 
 NOTE: Final = "writes"
 """The note of entries that are not checkpoints."""
-
-_SMALL: Final = 4096
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -142,11 +141,7 @@ class Log(msgspec.Struct, frozen=True):
     state: LogState = LogState()
     seq: int = 0
     id: str | None = None
-    base_seq: int = 0
-    roll_seq: int = 0
-    tail: tuple[bytes, ...] = ()
-    chain_bytes: int = 0
-    next_look: int = _SMALL
+    chain: ChainEnd = msgspec.field(default_factory=ChainEnd)
     gone: frozenset[str] = frozenset()
     nodes: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
@@ -167,16 +162,15 @@ class Log(msgspec.Struct, frozen=True):
         state = LogState.of(parts)
         behind = sum(entry.seq <= head.roll_seq for entry in entries)
         size = sum(map(len, bodies))
+        chain = ChainEnd.of(
+            entries[0].seq, head.roll_seq, bodies[behind:], size, snapshot=len(bodies[0])
+        )
         return cls(
             key=key,
             state=state,
             seq=head.seq,
             id=head.id,
-            base_seq=entries[0].seq,
-            roll_seq=head.roll_seq,
-            tail=tuple(bodies[behind:]),
-            chain_bytes=size,
-            next_look=max(_SMALL, 2 * size),
+            chain=chain,
             gone=frozenset(parts) - set(state.channels) - set(HOSTED),
             nodes=head.nodes,
             next=head.next,
@@ -209,37 +203,22 @@ def append(
     snapshot: bool = False,
 ) -> tuple[Entry, Log]:
     """The entry with these operations, after which the log has this state, and the log with it."""
-    kind, body = _body(log, operations, state, rollup_after, place.note, snapshot)
-    seq = log.seq + 1
-    base = seq if kind == SNAPSHOT else log.base_seq
-    roll = log.roll_seq if kind == DELTA else seq
-    entry = _entry(place, seq, kind, (base, roll), body)
-    size = len(body) if kind == SNAPSHOT else log.chain_bytes + len(body)
-    if kind == ROLLUP:
-        size -= sum(map(len, log.tail))
-    look = max(_SMALL, 2 * size) if kind == SNAPSHOT else log.next_look
-    gone = frozenset[str]() if kind == SNAPSHOT else log.gone | set(log.state.channels)
-    return entry, Log(
-        key=log.key,
-        state=state,
-        seq=seq,
-        id=place.id,
-        base_seq=base,
-        roll_seq=roll,
-        tail=(*log.tail, body) if kind == DELTA and rollup_after is not None else (),
-        chain_bytes=size,
-        next_look=look if size <= look else 2 * size,
-        gone=gone - set(state.channels),
-        nodes=place.nodes,
-        next=place.next,
-        step=place.step,
-        run_id=place.run.run_id,
-        run=place.run,
-    )
-
-
-def _entry(place: Listing, seq: int, kind: Kind, pointers: tuple[int, int], body: bytes) -> Entry:
-    return Entry(
+    chain, seq = log.chain.copy(), log.seq + 1
+    kind: Kind
+    if snapshot or not log.seq:
+        kind, body = SNAPSHOT, write_body(state.operations())
+    else:
+        kind, body = chain.choose(
+            write_body(operations),
+            lambda: write_body(state.operations()),
+            lambda bodies: fold(bodies, STRAY),
+            rollup_after=rollup_after,
+            # Never at a note: what it says of another checkpoint is not part of the state.
+            may_cut=not place.note,
+        )
+    if kind != DELTA:
+        chain.cut(seq, kind, body)
+    entry = Entry(
         seq,
         place.id,
         place.parent,
@@ -251,35 +230,26 @@ def _entry(place: Listing, seq: int, kind: Kind, pointers: tuple[int, int], body
         "",
         place.now,
         kind,
-        *pointers,
+        chain.base_seq,
+        chain.roll_seq,
         envelope.seal(body),
         (),
         place.note,
     )
-
-
-def _body(
-    log: Log,
-    operations: Iterable[Operation],
-    state: LogState,
-    rollup_after: int | None,
-    note: str,
-    snapshot: bool,
-) -> tuple[Kind, bytes]:
-    """The contents of the next entry, in the form that is cheapest to read."""
-    if snapshot or not log.seq:
-        return SNAPSHOT, write_body(state.operations())
-    delta = write_body(operations)
-    if note:  # never a cut: what it says of another checkpoint is not part of the state
-        return DELTA, delta
-    cost = log.chain_bytes + len(delta)
-    if cost > log.next_look:
-        whole = write_body(state.operations())
-        if cost > 2 * len(whole):
-            return SNAPSHOT, whole
-    if rollup_after is not None and len(log.tail) >= rollup_after:
-        return ROLLUP, fold([*log.tail, delta], STRAY)
-    return DELTA, delta
+    gone = frozenset[str]() if kind == SNAPSHOT else log.gone | set(log.state.channels)
+    return entry, Log(
+        key=log.key,
+        state=state,
+        seq=seq,
+        id=place.id,
+        chain=chain,
+        gone=gone - set(state.channels),
+        nodes=place.nodes,
+        next=place.next,
+        step=place.step,
+        run_id=place.run.run_id,
+        run=place.run,
+    )
 
 
 def resolve(writes: Iterable[TaskWrite]) -> list[TaskWrite]:

@@ -304,7 +304,7 @@ def inputs(transaction: Transaction, key: ThreadKey, limit: int) -> list[Waiting
 def with_next_input(found: Lookup, batch: Batch) -> Batch:
     """The batch, with a line that is due if it leaves the thread free for a waiting input."""
     thread = found.thread
-    if not found.has_input or batch.thread is None or thread is None or thread.info is None:
+    if batch.thread is None or thread is None or thread.info is None:
         return batch
     line = next_is_due(batch.thread, thread.info.lane)
     return msgspec.structs.replace(batch, thread=line)

@@ -164,9 +164,8 @@ class SqliteStore(SqliteFile, Capabilities):
 
     def _timed(self, transaction: Transaction, found: Lookup, batch: Batch) -> Batch:
         """The batch with the time at which its thread is due, if that is now."""
-        if batch.thread is None:
-            return batch
-        batch = claiming.with_next_input(found, batch)
+        if found.has_input:
+            batch = claiming.with_next_input(found, batch)
         if batch.thread is None or batch.thread.due_at is None or batch.thread.due_at > 0:
             return batch
         now = self._now()

@@ -65,6 +65,7 @@ class Lookup(msgspec.Struct):
 
     ``head`` and ``origin`` are the rows of its newest entry and origin, ``run`` the number of the
     wanted run, ``has_input`` says whether another input waits. ``number`` is for a new thread.
+    ``seq`` and ``id`` are those of the head.
     """
 
     thread: ThreadRow | None
@@ -73,16 +74,8 @@ class Lookup(msgspec.Struct):
     run: int | None = None
     has_input: bool = False
     number: int = 0
-
-    @property
-    def seq(self) -> int:
-        """The seq of the head; 0 if there is none."""
-        return self.head[0] % SPAN if self.head else 0
-
-    @property
-    def id(self) -> str | None:
-        """The id of the checkpoint at the head, if there is one."""
-        return unpack_id(self.head[1]) if self.head else None
+    seq: int = 0
+    id: str | None = None
 
 
 class Transaction:
@@ -151,7 +144,7 @@ class Transaction:
         ``run_id`` is the run to be written, ``applied`` the one whose input no longer waits.
         """
         name = key.tenant, key.thread
-        values = write_text(applied), write_text(run_id), *name * 5
+        values = applied and write_text(applied), run_id and write_text(run_id), *name * 5
         try:
             row = self.cursor.execute(SQL["look"], values).fetchone()
             if row[0] is None:
@@ -162,7 +155,10 @@ class Transaction:
         except _UNREADABLE as error:
             self.refuse(error, f"threads, thread '{key}'")
         head = self.newest_of(thread, row[18:34], row[34:50])
-        return Lookup(thread, head, origin, row[54], bool(row[55]))
+        found = Lookup(thread, head, origin, row[54], bool(row[55]))
+        if head is not None:
+            found.seq, found.id = head[0] % SPAN, unpack_id(head[1])
+        return found
 
     def newest_of(self, thread: ThreadRow, below: Row, above: Row) -> Row | None:
         """The row of a thread's head, of the last row up to its end and the first above.

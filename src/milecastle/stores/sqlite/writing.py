@@ -113,7 +113,8 @@ def write_batch(
     now = _fresh(known, thread)
     if thread and now:
         _write_entries(transaction, thread, now, found, batch.entries)
-        _write_results(transaction, thread, now, batch)
+        if batch.results:
+            _write_results(transaction, thread, now, batch)
         _write_records(transaction, thread, found, batch)
     if batch.manifest is not None:
         fingerprint, manifest = batch.manifest
@@ -258,8 +259,6 @@ def _origin(
 
 
 def _write_results(transaction: Transaction, thread: ThreadRow, known: Known, batch: Batch) -> None:
-    if not batch.results:
-        return
     head = batch.head + len(batch.entries)
     last = 0 if thread.is_new else ThreadLog(transaction, thread, known).drop_dead_results(head)
     first = thread.origin + last + 1

@@ -1,0 +1,79 @@
+"""The rule for cutting chains: when an entry is a delta, a rollup or a snapshot.
+
+Every writer of a log uses it: runs, the graphless log and the LangGraph saver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Kind
+
+__all__ = ["ChainEnd"]
+
+_SMALL = 512
+"""For a chain of fewer bytes, the size of the state is not checked."""
+
+
+class ChainEnd(msgspec.Struct):
+    """The end of a chain, as far as its writer has to know it.
+
+    ``tail`` has the deltas since the last rollup or snapshot, ``size`` is the bytes of the whole
+    chain, ``next_look`` the size above which it is compared with the state.
+    """
+
+    base_seq: int = 0
+    roll_seq: int = 0
+    tail: list[bytes] = []
+    size: int = 0
+    next_look: int = _SMALL
+
+    @classmethod
+    def of(
+        cls, base_seq: int, roll_seq: int, tail: Sequence[bytes], size: int, snapshot: int
+    ) -> ChainEnd:
+        """The end of a chain of this size, whose snapshot has so many bytes."""
+        return cls(base_seq, roll_seq, [*tail], size, max(_SMALL, 2 * snapshot))
+
+    def copy(self) -> ChainEnd:
+        return ChainEnd(self.base_seq, self.roll_seq, [*self.tail], self.size, self.next_look)
+
+    def choose(
+        self,
+        delta: bytes,
+        whole: Callable[[], bytes],
+        fold: Callable[[list[bytes]], bytes],
+        *,
+        rollup_after: int | None,
+        may_cut: bool,
+    ) -> tuple[Kind, bytes]:
+        """The contents of the next entry, in the form that is cheapest to read.
+
+        ``whole`` encodes the state, ``fold`` combines deltas. An entry that is no delta must be
+        noted with ``cut`` once it is certain.
+        """
+        cost = self.size + len(delta)
+        if cost > self.next_look and may_cut:
+            snapshot = whole()
+            if cost > 2 * len(snapshot):
+                return SNAPSHOT, snapshot
+            self.next_look = 2 * cost
+        if rollup_after is not None:
+            if len(self.tail) >= rollup_after and may_cut:
+                return ROLLUP, fold([*self.tail, delta])
+            self.tail.append(delta)
+        self.size = cost
+        return DELTA, delta
+
+    def cut(self, seq: int, kind: Kind, body: bytes) -> None:
+        """From here on the chain is read from this entry, or through it."""
+        if kind == SNAPSHOT:
+            self.base_seq = seq
+            self.size = len(body)
+            self.next_look = max(_SMALL, 2 * len(body))
+        else:
+            self.size += len(body) - sum(map(len, self.tail))
+        self.roll_seq = seq
+        self.tail = []
