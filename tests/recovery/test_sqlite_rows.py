@@ -14,11 +14,12 @@ from typing import Any, Literal
 import pytest
 
 from milecastle.errors import Corrupted, FormatTooNew, InvalidRequest
-from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT
+from milecastle.model.checkpoint import DELTA, ROLLUP, SNAPSHOT, Entry
 from milecastle.model.tags import TagChange
 from milecastle.ports.store import Batch
 from milecastle.stores.sqlite import SqliteStore, store
 from milecastle.stores.sqlite.connections import Connections
+from milecastle.stores.sqlite.log import ThreadLog
 from milecastle.stores.sqlite.migrating import FORMAT_VERSION, SqliteFile
 from milecastle.stores.sqlite.rows import entry_row, pack_parent
 from milecastle.testing.contract_reading import check_reads
@@ -282,3 +283,30 @@ def test_store_forgets_threads_and_reads_them_again(
             chain = opened.read(writer.key)
             assert chain is not None
             assert chain.entries[-1].seq == 2
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_thread_deleted_while_it_is_opened_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_created_again: bool
+) -> None:
+    """Fails if the two statements of ``open`` are joined though a deletion came between them."""
+    path, key = tmp_path / "store.db", a_key("alpha")
+    with closing(SqliteStore(path)) as opened, closing(SqliteStore(path)) as other:
+        Writer(key).begin(opened).append(opened)
+        read_chain = ThreadLog.short_chain
+
+        def delete_first(log: ThreadLog, head: tuple[Any, ...]) -> tuple[Entry, ...] | None:
+            monkeypatch.undo()
+            assert other.delete(key)
+            if is_created_again:
+                Writer(key, 7).begin(other)
+            return read_chain(log, head)
+
+        monkeypatch.setattr(ThreadLog, "short_chain", delete_first)
+        found = opened.open(key)
+        if not is_created_again:
+            assert found is None
+        else:
+            assert found == other.open(key)
+            assert found is not None
+            assert len(found.chain.entries) == 1
