@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STATEMENTS = {"invoke": 14, "submit": 8, "wait": 3, "put": 7}
-CALLS = 300
-MODULES = 51
+CALLS = 220
+MODULES = 40
 
 
 @pytest.fixture(scope="module")
