@@ -89,7 +89,10 @@ class Advance:
             yield from run.run_events.moved(names, way.looked, progress.step, progress.values)
 
     def again(self) -> Generator[Effect, Any, None]:
-        """The step is committed, but what runs next is not known: evaluate again."""
+        """The step is committed, but what runs next is not known: evaluate again.
+
+        Only for nodes that do not lead ``straight`` on.
+        """
         progress, run = self._progress, self._run
         names = progress.route
         kept: dict[str, Any] = progress.reserved.get(GOTOS, {})

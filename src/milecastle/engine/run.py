@@ -136,7 +136,7 @@ class Run(RunState):
             self._take_answers(plan.answers)
             self._release(plan.released)
             yield from self._announce(plan.opening)
-        if progress.route and not self._is_released:
+        if progress.route and not self._is_released and not advance.straight(progress.route):
             yield from advance.again()
 
     def _queue(self) -> Generator[Effect, Any, Ending]:
