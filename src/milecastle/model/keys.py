@@ -142,7 +142,8 @@ def checks_keys(cls: type[T]) -> type[T]:
 def _checking_key(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def checked(self: object, key: ThreadKey, *args: Any, **named: Any) -> Any:
-        require_key(key)
+        if type(key) is not ThreadKey:
+            require_key(key)
         return method(self, key, *args, **named)
 
     return checked
