@@ -24,7 +24,7 @@ from milecastle.app.clock import SystemClock
 from milecastle.app.runs.calls import Call
 from milecastle.cli.main import cli
 from milecastle.engine.assignment import Assignment
-from milecastle.fleet import heartbeat, worker
+from milecastle.fleet import claimer, heartbeat, worker
 from milecastle.fleet.schedules import ScheduleRun, Schedules
 from milecastle.model.run import ThreadInfo
 from milecastle.records import Handle
@@ -140,9 +140,9 @@ def without_owner() -> None:
             self._store.reclaim(-1.0)
             return self._store.claim(*given, **named)
 
-    honest = worker.Worker._claim  # pyright: ignore[reportPrivateUsage]
+    honest = claimer.Claimer.claim
 
-    async def claim(self: worker.Worker, limit: int) -> int:
+    async def claim(self: claimer.Claimer, limit: int) -> int:
         found = vars(self)
         store, found["store"] = found["store"], Greedy(found["store"])
         try:
@@ -150,7 +150,7 @@ def without_owner() -> None:
         finally:
             found["store"] = store
 
-    setattr(worker.Worker, "_claim", claim)  # noqa: B010 - it is private
+    setattr(claimer.Claimer, "claim", claim)  # noqa: B010 - a method is not assigned
 
 
 def with_beats_on_loop() -> None:

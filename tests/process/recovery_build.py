@@ -13,7 +13,7 @@ from typing import Any
 
 from examples.incremental_build import build
 from milecastle import ResumeRefused
-from milecastle.builds.session import BuildSession, Execution, Reused
+from milecastle.builds.reuse import BuildSession, Execution, Reused
 
 
 def cheat() -> None:

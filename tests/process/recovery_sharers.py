@@ -12,7 +12,7 @@ from pathlib import Path
 
 from milecastle.builds import Workspace, evict
 from milecastle.builds.cache import harvest
-from milecastle.builds.hashing import hash_bytes
+from milecastle.builds.paths import hash_bytes
 from milecastle.builds.records import FORMAT, CacheEntry
 from milecastle.errors import Corrupted
 

@@ -65,7 +65,7 @@ def test_run_that_kills_every_worker_is_held_and_the_one_beside_it_completes(
 ) -> None:
     """Each worker dies by ``os._exit`` in the node, while a slow node runs beside it.
 
-    Fails if ``Worker._begin`` holds nothing: the ninth worker dies as well. Without the lock
+    Fails if ``Segments.begin`` holds nothing: the ninth worker dies as well. Without the lock
     the run beside it is held, too.
     """
     url = Stores(tmp_path).url("sqlite")

@@ -18,7 +18,7 @@ pytestmark = needs_postgres
 
 
 def test_a_damaged_thread_is_refused_and_the_others_run(caplog: pytest.LogCaptureFixture) -> None:
-    """Fails if ``Worker._take`` lets the error of ``read_many`` out: then nothing runs."""
+    """Fails if ``Claimer._take`` lets the error of ``read_many`` out: then nothing runs."""
     schema = new_schema()
     with closing(PostgresStore(the_cluster().url_of(schema))) as store:
         app = line(store, ("work", note("work")))

@@ -226,7 +226,7 @@ def test_writers_lose_nothing_while_their_shard_moves(
     keys = same_shard(4, "a", path)
     shard = keys[0].shard
     if not is_fenced:
-        monkeypatch.setattr("milecastle.stores.postgres.shard_member.PlacedStore._is_placed", False)
+        monkeypatch.setattr("milecastle.stores.postgres.shard_member.ShardMember._is_placed", False)
         for database in "abc":
             execute(path, database, "ALTER TABLE milecastle.threads ALTER shard DROP NOT NULL")
     stopped, failures = threading.Event(), list[BaseException]()

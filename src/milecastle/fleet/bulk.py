@@ -1,48 +1,109 @@
-"""Bulk work: many threads of a graph retried, cancelled or deleted, by a durable run of workers.
+"""Bulk work: many threads retried, cancelled or deleted, one after the other, here or by a job.
 
-A job is the run of a small graph in a thread of the tenant, ``bulk@@ID``. One step commits which
-threads are next, another changes them, so a job survives its worker, and its state is its progress.
+The command line changes threads itself (``change_threads``). The server submits a job: a run of a
+small graph in a thread of the tenant, ``bulk@@ID``. One step commits which threads are next,
+another changes them, so a job survives its worker, and its state is its progress.
 
 Rules:
 
+- A thread's index row is read again right before it is changed: one that others have changed since
+  it was listed is skipped. So is one that refuses.
+- Whatever interrupts it, what was done is done. Called again it finds what is left.
 - A job changes threads of its own graph and tenant only, and those workers run it that serve the
   graph.
-- Threads are changed as ``milecastle.app.upkeep.changing`` says. A page is noted before it is
-  changed. If that is repeated, because its worker died, it meets the same threads and leaves out
-  those that are done: none is changed twice, none beyond the limit, and fewer are counted.
+- A page of a job is noted before it is changed. If that is repeated, because its worker died, it
+  meets the same threads and leaves out those that are done: none is changed twice, none beyond the
+  limit, and fewer are counted.
 - A thread is deleted only while the run that was listed wrote its head, and nobody runs it.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, TypedDict
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
 from milecastle.app.application import App
+from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.runner import Runner
 from milecastle.app.runs.calls import Call
 from milecastle.app.runs.submission import require_shared
 from milecastle.app.state_graph import StateGraph
-from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction, change_listed
 from milecastle.app.upkeep.removing import delete_thread
 from milecastle.engine.context import Context
-from milecastle.errors import InvalidRequest, MilecastleError
+from milecastle.engine.status import claimed
+from milecastle.errors import Conflict, InvalidRequest, MilecastleError, StoreError
 from milecastle.model.keys import ThreadKey, own_key, own_name
 from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry
 from milecastle.model.run import RunStatus, ThreadInfo
+from milecastle.ports.store import Store
 from milecastle.support.printable import printable
 from milecastle.views.listing import found_threads
-
-__all__ = ["Bulk", "JobInfo", "job_key"]
 
 _log = logging.getLogger("milecastle.fleet")
 
 _PAGE: Final = 100
 _ATTEMPTS: Final = Retry(attempts=10, delay=5.0)
+
+
+BulkAction = Literal["retry", "cancel", "delete"]
+ThreadChange = Callable[[ThreadInfo], bool]
+OnRefusal = Callable[[ThreadInfo, MilecastleError], None]
+
+_WAITING: Final = ("interrupted", "sleeping")
+_STOPPED: Final = ("failed", "cancelled")
+
+CHANGEABLE: Final[Mapping[BulkAction, tuple[RunStatus, ...]]] = MappingProxyType(
+    {
+        "retry": _STOPPED,
+        "cancel": ("queued", "running", *_WAITING),
+        "delete": (*_STOPPED, *_WAITING, "completed"),
+    }
+)
+"""Which threads can be changed, by status, and how. Those that workers have refuse deletion."""
+
+
+def why_not(action: BulkAction, status: RunStatus) -> str | None:
+    """Return why runs with a status cannot be changed, or ``None``."""
+    fitting = CHANGEABLE[action]
+    return (
+        None if status in fitting else f"is for runs that are {', '.join(fitting)}: not for others"
+    )
+
+
+def deletion(store: Store, keyring: Keyring | None) -> ThreadChange:
+    """Delete a thread, unless it was run again since it was listed."""
+    return lambda info: delete_thread(store, info.key, keyring, take_over=False, run_id=info.run_id)
+
+
+def change_threads(
+    store: Store,
+    listed: Iterable[tuple[ThreadKey, str]],
+    status: RunStatus,
+    change: ThreadChange,
+    refused: OnRefusal,
+) -> Iterator[bool]:
+    """Change threads that were listed with their runs; ``False`` for each that is skipped."""
+    for key, run_id in listed:
+        found = store.thread(key)
+        info = found and claimed(found)
+        if info is None or (info.run_id, info.status) != (run_id, status):
+            yield False
+            continue
+        try:
+            yield change(info)
+        except Conflict:
+            yield False
+        except StoreError:
+            raise
+        except MilecastleError as error:
+            refused(info, error)
+            yield False
 
 
 class BulkState(TypedDict):
@@ -107,10 +168,8 @@ class Bulk:
         self, action: BulkAction, tenant: str, status: RunStatus, *, limit: int | None = None
     ) -> JobInfo:
         """Hand a job over to the workers; how many runs it is about is counted now."""
-        if status not in CHANGEABLE[action]:
-            raise InvalidRequest(
-                f"{action} is for runs that are {', '.join(CHANGEABLE[action])}: not for others"
-            )
+        if (why := why_not(action, status)) is not None:
+            raise InvalidRequest(f"{action} {why}")
         listed = found_threads(self._store, tenant, status, self._app.graph.name)
         found = sum(1 for _ in islice(listed, limit))
         id = self.runner.settings.clock.new_id()
@@ -137,7 +196,9 @@ class Bulk:
         """The next page of threads."""
         tenant, status, name = _tenant(ctx), _status(state), self._app.graph.name
         listed = found_threads(self._store, tenant, status, name, state["after"] or None)
-        page = [[info.key.thread, info.run_id] for info in islice(listed, _size(state))]
+        page = [
+            [info.key.thread, info.run_id] for info in islice(listed, min(_PAGE, state["left"]))
+        ]
         return {
             "left": state["left"] - len(page) if page else 0,
             "after": page[-1][0] if page else state["after"],
@@ -146,36 +207,23 @@ class Bulk:
 
     def change(self, state: BulkState, ctx: Context) -> dict[str, Any]:
         """Change what was found, as far as it is still so."""
-        store, tenant, status = self._store, _tenant(ctx), _status(state)
-        change = {"retry": self._retry, "cancel": self._cancel, "delete": self._delete}[
-            state["action"]
-        ]
-        changed = sum(
-            change_listed(store, ThreadKey(tenant, thread), (run_id, status), change, _refused)
-            for thread, run_id in state["page"]
-        )
+        tenant, app = _tenant(ctx), self._app
+        changes: dict[str, ThreadChange] = {
+            "retry": lambda info: not app.retry(info.key).reused,
+            "cancel": lambda info: app.cancel(info.key, run_id=info.run_id),
+            "delete": deletion(self._store, self.runner.settings.encryption),
+        }
+        listed = ((ThreadKey(tenant, thread), run_id) for thread, run_id in state["page"])
+        change = changes[state["action"]]
+        changed = sum(change_threads(self._store, listed, _status(state), change, _refused))
         return {
             "changed": state["changed"] + changed,
             "skipped": state["skipped"] + len(state["page"]) - changed,
         }
 
-    def _retry(self, info: ThreadInfo) -> bool:
-        return not self._app.retry(info.key).reused
-
-    def _cancel(self, info: ThreadInfo) -> bool:
-        return self._app.cancel(info.key, run_id=info.run_id)
-
-    def _delete(self, info: ThreadInfo) -> bool:
-        keyring = self.runner.settings.encryption
-        return delete_thread(self._store, info.key, keyring, take_over=False, run_id=info.run_id)
-
 
 def _what_next(state: BulkState) -> str:
     return "more" if state["left"] else "ends"
-
-
-def _size(state: BulkState) -> int:
-    return min(_PAGE, state["left"])
 
 
 def _tenant(ctx: Context) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from threading import Lock
 
-__all__ = ["Counters"]
-
 
 class Counters:
     """Totals by name, and by one label if they have one. Any thread may add."""

@@ -17,8 +17,6 @@ from milecastle.errors import StoreError
 from milecastle.ports.claims import ClaimStore, WorkerInfo
 from milecastle.ports.store import WritesRefused
 
-__all__ = ["Heartbeat"]
-
 _log = logging.getLogger("milecastle.fleet")
 
 _LOOK = 1.0

@@ -16,8 +16,6 @@ from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Store
 from milecastle.support.printable import printable
 
-__all__ = ["LongNodes"]
-
 _log = logging.getLogger("milecastle.fleet")
 
 

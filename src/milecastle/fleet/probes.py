@@ -26,8 +26,6 @@ from milecastle.fleet.prometheus import CONTENT_TYPE, Family, Labels, queue_fami
 from milecastle.fleet.worker import Worker
 from milecastle.ports.claims import ClaimStore, LaneDepth
 
-__all__ = ["Probes", "parse_address"]
-
 _log = logging.getLogger("milecastle.fleet")
 
 _STUCK = 10.0

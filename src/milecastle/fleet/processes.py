@@ -25,8 +25,6 @@ from time import monotonic
 
 from milecastle.fleet.worker import Worker
 
-__all__ = ["Processes", "Seat", "take_seat"]
-
 _log = logging.getLogger("milecastle.fleet")
 
 _PLACE = "MILECASTLE_WORKER_PROCESS"

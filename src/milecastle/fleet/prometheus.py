@@ -14,8 +14,6 @@ import msgspec
 
 from milecastle.ports.claims import LaneDepth
 
-__all__ = ["CONTENT_TYPE", "MOST", "Family", "queue_families", "render"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MOST = 100

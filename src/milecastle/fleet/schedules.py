@@ -59,8 +59,6 @@ from milecastle.model.manifest import END, START
 from milecastle.model.policies import ExecutionConfig, Retry
 from milecastle.support.printable import printable
 
-__all__ = ["Schedules"]
-
 _log = logging.getLogger("milecastle.fleet")
 
 LATE: Final = 60.0

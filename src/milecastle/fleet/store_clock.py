@@ -8,8 +8,6 @@ from time import monotonic
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.clock import Clock
 
-__all__ = ["StoreClock"]
-
 
 class StoreClock:
     """The time of a store when it was last asked, and how long ago that was.

@@ -331,7 +331,7 @@ def test_editing_a_queued_thread_takes_it_from_the_workers(store: Store) -> None
 def test_a_claim_of_unknown_outcome_is_given_back(store: Store) -> None:
     """It was written, but the connection was lost before the worker learned of it.
 
-    Fails if ``_check_claims`` does not look for threads without a segment: the worker is alive, so
+    Fails if ``Claimer.check`` does not look for threads without a segment: the worker is alive, so
     nobody else takes them.
     """
     assert isinstance(store, ClaimStore)

@@ -36,7 +36,7 @@ __all__ = ["simulate_fleet", "surroundings"]
 _SHAPES = 500
 _MEASURING = (
     *("drivers.host", "drivers.asynchronous", "drivers.loop_tasks"),
-    *("fleet.heartbeat", "fleet.worker"),
+    *("fleet.heartbeat", "fleet.context", "fleet.claimer"),
 )
 
 

@@ -75,7 +75,7 @@ def test_failed_runs_are_retried_in_bulk(held: Desk) -> None:
 
 def test_queued_runs_are_cancelled_in_bulk(held: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails without progress on stderr, and if a cancelled run counts as skipped."""
-    monkeypatch.setattr("milecastle.cli.bulk._EVERY", 0.0)
+    monkeypatch.setattr("milecastle.cli.verbs.runs._EVERY", 0.0)
     held.call("runs", "--failed", "--retry-all", "--app", "fragile:app")
     result = held.call("runs", "--status", "queued", "--cancel-all")
     assert "3 runs cancelled, 0 skipped" in result.stdout
@@ -94,7 +94,7 @@ def test_only_the_runs_that_were_listed_are_cancelled(
         held.call("submit", "fragile:app", *given)
         return with_keys(*args)
 
-    monkeypatch.setattr("milecastle.cli.bulk.with_keys", later)
+    monkeypatch.setattr("milecastle.cli.verbs.runs.with_keys", later)
     found = held.call("runs", "--status", "queued", "--cancel-all").stdout
     assert "0 runs cancelled, 1 skipped" in found
     assert threads(held, "--status", "queued") == ["t0"]

@@ -116,7 +116,7 @@ def test_a_thread_is_not_given_back_after_it_was_claimed_again() -> None:
         return app.state("t").status == "completed"
 
     async def serve() -> None:
-        vars(worker)["_owed"][claimed.key] = 0.0
+        vars(worker)["_segments"].owed[claimed.key] = 0.0
         running = asyncio.create_task(worker.run())
         await until(is_over)
         worker.stop()
@@ -143,7 +143,7 @@ def test_claims_go_on_while_a_thread_cannot_be_given_back() -> None:
         return app.state("t").status == "completed"
 
     async def serve() -> None:
-        owed = vars(worker)["_owed"]
+        owed = vars(worker)["_segments"].owed
         owed.update({ThreadKey("default", "x"): 0.0, ThreadKey("default", "y"): 0.0})
         app.submit(start(), "t")
         running = asyncio.create_task(worker.run())

@@ -275,10 +275,10 @@ def test_a_run_with_which_workers_are_lost_is_held(caplog: pytest.LogCaptureFixt
             store.claim("ghost", worker.lanes, limit=1)
             store.reclaim(3600)  # nobody knows that worker
             (info,) = store.claim(worker.id, worker.lanes, limit=1)
-            segment = worker._begin(info)
+            segment = worker._segments.begin(info)
             if segment.planned is None:
                 return
-            running = asyncio.create_task(worker._run_segment(segment))
+            running = asyncio.create_task(worker._segments._run(segment))
             await began.wait()
             began.clear()
             segment.is_lost = True
@@ -336,7 +336,7 @@ def test_a_thread_that_cannot_be_read_is_tried_after_a_growing_time() -> None:
 def test_a_segment_that_rests_is_not_lost() -> None:
     """The heartbeat looks when the last commit of a run is made, and its worker does not know yet.
 
-    Fails if ``_drop_lost`` does not ask whether it rests: then it is stopped, and counted as lost.
+    Fails if ``drop_lost`` does not ask whether it rests: then it is stopped, and counted as lost.
     """
     workers: list[Any] = []
 
@@ -346,7 +346,7 @@ def test_a_segment_that_rests_is_not_lost() -> None:
         def commit(self, batch: Batch) -> None:
             super().commit(batch)
             if workers and batch.thread is not None and not batch.thread.worker:
-                workers[0]._check_claims()
+                workers[0]._claimer.check()
                 time.sleep(0.2)  # until the loop has heard of it
 
     app = line(Looked(), ("a", note("a")))

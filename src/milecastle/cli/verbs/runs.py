@@ -1,15 +1,18 @@
-"""``milecastle runs``: the records of runs."""
+"""``milecastle runs``: the records of runs.
+
+Bulk work by ``fleet.bulk``, with progress and the reason of each skipped thread on stderr.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from milecastle.app.threads.children import own_threads
-from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction
 from milecastle.cli.addressing import all_threads, find_run, find_thread, has_thread
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.printing import (
@@ -17,15 +20,15 @@ from milecastle.cli.printing import (
     print_document,
     print_facts,
     print_failure,
-    print_lines,
     print_table,
     say,
 )
-from milecastle.cli.session import Session
-from milecastle.cli.verb import app_option, verb, workspace_option
-from milecastle.errors import Corrupted
+from milecastle.cli.session import Session, keepers_of, with_keys
+from milecastle.cli.verb import app_option, stored_app, verb, workspace_option
+from milecastle.errors import Corrupted, MilecastleError
+from milecastle.fleet.bulk import BulkAction, ThreadChange, change_threads, deletion, why_not
 from milecastle.model.keys import ThreadKey
-from milecastle.model.run import RunRecord, RunStatus
+from milecastle.model.run import RunRecord, RunStatus, ThreadInfo
 from milecastle.ports.store import Store
 from milecastle.views.documents import RunLine, RunsDocument
 from milecastle.views.lines import run_line, run_row
@@ -79,7 +82,15 @@ def command(
     --status the runs of one status are listed, retried, cancelled or deleted, one after the other:
     it is safe to interrupt this and to call it again.
     """
-    action = _action({"retry": retry_all, "cancel": cancel_all, "delete": delete_all})
+    flags: dict[BulkAction, bool] = {
+        "retry": retry_all,
+        "cancel": cancel_all,
+        "delete": delete_all,
+    }
+    given = [action for action, is_given in flags.items() if is_given]
+    if len(given) > 1:
+        raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
+    action = given[0] if given else None
     if status is None and (graph or action):
         raise click.UsageError("--graph and --...-all need --failed or --status")
     if status is not None:
@@ -107,14 +118,6 @@ def command(
         _print_runs(session, lines)
 
 
-def _action(flags: Mapping[BulkAction, bool]) -> BulkAction | None:
-    """What to do with the runs, if they are not only listed."""
-    given: list[BulkAction] = [action for action, is_given in flags.items() if is_given]
-    if len(given) > 1:
-        raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
-    return given[0] if given else None
-
-
 def _of_status(
     session: Session,
     status: RunStatus,
@@ -123,12 +126,10 @@ def _of_status(
     action: BulkAction | None,
 ) -> None:
     """List, retry, cancel or delete the current runs of the threads with a status."""
-    from milecastle.cli.bulk import CHANGES, change_all
+    from milecastle.cli.verbs.runs import CHANGES, change_all
 
-    if action is not None and status not in CHANGEABLE[action]:
-        raise click.UsageError(
-            f"--{action}-all is for runs that are {', '.join(CHANGEABLE[action])}: not for others"
-        )
+    if action is not None and (why := why_not(action, status)) is not None:
+        raise click.UsageError(f"--{action}-all {why}")
     store = session.store()
     found = islice(found_threads(store, session.tenant, status, graph), limit)
     if action is None:
@@ -136,12 +137,9 @@ def _of_status(
         _print_runs(session, run_lines(store, runs))
         return
     make, what = CHANGES[action]
-    changed, skipped = change_all(store, found, make(session), what)
-    if session.as_json:
-        document = RunsDocument(tenant=session.tenant, runs=(), changed=changed, skipped=skipped)
-        print_document(document)
-    else:
-        print_lines([f"{counted(changed, 'run')} {what}, {skipped} skipped"])
+    changed, skipped = change_all(store, found, status, make(session), what)
+    document = RunsDocument(tenant=session.tenant, runs=(), changed=changed, skipped=skipped)
+    session.report(document, [f"{counted(changed, 'run')} {what}, {skipped} skipped"])
 
 
 def _print_runs(session: Session, lines: Sequence[RunLine]) -> None:
@@ -207,3 +205,57 @@ def _print_run(line: RunLine) -> None:
     print_facts(facts)
     if line.failure:
         print_failure(line.failure)
+
+
+_EVERY = 2.0
+"""How many seconds pass between two lines of progress, at least."""
+
+
+def _retry_all(session: Session) -> ThreadChange:
+    """Hands a thread over to the workers again."""
+    app, _ = stored_app(session)
+
+    def retry(info: ThreadInfo) -> bool:
+        if info.graph != app.graph.name:  # its code would run, and not that of the thread
+            say(f"{info.key.thread} was skipped: it is of the graph '{info.graph}'")
+            return False
+        return not app.retry(info.key).reused
+
+    return retry
+
+
+def _cancel_all(session: Session) -> ThreadChange:
+    """Closes the unfinished run of a thread, unless another one has it since it was listed."""
+    keepers = keepers_of(session)
+
+    def cancel(info: ThreadInfo) -> bool:
+        return with_keys(keepers, lambda keeper: keeper.cancel(info.key, run_id=info.run_id))
+
+    return cancel
+
+
+CHANGES: Final[Mapping[BulkAction, tuple[Callable[[Session], ThreadChange], str]]] = {
+    "retry": (_retry_all, "retried"),
+    "cancel": (_cancel_all, "cancelled"),
+    "delete": (lambda session: deletion(session.store(), session.keyring()), "deleted"),
+}
+"""What makes each change, and its word in reports."""
+
+
+def change_all(
+    store: Store, threads: Iterable[ThreadInfo], status: RunStatus, change: ThreadChange, done: str
+) -> tuple[int, int]:
+    """Change each thread; how many were changed, and how many skipped."""
+    changed = skipped = 0
+    said = monotonic()
+    listed = ((info.key, info.run_id) for info in threads)
+    for is_changed in change_threads(store, listed, status, change, _refused):
+        changed, skipped = changed + is_changed, skipped + (not is_changed)
+        if monotonic() - said >= _EVERY:
+            said = monotonic()
+            say(f"{counted(changed, 'run')} {done}, {skipped} skipped")
+    return changed, skipped
+
+
+def _refused(info: ThreadInfo, error: MilecastleError) -> None:
+    say(f"{info.key.thread} was skipped: {error}")

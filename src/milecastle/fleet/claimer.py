@@ -1,0 +1,201 @@
+"""Claim due threads for a worker, and give back those that it does not run.
+
+Rules:
+
+- A worker serves the lanes of its own graphs. It adopts a lane of one of them in another version
+  if threads have been due there for a while and no worker serves it. Those that fit its code
+  continue in its own lane; the others are given back, for a growing time.
+- A thread that cannot be given back is given back later; if the worker dies first, others take it
+  when it is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+
+from milecastle.errors import StoreError
+from milecastle.fleet.context import WorkerContext
+from milecastle.fleet.segments import ClaimedThread, Segments
+from milecastle.model.keys import ThreadKey
+from milecastle.ports.limits import graph_of
+from milecastle.ports.store import Opened, WritesRefused
+
+_log = logging.getLogger("milecastle.fleet")
+
+_POLL_IF_TOLD = 1.0
+_POLL = 0.2
+"""How often to look for due threads, in seconds, if the store tells of them and if it does not."""
+
+_TOGETHER = 16
+"""How many claimed threads are begun by one call off the loop, before the first of them runs."""
+
+
+class Claimer:
+    """Claims due threads while there is room, and starts their segments."""
+
+    def __init__(self, context: WorkerContext, segments: Segments) -> None:
+        self.store = context.store
+        self._context = context
+        self._segments = segments
+        told = self.store.listen is not None
+        self._poll = context.options.poll or (_POLL_IF_TOLD if told else _POLL)
+        self._foreign: Sequence[str] = ()
+        self._next_look = 0.0
+        self._claims = 0
+        self._batch_at: float | None = None
+        self._held = 0
+
+    async def turn(self) -> None:
+        """Claim what is due, then wait for news."""
+        try:
+            await self._pay()
+            free = self._context.options.concurrency - len(self._segments.running)
+            if (wait := self._wait_for_batch(free)) > 0:
+                await self._until_woken(wait)
+                return
+            claimed = await self.claim(free)
+        except WritesRefused:
+            raise
+        except StoreError as error:
+            _log.warning("worker %s cannot claim: %s", self._context.id, error)
+            free, claimed = 1, 0
+        if claimed < free:  # otherwise there may be more
+            await self._until_woken(await self._patience(claimed))
+
+    def _wait_for_batch(self, free: int) -> float:
+        """For how many seconds to let more runs end first: one claim of many costs less."""
+        if free < 1 or free >= self._context.options.concurrency // 4:
+            self._batch_at = None
+            return self._poll if free < 1 else 0.0
+        if self._batch_at is None:
+            self._batch_at = self._context.ticks() + self._poll
+        left = self._batch_at - self._context.ticks()
+        if left <= 0:
+            self._batch_at = None
+        return left
+
+    async def claim(self, limit: int) -> int:
+        """Start the segments of threads that are due; how many these are."""
+        if limit < 1:
+            return 0
+        self._context.wake.clear()
+        self._claims += 1  # odd while one is under way: see ``check``
+        try:
+            begun = self._take([*self._context.lanes, *await self._adopted()], limit)
+            claimed = 0
+            while some := await self._context.threads.call(next, begun, ()):
+                claimed += len(some)
+                for segment in some:
+                    # of a debt whose payment was not acknowledged, and yet was made
+                    self._segments.owed.pop(segment.key, None)
+                    self._segments.start(segment)
+        finally:
+            self._claims += 1
+        return claimed
+
+    def _take(self, lanes: Sequence[str], limit: int) -> Iterator[list[ClaimedThread]]:
+        """Claim due threads, read them together if the store can, and begin some at a time."""
+        began = monotonic()
+        known: Mapping[ThreadKey, Opened] = {}
+        claimed = self.store.claim(self._context.id, lanes, limit=limit)
+        self._context.counters.add("claims")
+        self._context.counters.add("claim_seconds", monotonic() - began)
+        if len(claimed) > 1 and self.store.read_many is not None:
+            with suppress(StoreError):  # then each is read by itself, and only some are refused
+                known = self.store.read_many([one.key for one in claimed])
+        for first in range(0, len(claimed), _TOGETHER):
+            some = claimed[first : first + _TOGETHER]
+            yield [self._segments.begin(info, known.get(info.key)) for info in some]
+
+    async def _adopted(self) -> Sequence[str]:
+        """The lanes of other versions that this worker serves for now."""
+        wait = self._context.options.adopt_after
+        if wait is not None and self._context.ticks() >= self._next_look:
+            self._foreign = await self._context.threads.call(self._stranded, wait)
+            self._next_look = self._context.ticks() + max(wait, self._poll)
+        return self._foreign
+
+    def _stranded(self, age: float) -> list[str]:
+        """The lanes of our graphs in another version that have waited for long, for nobody."""
+        graphs = {graph_of(lane) for lane in self._context.runners}
+        late = [lane for lane in self.store.overdue(age) if graph_of(lane) in graphs]
+        if not any(lane not in self._context.runners for lane in late):
+            return []
+        alive = (one for one in self.store.workers() if not one.is_gone)
+        served = {lane for worker in alive for lane in worker.lanes}
+        return [lane for lane in late if lane not in served]
+
+    async def _patience(self, claimed: int) -> float:
+        """For how many seconds nothing is due, at most ``poll``.
+
+        What is due and was not claimed is held back by a limit, or is being written: after each
+        such claim in a row it waits twice as long.
+        """
+        poll = self._poll
+        try:
+            due = await self._context.threads.call(self.store.due_in, self._context.lanes)
+        except StoreError:
+            return poll
+        is_held = due is not None and due <= 0 and claimed == 0
+        self._held = min(self._held + 1, 10) if is_held else 0
+        return poll if due is None else min(poll, max(0.01 * 2**self._held, due))
+
+    async def _until_woken(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._context.wake.wait()
+        self._context.wake.clear()
+
+    async def run_until_idle(self) -> None:
+        """Claim until nothing is due and nothing runs."""
+        most, running = self._context.options.concurrency, self._segments.running
+        while running or await self.claim(most):
+            await self._until_woken(self._poll)
+            await self._pay()
+            await self.claim(most - len(running))
+
+    async def _pay(self) -> None:
+        """Give back what is owed: between claims, or what was claimed since would be given back.
+
+        What cannot be given back now is owed until it is claimed again; claims do not wait for it.
+        """
+        owed = self._segments.owed
+        for key, delay in list(owed.items()):
+            try:
+                gives = partial(self.store.give_back, self._context.id, key, delay=delay)
+                given = await self._context.threads.call(gives)
+            except WritesRefused:
+                raise
+            except StoreError as error:  # others come first next time
+                _log.warning("worker %s cannot give a thread back: %s", self._context.id, error)
+                owed[key] = owed.pop(key)
+                return
+            self._context.counters.add("given_back", given)
+            del owed[key]
+
+    def check(self) -> None:
+        """Compare what runs with what the index gives to this worker.
+
+        On the thread of the heartbeat. A segment whose thread is another's is dropped: what runs is
+        noted before the index is read, so that a thread claimed in between is not missing. One that
+        rests by now has given its thread up itself. A thread without a segment is given back: its
+        claim raised, and yet it was written. That is not decided while a claim is under way.
+        """
+        claims, segments = self._claims, list(self._segments.running.values())
+        claimed = set(self.store.claimed(self._context.id))
+        for segment in segments:
+            if segment.key not in claimed:
+                self._context.on_loop(partial(self._segments.drop_lost, segment))
+        if claims % 2 == 0:
+            self._context.on_loop(partial(self._give_back_unknown, claims, claimed))
+
+    def _give_back_unknown(self, claims: int, claimed: set[ThreadKey]) -> None:
+        """Give back what the index had for this worker, and it did not run, if it is still so."""
+        if claims == self._claims:
+            for key in claimed.difference(self._segments.running, self._segments.owed):
+                self._segments.give_back(key)
