@@ -76,7 +76,7 @@ def build_at_once(folder: Path, nodes: int) -> None:
         (folder / "out" / str(number)).write_bytes(data[: KILOBYTES * 1024])
         return mock.DEFAULT
 
-    target = "milecastle.builds.commands.CommandNode._run"
+    target = "milecastle.builds.nodes.CommandNode._run"
     with mock.patch(target, autospec=True, side_effect=join), not_durable():
         file_run(folder, nodes).run()
 

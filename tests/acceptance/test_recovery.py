@@ -21,7 +21,7 @@ from milecastle.builds import (
     files,
     root,
 )
-from milecastle.builds.caching import with_caches
+from milecastle.builds.reuse import with_caches
 from milecastle.errors import CommandFailed, FileRefused, Unavailable
 from tests.unit.builds.building import Job, lay_out, two_step_app, upper
 

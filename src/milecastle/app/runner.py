@@ -72,7 +72,7 @@ from milecastle.support.migration_hints import refuse_thread
 
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath, PortableFiles
-    from milecastle.builds.shared_cache import SharedCache
+    from milecastle.builds.cache import SharedCache
     from milecastle.builds.workspace import Workspace
 
 __all__ = ["AppSettings", "Runner", "Thread"]
@@ -644,7 +644,7 @@ def _executors(graph: CompiledGraph, settings: AppSettings) -> Executors:
 def _with_caches(graph: CompiledGraph, settings: AppSettings) -> CompiledGraph:
     if settings.workspace is None:
         return graph
-    from milecastle.builds.caching import with_caches
+    from milecastle.builds.reuse import with_caches
 
     return with_caches(
         graph, settings.workspace, tenant=settings.tenant, encryption=settings.encryption

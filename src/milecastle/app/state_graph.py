@@ -25,8 +25,8 @@ from milecastle.support.migration_hints import explains_keywords, refuse_attribu
 
 if TYPE_CHECKING:
     from milecastle.app.portable.files import FilePath
-    from milecastle.builds.declarations import Cache
-    from milecastle.builds.shared_cache import SharedCache
+    from milecastle.builds.cache import SharedCache
+    from milecastle.builds.nodes import Cache
     from milecastle.builds.workspace import Workspace
     from milecastle.stores.offloading import ObjectStorage
 
@@ -275,7 +275,7 @@ def _open_shared_cache(objects: str | ObjectStorage | None) -> SharedCache | Non
     """The cache of builds in an object storage that was given for them, too."""
     if objects is None or isinstance(objects, str) or not objects.builds:
         return None
-    from milecastle.builds.shared_cache import SharedCache
+    from milecastle.builds.cache import SharedCache
 
     return SharedCache(objects.url)
 
@@ -310,7 +310,7 @@ def _declared(
     run_on: RunOn | None,
 ) -> Any:
     """The function with its declarations; earlier declarations are kept."""
-    from milecastle.builds.declarations import Cache, Files, as_paths, declare, files_of
+    from milecastle.builds.nodes import Cache, Files, as_paths, declare, files_of
 
     if not callable(function):
         raise TypeError(f"node {name!r} is not a function, so it cannot declare files or a cache")

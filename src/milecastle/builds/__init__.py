@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from milecastle.builds.commands import CommandNode, CommandOutcome, command
-from milecastle.builds.declarations import Cache, Files, declare, files, root
-from milecastle.builds.eligibility import Reason, Verdict
 from milecastle.builds.file_run import Buildable, FileResult, FileRun
-from milecastle.builds.plan import Decision, Plan, Why
+from milecastle.builds.nodes import (
+    Cache,
+    CommandNode,
+    CommandOutcome,
+    Files,
+    command,
+    declare,
+    files,
+    root,
+)
+from milecastle.builds.plan import Decision, Plan, Reason, Verdict, Why
 from milecastle.builds.records import NodeCheckpoint
 from milecastle.builds.upkeep import Eviction, RunsGone, evict, let_runs_go
 from milecastle.builds.workspace import Workspace

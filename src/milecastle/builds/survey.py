@@ -7,17 +7,21 @@ from time import time_ns
 
 import msgspec
 
-from milecastle.builds.eligibility import (
+from milecastle.builds.file_graph import FileGraph, FileTask
+from milecastle.builds.paths import Links, StatIndex, problem_of_entry
+from milecastle.builds.plan import (
+    DAMAGE,
     Candidate,
+    Decision,
     GraphFit,
+    NodeFacts,
+    Plan,
     ResumeFacts,
     find_previous,
     judge,
     judge_workspace,
+    make_plan,
 )
-from milecastle.builds.file_graph import FileGraph, FileTask
-from milecastle.builds.hashing import Links, StatIndex, problem_of_entry
-from milecastle.builds.plan import DAMAGE, Decision, NodeFacts, Plan, make_plan
 from milecastle.builds.records import NodeCheckpoint, TraceEvent, open_update
 from milecastle.builds.workspace import Workspace
 from milecastle.codec.envelope import Sealers

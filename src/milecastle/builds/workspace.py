@@ -29,7 +29,7 @@ from typing import Any, Final
 import msgspec
 
 from milecastle.builds.cache import ContentCache
-from milecastle.builds.places import Places
+from milecastle.builds.paths import Places
 from milecastle.builds.records import (
     FORMAT,
     FailureFile,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, get_args
 import click
 
 from milecastle.app.application import App
-from milecastle.builds.declarations import files_of
 from milecastle.builds.file_run import FileResult, FileRun, load_file_run
+from milecastle.builds.nodes import files_of
 from milecastle.builds.plan import Plan
 from milecastle.builds.workspace import Workspace
 from milecastle.cli.exits import OK, REFUSED
@@ -90,10 +90,7 @@ def file_run(
 
 def print_plan(session: Session, thread: str, plan: Plan) -> int:
     """Print what would be done and why; return the exit code."""
-    if session.as_json:
-        print_document(plan_document(thread, plan))
-    else:
-        print_lines(plan.lines())
+    session.report(plan_document(thread, plan), plan.lines())
     return OK if plan.verdict else REFUSED
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from milecastle.app.application import App
 from milecastle.app.clock import SystemClock
 from milecastle.app.environment import describe_environment
-from milecastle.builds.recording import describe_failure
+from milecastle.builds.file_run import describe_failure, record_unloadable
 from milecastle.builds.workspace import Workspace
 from milecastle.cli.loading import LoadError
 from milecastle.cli.printing import say
@@ -25,11 +25,7 @@ from milecastle.ports.store import Batch, Store
 
 
 def load_or_record(
-    session: Session,
-    thread: str | None,
-    *,
-    folder: str | None = None,
-    mode: Mode = "incremental",
+    session: Session, thread: str | None, *, folder: str | None = None, mode: Mode = "incremental"
 ) -> App[Any]:
     """The app; if it cannot be loaded, the failure is recorded if possible."""
     try:
@@ -46,12 +42,10 @@ def _record_unloadable(
 ) -> None:
     """Write only a failure record of class ``graph``."""
     if folder:
-        from milecastle.builds import recording
-
         with suppress(OSError):
             workspace = Workspace(folder, root=session.folder)
             cause = error.__cause__ or error
-            record = recording.record_unloadable(workspace, session.key(thread), mode, cause)
+            record = record_unloadable(workspace, session.key(thread), mode, cause)
             say(f"recorded as run {record.run_id} of thread '{thread}'")
         return
     _record_in_store(session, thread, mode, error)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec.structs
 
-from milecastle.builds.hashing import task_hash
+from milecastle.builds.paths import task_hash
 from milecastle.builds.plan import NodeFacts
 from milecastle.builds.records import FORMAT, NodeCheckpoint
 from milecastle.model.keys import ThreadKey

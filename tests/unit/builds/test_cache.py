@@ -12,8 +12,7 @@ import msgspec.structs
 import pytest
 
 from milecastle.builds.cache import ContentCache, harvest
-from milecastle.builds.hashing import hash_bytes, hash_items
-from milecastle.builds.places import Places
+from milecastle.builds.paths import Places, hash_bytes, hash_items
 from milecastle.builds.records import FORMAT, Artifact, CacheEntry, Item
 from milecastle.errors import Corrupted, FileRefused, FormatTooNew
 
@@ -292,7 +291,7 @@ def test_a_clone_is_verified_like_a_copy(
         os.write(made, os.read(given, 100))
         return True
 
-    monkeypatch.setattr("milecastle.builds.places._clone", clone)
+    monkeypatch.setattr("milecastle.builds.paths._clone", clone)
     (places.root / "f").write_bytes(b"one")
     keep(cache, places, "f")
     restore(cache, places)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from milecastle.builds.code_version import code_version
+from milecastle.builds.file_graph import code_version
 from milecastle.errors import InvalidRequest
 
 PLAIN = """
@@ -210,7 +210,7 @@ def test_the_version_is_the_same_in_every_process() -> None:
     code = textwrap.dedent(PLAIN).replace('"a": [1, 2]', '"a": [1, 2], "s": {"p", "q", "r"}')
     script = (
         code
-        + "\nfrom milecastle.builds.code_version import code_version"
+        + "\nfrom milecastle.builds.file_graph import code_version"
         + "\nnode.__code__ = node.__code__.replace(co_consts=(*node.__code__.co_consts,"
         + " frozenset({'p', 'q', 'r'})))"
         + "\nprint(code_version(node, 'n'))\n"

@@ -11,8 +11,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from milecastle.builds.commands import CommandOutcome, command
-from milecastle.builds.declarations import files_of
+from milecastle.builds.nodes import CommandOutcome, command, files_of
 from milecastle.errors import CommandFailed
 from milecastle.graph.nodes import read_node
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec.structs
 import pytest
 
-from milecastle.builds.eligibility import (
+from milecastle.builds.plan import (
     Candidate,
     GraphFit,
     ResumeFacts,

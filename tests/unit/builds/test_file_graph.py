@@ -10,8 +10,8 @@ import pytest
 
 from milecastle import END, START, StateGraph
 from milecastle.builds import FileRun, Workspace, files
-from milecastle.builds.declarations import Cache, as_paths
 from milecastle.builds.file_graph import FileGraph, read_file_graph
+from milecastle.builds.nodes import Cache, as_paths
 from milecastle.errors import InvalidRequest
 from tests.unit.builds.building import Job
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from milecastle.builds import hashing
-from milecastle.builds.hashing import Links, StatIndex, hash_items, hash_of, look_into, task_hash
+from milecastle.builds import paths as hashing
+from milecastle.builds.paths import Links, StatIndex, hash_items, hash_of, look_into, task_hash
 
 TASK: dict[str, Any] = {
     "node": "n",

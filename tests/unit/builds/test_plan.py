@@ -8,8 +8,15 @@ from typing import Any
 import msgspec.structs
 import pytest
 
-from milecastle.builds.eligibility import Reason, Verdict
-from milecastle.builds.plan import Cause, NodeFacts, Plan, make_plan, reasons_against
+from milecastle.builds.plan import (
+    Cause,
+    NodeFacts,
+    Plan,
+    Reason,
+    Verdict,
+    make_plan,
+    reasons_against,
+)
 from tests.unit.builds.facts import a_checkpoint, node_facts
 
 CHANGES: dict[Cause, dict[str, Any]] = {

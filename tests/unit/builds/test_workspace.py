@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from milecastle.builds.recording import bury, bury_if_free, recording
+from milecastle.builds.file_run import bury, bury_if_free, recording
 from milecastle.builds.records import TraceFile, read_trace
 from milecastle.builds.workspace import Workspace
 from milecastle.disk.replacing import TEMPORARY, put, replacing

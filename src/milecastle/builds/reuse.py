@@ -1,4 +1,4 @@
-"""One file run at work: what each node does when it is called.
+"""Reuse of results when a node is called: by the plan of a file run, or by a ``cache=`` key.
 
 Nodes are wrapped: each is asked first whether it needs to run at all. A node that the plan reuses
 gives its recorded update, after its outputs were put back. Any other is run, its outputs are
@@ -7,6 +7,10 @@ wherever the process dies.
 
 What only the run itself can know is looked at here: a node is executed after all if something
 upstream of it was, or if the state that it reads changed.
+
+A node with ``cache=`` and no files needs no plan and no file run: its key is found when it is
+called. Results are never shared between tenants. A result belongs to the thread
+that created it: with encryption it is encrypted with that thread's key, and is deleted with it.
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import msgspec.structs
 
 from milecastle.builds.cache import harvest
-from milecastle.builds.declarations import CurrentRun, within
-from milecastle.builds.file_graph import FileTask, digest_of, encode_update
-from milecastle.builds.hashing import Links, StatIndex, problem_of_entry, result_hash, task_hash
+from milecastle.builds.file_graph import FileTask, codec_of, digest_of, encode_update, version_of
+from milecastle.builds.nodes import Cache, CurrentRun, files_of, within
+from milecastle.builds.paths import Links, StatIndex, problem_of_entry, result_hash, task_hash
 from milecastle.builds.plan import Plan, Why
 from milecastle.builds.records import (
     FORMAT,
@@ -41,7 +46,7 @@ from milecastle.graph.structure import CompiledGraph, Node
 from milecastle.model.keys import ThreadKey
 
 if TYPE_CHECKING:
-    from milecastle.builds.shared_cache import SharedCache
+    from milecastle.builds.cache import SharedCache
 
 
 class Reused(msgspec.Struct, frozen=True):
@@ -150,7 +155,7 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         with cache.sharing():
             digest = self._task_hash(task, inputs, seen)
             entry = shared.fetch(self.owner.tenant, digest, outputs, cache)
-            if entry is None or _is_old(entry, task):
+            if entry is None or _is_old(entry, task.cache):
                 return None
             try:
                 update: Any = self.codec.decode(entry.update)
@@ -307,8 +312,8 @@ class BuildSession(msgspec.Struct, kw_only=True, eq=False):
         return {name: self.given.get(name, "") for name in task.upstream}
 
 
-def _is_old(entry: CacheEntry, task: FileTask) -> bool:
-    ttl = task.cache.ttl if task.cache else None
+def _is_old(entry: CacheEntry, cache: Cache | None) -> bool:
+    ttl = cache.ttl if cache else None
     return ttl is not None and time_ns() // 1000 >= entry.created_at + ttl * 1_000_000
 
 
@@ -322,11 +327,11 @@ def wrap(node: Node, session: BuildSession, lock: int | None) -> Node:
     if getattr(node, "subgraph", None) is not None:
         session.executed.setdefault(node.name, ())
         return node
-    call = _async_call(node, session, lock) if node.is_async else _call(node, session, lock)
+    call = _async_planned(node, session, lock) if node.is_async else _planned(node, session, lock)
     return node.calling(call)
 
 
-def _call(node: Node, session: BuildSession, lock: int | None) -> Callable[..., Any]:
+def _planned(node: Node, session: BuildSession, lock: int | None) -> Callable[..., Any]:
     def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
         begun = session.begin(node.name, state)
         if isinstance(begun, Reused):
@@ -344,7 +349,7 @@ def _call(node: Node, session: BuildSession, lock: int | None) -> Callable[..., 
     return call
 
 
-def _async_call(node: Node, session: BuildSession, lock: int | None) -> Callable[..., Any]:
+def _async_planned(node: Node, session: BuildSession, lock: int | None) -> Callable[..., Any]:
     async def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
         from milecastle.support.off_loop import off_loop
 
@@ -375,3 +380,136 @@ def _fail(session: BuildSession, begun: Execution) -> None:
         session.fail(begun)
     except OSError:
         return  # the node's own error says more
+
+
+def with_caches(
+    graph: CompiledGraph,
+    workspace: Workspace,
+    *,
+    tenant: str = "default",
+    encryption: Sealers | None = None,
+) -> CompiledGraph:
+    """The graph with its ``cache=`` nodes asking the workspace's cache before they run.
+
+    ``tenant`` is that of runs without a thread.
+    """
+    codec = codec_of(graph)
+    nodes: dict[str, Node] = {}
+    for name, node in graph.nodes.items():
+        declared = files_of(node.function)
+        if declared is not None and declared.cache and not (declared.inputs or declared.outputs):
+            memory = _Memory(
+                graph=graph,
+                workspace=workspace,
+                codec=codec,
+                node=name,
+                version=version_of(node, declared),
+                cache=declared.cache,
+                tenant=tenant,
+                encryption=encryption,
+            )
+            call = _async_cached(node, memory) if node.is_async else _cached(node, memory)
+            node = msgspec.structs.replace(node.calling(call), wants_context=True)  # noqa: PLW2901
+        nodes[name] = node
+    return msgspec.structs.replace(graph, nodes=nodes)
+
+
+class _Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node returned, by what it saw of the state."""
+
+    graph: CompiledGraph
+    workspace: Workspace
+    codec: ValueCodec
+    node: str
+    version: str
+    cache: Cache
+    tenant: str
+    encryption: Sealers | None
+
+    def tenant_of(self, owner: ThreadKey | None) -> str:
+        """The tenant of a call: its thread's, or without one the app's."""
+        return self.tenant if owner is None else owner.tenant
+
+    def key(self, state: Any, owner: ThreadKey | None) -> str:
+        """The hash of tenant, node, version and what it sees of the state."""
+        tenant = self.tenant_of(owner)
+        return task_hash(
+            node=self.node,
+            code_version=self.version,
+            parameters=msgspec.json.encode(("cache of", self.graph.name, tenant)).decode(),
+            input="",
+            seen=digest_of(self.codec, self.graph, self.cache, state),
+            inputs={},
+            upstream={},
+            outputs=(),
+        )
+
+    def recall(self, key: str, owner: ThreadKey | None) -> tuple[Any] | None:
+        """The cached result of a key.
+
+        An entry that is damaged or cannot be decoded counts as missing.
+        """
+        try:
+            entry = self.workspace.cache.load(key)
+            if entry is None or entry.tenant != self.tenant_of(owner) or _is_old(entry, self.cache):
+                return None
+            update = self.codec.decode(open_update(entry, self.encryption))
+        except (Corrupted, CodecError):
+            return None
+        self.workspace.cache.touch(key)
+        return (update,)
+
+    def keep(self, key: str, owner: ThreadKey | None, update: Any) -> None:
+        """Store what the node returned, if that is an update without targets.
+
+        With encryption nothing is stored of a run without a thread: there is no key for it.
+        """
+        fields: Any = update
+        if update is not None and not isinstance(update, Mapping):
+            return
+        sealer: Sealer | None = None
+        if self.encryption is not None:
+            if owner is None:
+                return
+            sealer = self.encryption.sealer(owner, new=False)
+        body = encode_update(self.codec, fields, self.node)
+        entry = CacheEntry(
+            format=FORMAT,
+            node=self.node,
+            task_hash=key,
+            artifacts=(),
+            update=seal_update(sealer, key, body),
+            tenant=self.tenant_of(owner),
+            thread=owner.thread if owner else "",
+            created_at=time_ns() // 1000,
+        )
+        with self.workspace.cache.sharing():
+            self.workspace.cache.store(self.workspace.places, entry)
+
+
+def _cached(node: Node, memory: _Memory) -> Callable[..., Any]:
+    def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
+        owner = ctx.thread if ctx else None
+        key = memory.key(state, owner)
+        if (known := memory.recall(key, owner)) is not None:
+            return known[0]
+        update = node.call(state, config, ctx)
+        memory.keep(key, owner, update)
+        return update
+
+    return call
+
+
+def _async_cached(node: Node, memory: _Memory) -> Callable[..., Any]:
+    async def call(state: Any, config: Any = None, ctx: Any = None) -> Any:
+        from milecastle.support.off_loop import off_loop
+
+        owner = ctx.thread if ctx else None
+        key = memory.key(state, owner)
+        if (known := await off_loop(memory.recall, key, owner)) is not None:
+            return known[0]
+        update = await node.call(state, config, ctx)
+        await off_loop(memory.keep, key, owner, update)
+        return update
+
+    return call
