@@ -29,8 +29,9 @@ from benchmarks.alternating import best_of, timed
 from milecastle import END, START, App, ExecutionOptions, Send, StateGraph, interrupt
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus, ThreadInfo
-from milecastle.server.access import ALL_SCOPES, Access, Identity
+from milecastle.server.access import Access
 from milecastle.server.application import Application
+from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.service import Service
 from milecastle.stores.sqlite.rows import ThreadRow, summed, thread_values
 from milecastle.stores.sqlite.store import SqliteStore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,17 @@ def test_the_contract_has_no_exceptions() -> None:
     }
     assert all(one["exhaustive"] for one in contracts if one["type"] == "layers")
     assert not [option for contract in contracts for option in contract if "ignore" in option]
+
+
+def test_only_the_command_line_imports_click() -> None:
+    """``views``, and so the server, imported it for the errors of options."""
+    package = ROOT / "src" / "milecastle"
+    found = [
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"^\s*(import|from) click\b", path.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert [path for path in found if not path.startswith("cli/")] == []
 
 
 BREACHES = [

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from milecastle import App
 from milecastle.model.keys import ThreadKey
 from milecastle.server import asgi
-from milecastle.server.access import Identity
+from milecastle.server.identity import Identity
 from tests.model.graphs import State
 from tests.model.specification import Seen
 

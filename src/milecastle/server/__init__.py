@@ -87,7 +87,7 @@ def asgi(
     header that it sets.
     """
     require_extra()
-    from milecastle.server.assembling import assemble
+    from milecastle.server.application import assemble
 
     return assemble(
         apps,

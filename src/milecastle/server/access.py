@@ -36,23 +36,9 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
 from milecastle.model.keys import refuse_reserved
-from milecastle.server.identity import ALL_SCOPES, Identity, TokenScope
+from milecastle.server.identity import Identity
 from milecastle.server.problems import FOREIGN, UNAUTHORIZED, Refused
 from milecastle.server.tokens import TokenFile, new_secret, refuse_weak
-
-__all__ = [
-    "ALL_SCOPES",
-    "SESSION",
-    "Access",
-    "Credential",
-    "Identify",
-    "Identity",
-    "TokenScope",
-    "cookie_name",
-    "credential",
-    "normal_name",
-    "refuse_foreign",
-]
 
 _LINK: Final = ("navigate", "document")
 """Mode and destination of a request for a page of its own, as browsers say it."""

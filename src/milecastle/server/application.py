@@ -14,23 +14,29 @@ Rules:
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from milecastle.server.access import Access, Identity, credential, normal_name, refuse_foreign
+from milecastle.app.application import App
+from milecastle.errors import InvalidRequest
+from milecastle.server.access import Access, Identify, credential, normal_name, refuse_foreign
+from milecastle.server.budget import outgoing
 from milecastle.server.chat.table import CHAT
 from milecastle.server.documents import WaitQuery
 from milecastle.server.event_stream import EventStreamResponse
+from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.json_answers import json_answer
 from milecastle.server.limits import JSON, read_body, refuse_large_headers, refuse_two_lengths
 from milecastle.server.mounting import mount_point, unmounted
@@ -46,7 +52,7 @@ from milecastle.server.problems import (
     Refused,
     problem_response,
 )
-from milecastle.server.redaction import without_values
+from milecastle.server.redaction import Redact, without_values
 from milecastle.server.request import (
     ApiRequest,
     Endpoint,
@@ -57,9 +63,8 @@ from milecastle.server.request import (
 )
 from milecastle.server.routes import ENDPOINTS
 from milecastle.server.service import Service
+from milecastle.server.tokens import TokenFile
 from milecastle.server.turns import CALLER, OpenRequests
-
-__all__ = ["Application"]
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -127,7 +132,7 @@ class Application:
                 reply = await endpoint.handler(request)
                 if isinstance(request.query, WaitQuery) and request.query.wait:
                     self._recognize(request)  # the token may have been revoked meanwhile
-                response = await self._sent(reply) if isinstance(reply, Reply) else reply
+                response = reply if isinstance(reply, Response) else await self._sent(reply)
             if isinstance(response, EventStreamResponse):
                 response.check = partial(self._recognize, request)
             return response
@@ -137,8 +142,9 @@ class Application:
             is_page = isinstance(endpoint, WebPage)
             return await self.service.off_loop(partial(self.problem, error, http, is_page=is_page))
 
-    async def _sent(self, reply: Reply) -> Response:
-        make = partial(reply.leaving, self.service.redact)
+    async def _sent(self, answer: msgspec.Struct) -> Response:
+        reply = answer if isinstance(answer, Reply) else Reply(answer)
+        make = partial(outgoing, reply.document, self.service.redact)
         return await json_answer(self.service, make, reply.status)
 
     async def _page(self, page: WebPage, request: ApiRequest) -> Response:
@@ -253,3 +259,24 @@ def _with_headers(send: Send, mount: str) -> Send:
         await send(message)
 
     return sent
+
+
+def assemble(
+    apps: Sequence[App[Any]],
+    *,
+    tokens: str | os.PathLike[str] | None,
+    token: str | None,
+    hosts: Iterable[str],
+    worker: bool | None,
+    redact: Redact | None = None,
+    identify: Identify | None = None,
+) -> Application:
+    """The application; see ``milecastle.server.asgi``."""
+    if tokens is None and token is None and identify is None:
+        raise InvalidRequest(
+            "a server needs tokens=, a file, token= or identify=: nothing is public"
+        )
+    file = None if tokens is None else TokenFile(tokens)
+    service = Service(apps, worker=worker, redact=redact)
+    start = None if token is None else (token, Identity(service.tenant, ALL_SCOPES))
+    return Application(service, Access((), start, file=file, identify=identify), frozenset(hosts))

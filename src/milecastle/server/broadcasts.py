@@ -24,8 +24,6 @@ import msgspec
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 
-__all__ = ["KEPT", "Broadcast", "Broadcasts", "FollowedThread", "Reader"]
-
 KEPT: Final = 512 * 1024
 """Bytes of text that a broadcast keeps."""
 
@@ -74,7 +72,7 @@ class Broadcast:
         self._size = 0
         self._first = 0
         self._base = self.seq = after
-        self._emitted = 0
+        self.emitted = 0
         self._news = asyncio.Event()
         self._error: Exception | None = None
         self._task = asyncio.create_task(self._follow(after))
@@ -109,8 +107,8 @@ class Broadcast:
         text = await self.source.text(event)
         if event.seq is not None:
             return BroadcastText(text, seq=event.seq)
-        self._emitted += 1
-        return BroadcastText(text, number=self._emitted, run_id=event.run_id)
+        self.emitted += 1
+        return BroadcastText(text, number=self.emitted, run_id=event.run_id)
 
     def _publish(self, item: BroadcastText) -> None:
         self._items.append(item)
@@ -133,11 +131,6 @@ class Broadcast:
     def end(self) -> int:
         """The position after the newest text."""
         return self._first + len(self._items)
-
-    @property
-    def emitted(self) -> int:
-        """How many values were emitted so far."""
-        return self._emitted
 
     def has_all_after(self, seq: int) -> bool:
         """Whether every checkpoint after this one is here."""

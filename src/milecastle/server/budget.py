@@ -14,10 +14,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import msgspec.structs
 
-from milecastle.server.redaction import texts_of, values_of
-from milecastle.views.values import anything, json_size, plain
-
-__all__ = ["MOST_VALUES", "NO_STATE", "OMITTED", "WHOLE", "ValueBudget", "within"]
+from milecastle.server.redaction import Redact, redacted, texts_of, values_of
+from milecastle.views.values import PlainValue, anything, json_size, plain
 
 D = TypeVar("D", bound=msgspec.Struct)
 
@@ -46,8 +44,7 @@ class ValueBudget:
         self.is_full = False
 
     def fit(self, value: Any) -> Any:
-        """A value as JSON, or a mark if there is no room for it."""
-        value = plain(value)
+        """A value, which is JSON, or a mark if there is no room for it."""
         size = json_size(value, self.left)
         if size > self.left:
             self.is_full = True
@@ -94,3 +91,23 @@ def within(document: D, budget: ValueBudget) -> D:
                 within(item, budget) if isinstance(item, msgspec.Struct) else item for item in items
             )
     return msgspec.structs.replace(document, **changed)
+
+
+def outgoing(document: msgspec.Struct, redact: Redact | None) -> PlainValue:
+    """A document as it is sent: redacted, and within the budget of an answer."""
+    return PlainValue(_members(within(redacted(document, redact), ValueBudget())))
+
+
+def _members(document: msgspec.Struct) -> dict[str, Any]:
+    """A document as JSON. Its values are JSON: they are not converted again."""
+    values = values_of(type(document))
+    found = ((name, getattr(document, name)) for name in document.__struct_fields__)
+    return {name: value if name in values else _member(value) for name, value in found}
+
+
+def _member(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return _members(value)
+    if isinstance(value, tuple):
+        return [_member(item) for item in anything(value)]
+    return plain(value)

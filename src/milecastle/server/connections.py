@@ -27,8 +27,6 @@ from milecastle.server.event_stream import ABORT
 from milecastle.server.limits import MOST_HEADERS
 from milecastle.server.problems import TOO_LARGE, TOO_MANY, UNREADABLE, Refused, problem_response
 
-__all__ = ["MOST_INCOMPLETE", "ConnectionLimits", "connections"]
-
 VACANT: Final = 15.0
 """Seconds that a connection may be vacant; a client that still reads an answer has more."""
 

@@ -14,40 +14,6 @@ from milecastle.model.tags import MAX_TAG_BYTES, MAX_TAGS
 from milecastle.support.prepared import prepared
 from milecastle.views.documents import QuestionLine, ThreadLine
 
-__all__ = [
-    "AnswersRequest",
-    "BulkRequest",
-    "DeleteQuery",
-    "DiffQuery",
-    "EmittedEvent",
-    "EventsQuery",
-    "ForkRequest",
-    "GraphLine",
-    "GraphsDocument",
-    "HistoryQuery",
-    "InboxDocument",
-    "InboxLine",
-    "InboxQuery",
-    "JobDocument",
-    "MissedEvent",
-    "NoQuery",
-    "RestEvent",
-    "ResumeRequest",
-    "RunOptions",
-    "RunRequest",
-    "RunsQuery",
-    "StartDocument",
-    "StartQuery",
-    "StateEvent",
-    "TagRequest",
-    "ThreadQuery",
-    "ThreadRunsQuery",
-    "ThreadsQuery",
-    "UpdateRequest",
-    "WaitQuery",
-    "WholeStateQuery",
-]
-
 ListedStatus = Literal[
     "queued",
     "running",

@@ -23,8 +23,6 @@ from starlette.types import Message, Receive, Scope, Send
 from milecastle.errors import MilecastleError
 from milecastle.server.problems import Refused
 
-__all__ = ["ABORT", "HEARTBEAT", "EventStreamResponse", "abort", "event_text", "send_soon"]
-
 _log = logging.getLogger("milecastle.server")
 
 ABORT: Final = "milecastle.abort"

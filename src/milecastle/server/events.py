@@ -26,18 +26,21 @@ from milecastle.model.checkpoint import Entry
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.server.broadcasts import FollowedThread
-from milecastle.server.budget import ValueBudget, within
-from milecastle.server.documents import EmittedEvent, MissedEvent, RestEvent, StateEvent
+from milecastle.server.budget import outgoing
+from milecastle.server.documents import (
+    EmittedEvent,
+    EventsQuery,
+    MissedEvent,
+    RestEvent,
+    StateEvent,
+)
 from milecastle.server.event_stream import HEARTBEAT, EventStreamResponse, event_text
-from milecastle.server.redaction import redacted
-from milecastle.server.request import ApiRequest
+from milecastle.server.request import THREAD, ApiRequest, Endpoint
 from milecastle.server.service import Service
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import moment
 from milecastle.views.listing import looked_at, with_tags
 from milecastle.views.values import as_json, json_size, plain
-
-__all__ = ["events", "read_thread"]
 
 POLL: Final = 0.2
 """Seconds between two looks at the log."""
@@ -49,8 +52,16 @@ _SMALL: Final = 8 * 1024
 """Bytes of an emitted value that becomes text on the event loop."""
 
 
+@Endpoint(
+    "GET",
+    f"{THREAD}/events",
+    "read",
+    query=EventsQuery,
+    answers={200: "text/event-stream"},
+    problems=(404, 409, 500),
+)
 async def events(request: ApiRequest) -> Response:
-    """What happens in a thread, as it happens."""
+    """Follow a thread by Server-Sent Events."""
     service = request.service
     texts = await read_thread(service, request.key, _last_seen(request))
     return EventStreamResponse(service.closing, texts)
@@ -133,8 +144,7 @@ class _UnservedThread:
         return self._block(name, document, event.seq)
 
     def _block(self, name: str, data: msgspec.Struct, id: int | None = None) -> bytes:
-        document = within(redacted(data, self._service.redact), ValueBudget())
-        return event_text(name, as_json(document), id)
+        return event_text(name, as_json(outgoing(data, self._service.redact)), id)
 
     async def rest(self, after: int, *, is_news: bool) -> bytes | None:
         line = await self._service.off_loop(_resting, self._service, self._key, after)

@@ -11,17 +11,17 @@ from milecastle.app.application import App
 from milecastle.model.manifest import Manifest
 from milecastle.server.documents import GraphLine, GraphsDocument
 from milecastle.server.problems import NOT_FOUND, Refused
-from milecastle.server.request import ApiRequest, Reply
+from milecastle.server.request import ApiRequest, Endpoint
 from milecastle.server.service import Service
 from milecastle.views.documents import GraphDocument
 from milecastle.views.graphs import input_schema
+from milecastle.views.values import plain
 
-__all__ = ["graph_document", "graphs_document", "list_graphs", "served", "show_graph"]
 
-
-async def list_graphs(request: ApiRequest) -> Reply:
-    """The graphs that this server runs."""
-    return Reply(await request.off_loop(graphs_document, request.service))
+@Endpoint("GET", "/v1/graphs", "read", answers={200: GraphsDocument}, stores=False)
+def list_graphs(request: ApiRequest) -> GraphsDocument:
+    """List the graphs that this server runs."""
+    return graphs_document(request.service)
 
 
 def graphs_document(service: Service) -> GraphsDocument:
@@ -34,9 +34,12 @@ def graphs_document(service: Service) -> GraphsDocument:
     return GraphsDocument(graphs=tuple(lines))
 
 
-async def show_graph(request: ApiRequest) -> Reply:
-    """A graph: its manifest, its drawing as SVG, and the JSON schema of its inputs."""
-    return Reply(await request.off_loop(graph_document, served(request)))
+@Endpoint(
+    "GET", "/v1/graphs/{graph}", "read", answers={200: GraphDocument}, problems=(404,), stores=False
+)
+def show_graph(request: ApiRequest) -> GraphDocument:
+    """Show a graph: manifest, drawing, JSON schema of inputs."""
+    return graph_document(served(request))
 
 
 def served(request: ApiRequest) -> App[Any]:
@@ -66,5 +69,5 @@ def graph_document(app: App[Any]) -> GraphDocument:
         form="svg",
         drawing=app.draw("svg"),
         manifest=_manifest(graph.manifest),
-        input=input_schema(graph),
+        input=plain(input_schema(graph)),
     )

@@ -14,15 +14,13 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from milecastle.errors import StoreError
 from milecastle.fleet.prometheus import CONTENT_TYPE, Family, Labels, queue_families, render
 from milecastle.ports.claims import ClaimStore
-from milecastle.server.documents import StartDocument
+from milecastle.server.documents import StartDocument, StartQuery
 from milecastle.server.mounting import mount_point
 from milecastle.server.problems import UNAUTHORIZED, Refused
-from milecastle.server.request import ApiRequest, Reply
+from milecastle.server.request import ApiRequest, Endpoint, Reply
 from milecastle.server.service import Service
 from milecastle.server.sessions import set_session
 from milecastle.version import __version__
-
-__all__ = ["OPENAPI", "THREADS", "health", "metrics", "readiness", "start"]
 
 OPENAPI: Final = "/v1/openapi.json"
 THREADS: Final = "/threads"
@@ -32,13 +30,15 @@ _PATIENCE: Final = 5.0
 """For how many seconds the store may take to answer."""
 
 
+@Endpoint("GET", "/healthz", None, answers={200: "text/plain"}, stores=False)
 async def health(request: ApiRequest) -> Response:
-    """This process answers."""
+    """Whether this process answers."""
     return PlainTextResponse("ok\n")
 
 
+@Endpoint("GET", "/readyz", None, answers={200: "text/plain", 503: "text/plain"}, stores=False)
 async def readiness(request: ApiRequest) -> Response:
-    """The store and the queue answer, and the worker of this server works."""
+    """Whether the store and the queue answer."""
     service = request.service
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -59,8 +59,9 @@ def _ask(service: Service) -> None:
         service.store.now()
 
 
+@Endpoint("GET", "/metrics", "read", answers={200: CONTENT_TYPE})
 async def metrics(request: ApiRequest) -> Response:
-    """The queue of the caller's tenant, and how busy this server is."""
+    """The queue of the caller's tenant, in the text format of Prometheus."""
     store, worker = request.service.store, request.service.worker
     depths = await request.off_loop(store.depths) if isinstance(store, ClaimStore) else ()
     families = queue_families([one for one in depths if one.tenant == request.tenant])
@@ -70,8 +71,17 @@ async def metrics(request: ApiRequest) -> Response:
     return Response(render(families), media_type=CONTENT_TYPE)
 
 
+@Endpoint(
+    "GET",
+    "/",
+    None,
+    query=StartQuery,
+    answers={200: StartDocument, 303: ""},
+    problems=(401,),
+    stores=False,
+)
 async def start(request: ApiRequest) -> Reply | Response:
-    """Exchange the token of the start URL for a cookie; then lead to the threads.
+    """Exchange the token of the start URL for a cookie.
 
     A client that does not ask for HTML is told where everything is.
     """

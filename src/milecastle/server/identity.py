@@ -6,8 +6,6 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-__all__ = ["ALL_SCOPES", "Identity", "TokenScope"]
-
 TokenScope = Literal["read", "run", "answer", "admin"]
 ALL_SCOPES: Final[frozenset[TokenScope]] = frozenset(get_args(TokenScope))
 

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import msgspec.structs
 
-from milecastle.app.upkeep.changing import BulkAction
 from milecastle.errors import InvalidRequest
-from milecastle.fleet.bulk import Bulk, JobInfo, job_key
+from milecastle.fleet.bulk import Bulk, BulkAction, JobInfo, job_key
 from milecastle.server.documents import BulkRequest, JobDocument
 from milecastle.server.problems import NOT_FOUND, Refused
-from milecastle.server.request import ApiRequest, Reply
-from milecastle.server.service import Service
-
-__all__ = ["cancel_runs", "delete_runs", "job_document", "retry_runs", "show_job", "submit_job"]
+from milecastle.server.request import ApiRequest, Endpoint, Reply
 
 
+@Endpoint("POST", "/v1/runs/retry", "run", body=BulkRequest, answers={202: JobDocument})
 async def retry_runs(request: ApiRequest) -> Reply:
-    """Hand many runs that failed or were cancelled over to the workers again."""
+    """Retry many runs that failed or were cancelled, by a job."""
     return await _submitted(request, "retry")
 
 
+@Endpoint("POST", "/v1/runs/cancel", "run", body=BulkRequest, answers={202: JobDocument})
 async def cancel_runs(request: ApiRequest) -> Reply:
-    """Close many runs that have not ended."""
+    """Cancel many runs that have not ended, by a job."""
     return await _submitted(request, "cancel")
 
 
+@Endpoint("POST", "/v1/runs/delete", "admin", body=BulkRequest, answers={202: JobDocument})
 async def delete_runs(request: ApiRequest) -> Reply:
-    """Delete many threads with all their runs."""
+    """Delete many threads, by the status of their current runs, by a job."""
     return await _submitted(request, "delete")
 
 
@@ -36,7 +35,10 @@ async def _submitted(request: ApiRequest, action: BulkAction) -> Reply:
 
 async def submit_job(request: ApiRequest, action: BulkAction, asked: BulkRequest) -> JobDocument:
     """Hand a job over to the workers."""
-    bulk = _bulk(request.service, asked.graph)
+    service = request.service
+    if asked.graph is None and len(service.apps) > 1:
+        raise InvalidRequest("this server has several graphs: say which one, as graph")
+    bulk = Bulk(service.named(asked.graph or next(iter(service.apps))))
 
     def submit() -> JobInfo:
         return bulk.submit(action, request.tenant, asked.status, limit=asked.limit)
@@ -44,15 +46,10 @@ async def submit_job(request: ApiRequest, action: BulkAction, asked: BulkRequest
     return _document(await request.off_loop(submit))
 
 
-def _bulk(service: Service, graph: str | None) -> Bulk:
-    if graph is None and len(service.apps) > 1:
-        raise InvalidRequest("this server has several graphs: say which one, as graph")
-    return Bulk(service.named(graph or next(iter(service.apps))))
-
-
-async def show_job(request: ApiRequest) -> Reply:
-    """What has become of a job."""
-    return Reply(await request.off_loop(job_document, request))
+@Endpoint("GET", "/v1/jobs/{job}", "read", answers={200: JobDocument}, problems=(404, 409, 500))
+def show_job(request: ApiRequest) -> JobDocument:
+    """Show how far a job is."""
+    return job_document(request)
 
 
 def job_document(request: ApiRequest) -> JobDocument:

@@ -21,8 +21,6 @@ from milecastle.server.event_stream import abort, send_soon
 from milecastle.server.service import Service
 from milecastle.views.values import json_pieces
 
-__all__ = ["json_answer"]
-
 _TOGETHER: Final = 4
 """Pieces that are made, and sent, at once."""
 

@@ -14,17 +14,6 @@ from starlette.types import Scope
 
 from milecastle.server.problems import TOO_LARGE, UNREADABLE, Refused
 
-__all__ = [
-    "JSON",
-    "LOOKED_AT",
-    "MOST_BODY",
-    "MOST_HEADERS",
-    "SLOWEST_BODY",
-    "read_body",
-    "refuse_large_headers",
-    "refuse_two_lengths",
-]
-
 JSON: Final = "application/json"
 
 MOST_HEADERS: Final = 8 * 1024

@@ -13,8 +13,6 @@ from urllib.parse import quote
 
 from starlette.types import Scope
 
-__all__ = ["mount_point", "mounted_html", "unmounted"]
-
 _MOUNT: Final = "milecastle.mount"
 _LINK: Final = re.compile(r'(\s(?:href|src|action|formaction|data-live)=")(?=/)')
 """The attributes that are links. Text has no quotes in escaped HTML, so it is never meant."""

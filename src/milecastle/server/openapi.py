@@ -15,8 +15,6 @@ from milecastle.server.problems import ProblemDocument
 from milecastle.server.request import Endpoint
 from milecastle.version import __version__
 
-__all__ = ["describe"]
-
 _PLACE: Final = "#/components/schemas/{name}"
 _EVENTS: Final = "text/event-stream"
 

@@ -23,24 +23,6 @@ from milecastle.errors import MilecastleError, ResumeRefused, RunInProgress, pla
 from milecastle.server.redaction import Redact, without_values
 from milecastle.views.values import as_json
 
-__all__ = [
-    "FORBIDDEN",
-    "FOREIGN",
-    "NOT_FOUND",
-    "STATUSES",
-    "TOO_LARGE",
-    "TOO_MANY",
-    "UNAUTHORIZED",
-    "UNREADABLE",
-    "HttpProblem",
-    "ProblemDocument",
-    "Refused",
-    "problem_document",
-    "problem_response",
-    "shown_message",
-    "status_of",
-]
-
 _log = logging.getLogger("milecastle.server")
 
 STATUSES: Final[Mapping[type[MilecastleError], int]] = {

@@ -6,8 +6,9 @@ Rules:
   whose message a page or an answer shows.
 - A field whose declared type is ``Any`` has a value: a state, a question, an emitted value, a side
   of a difference. So a new one cannot be forgotten. ``_TEXTS`` are texts that may contain values.
-- The hook gets JSON and returns JSON, with the place of the value: ``$.channel`` for a part of a
-  state, the path of a difference, which begins like that, or else the name of the field.
+- The values of a document are JSON. The hook gets JSON and returns JSON, with the place of the
+  value: ``$.channel`` for a part of a state, the path of a difference, which begins like
+  that, or else the name of the field.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ import msgspec.structs
 from milecastle.errors import InvalidAnswer, MilecastleError, RecoveryError, ResumeRefused, RunError
 from milecastle.views.documents import ChangeLine, FailureLine, QuestionLine, TaskFailureLine
 from milecastle.views.values import anything, plain
-
-__all__ = ["Redact", "after_hook", "redacted", "texts_of", "values_of", "without_values"]
 
 Redact = Callable[[str, Any], Any]
 
@@ -72,7 +71,7 @@ def channel_of(path: str) -> str:
 
 def _is_shown(line: ChangeLine, changed: Mapping[str, Any]) -> bool:
     """Whether the hook left both sides of a difference as they are."""
-    return all(changed[name] == plain(getattr(line, name)) for name in ("old", "new"))
+    return all(changed[name] == getattr(line, name) for name in ("old", "new"))
 
 
 def without_values(error: Exception, hook: Redact | None) -> Exception:
@@ -115,13 +114,13 @@ def values_of(kind: type[msgspec.Struct]) -> frozenset[str]:
 
 
 def _value(document: msgspec.Struct, name: str, value: Any, hook: Redact) -> Any:
-    found = plain(value)
+    """The result of the hook, converted: it may not be JSON."""
     if isinstance(document, ChangeLine):
         is_absent = (document.kind, name) in (("added", "old"), ("removed", "new"))
-        return None if is_absent else hook(document.path, found)
-    if name == _STATE and isinstance(found, dict):
-        state = cast("dict[str, Any]", found)
-        return {channel: hook(f"$.{channel}", part) for channel, part in state.items()}
+        return None if is_absent else plain(hook(document.path, plain(value)))
+    if name == _STATE and isinstance(value, dict):
+        state = cast("dict[str, Any]", value)
+        return {channel: plain(hook(f"$.{channel}", part)) for channel, part in state.items()}
     if isinstance(value, tuple):
-        return tuple(hook(name, item) for item in found)
-    return None if found is None else hook(name, found)
+        return tuple(plain(hook(name, item)) for item in anything(value))
+    return None if value is None else plain(hook(name, value))

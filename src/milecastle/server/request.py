@@ -6,8 +6,9 @@ A handler gets an ``ApiRequest``: everything read, checked and converted. It ret
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
-from typing import Any, Final, TypeVar
+from functools import cache, wraps
+from inspect import iscoroutinefunction
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import msgspec.structs
@@ -15,19 +16,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from milecastle.model.keys import ThreadKey
-from milecastle.server.access import Access, Identity, TokenScope
-from milecastle.server.budget import ValueBudget, within
+from milecastle.server.access import Access
 from milecastle.server.documents import NoQuery
+from milecastle.server.identity import Identity, TokenScope
 from milecastle.server.limits import JSON
 from milecastle.server.problems import FORBIDDEN, UNREADABLE, Refused
-from milecastle.server.redaction import Redact, redacted
 from milecastle.server.service import Service
 from milecastle.views.values import anything
 
-__all__ = ["ApiRequest", "Endpoint", "Reply", "convert_query", "decode_body", "require_scope"]
-
 T = TypeVar("T")
 
+THREAD: Final = "/v1/threads/{thread}"
 _TWICE: Final = "a parameter is given twice"
 _OPTIONS: Final = (
     "; options has if_busy and if_absent. A submitted run does not carry limits such as max_steps "
@@ -71,16 +70,32 @@ class Reply(msgspec.Struct, frozen=True):
     document: msgspec.Struct
     status: int = 200
 
-    def leaving(self, redact: Redact | None) -> msgspec.Struct:
-        """The document as it is sent: redacted, and within the budget of an answer."""
-        return within(redacted(self.document, redact), ValueBudget())
+
+Handler = Callable[[ApiRequest], Awaitable[msgspec.Struct | Response]]
+"""Returns a ``Reply``, or a document for status 200."""
 
 
-Handler = Callable[[ApiRequest], Awaitable[Reply | Response]]
+def asynchronous(
+    handler: Callable[[ApiRequest], T] | Callable[[ApiRequest], Awaitable[T]],
+) -> Callable[[ApiRequest], Awaitable[T]]:
+    """Let a handler that is not async be called off the event loop."""
+    if iscoroutinefunction(handler):
+        return cast("Callable[[ApiRequest], Awaitable[T]]", handler)
+    reader = cast("Callable[[ApiRequest], T]", handler)
+
+    @wraps(reader)
+    async def called(request: ApiRequest) -> T:
+        return await request.off_loop(reader, request)
+
+    return called
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table of routes.
+async def _undeclared(request: ApiRequest) -> Response:
+    raise NotImplementedError
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """A route, declared as the decorator of its handler, which takes its place.
 
     ``scope`` is what a token needs; ``None``: the handler itself decides, or nobody is asked.
     ``answers`` are the documents by status, a text for what is not JSON; ``problems`` the statuses
@@ -90,16 +105,21 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     path: str
-    handler: Handler
-    summary: str
     scope: TokenScope | None
     answers: Mapping[int, Any]
+    handler: Handler = _undeclared
+    summary: str = ""
     query: type[msgspec.Struct] = NoQuery
     body: type[msgspec.Struct] | None = None
     problems: tuple[int, ...] = ()
     stores: bool = True
     also: tuple[TokenScope, ...] = ()
     kinds: tuple[str, ...] = (JSON,)
+
+    def __call__(self, handler: Handler | Callable[[ApiRequest], msgspec.Struct]) -> Endpoint:
+        """Declare the route of a handler, whose docstring begins with the summary."""
+        summary = self.summary or (handler.__doc__ or "").partition("\n")[0]
+        return msgspec.structs.replace(self, handler=asynchronous(handler), summary=summary)
 
     @property
     def name(self) -> str:

@@ -20,31 +20,29 @@ from milecastle.server.documents import (
     RunRequest,
     RunsQuery,
     ThreadRunsQuery,
+    WaitQuery,
 )
-from milecastle.server.request import ApiRequest, Reply
+from milecastle.server.request import THREAD, ApiRequest, Endpoint, Reply
 from milecastle.server.service import Service
 from milecastle.server.threads import show_thread
-from milecastle.views.documents import RunDocument, RunsDocument
+from milecastle.views.documents import RunDocument, RunsDocument, SubmitDocument
 from milecastle.views.lines import run_document, submit_document
 from milecastle.views.listing import found_page
 from milecastle.views.showing import run_lines
 from milecastle.views.values import fitted
 
-__all__ = [
-    "answer",
-    "answer_thread",
-    "list_runs",
-    "list_runs_of_thread",
-    "resume",
-    "retry_thread",
-    "runs_document",
-    "submit",
-    "submit_run",
-]
 
-
+@Endpoint(
+    "POST",
+    f"{THREAD}/runs",
+    "run",
+    query=WaitQuery,
+    body=RunRequest,
+    answers={200: RunDocument, 202: SubmitDocument},
+    problems=(409, 422, 500),
+)
 async def submit(request: ApiRequest) -> Reply:
-    """Hand a run over to the workers; with ``wait``, its result if it is there by then."""
+    """Hand a run over to the workers; with wait, answer with its result."""
     asked: RunRequest = request.body
     key = _idempotency_key(request, asked.key)
     asked = msgspec.structs.replace(asked, key=key)
@@ -87,8 +85,17 @@ def _idempotency_key(request: ApiRequest, given: str | None) -> str | None:
     return header
 
 
+@Endpoint(
+    "POST",
+    f"{THREAD}/answers",
+    "answer",
+    query=WaitQuery,
+    body=AnswersRequest,
+    answers={200: RunDocument, 202: SubmitDocument},
+    problems=(404, 409, 422, 500),
+)
 async def answer(request: ApiRequest) -> Reply:
-    """Answer open questions, and let a worker resume the run."""
+    """Answer open questions of a thread, and let a worker resume it."""
     asked: AnswersRequest = request.body
     if not asked.answers:
         raise InvalidRequest("there is no answer in the body")
@@ -106,8 +113,17 @@ async def answer_thread(
     )
 
 
+@Endpoint(
+    "POST",
+    f"{THREAD}/resume",
+    "run",
+    query=WaitQuery,
+    body=ResumeRequest,
+    answers={200: RunDocument, 202: SubmitDocument},
+    problems=(404, 409, 500),
+)
 async def resume(request: ApiRequest) -> Reply:
-    """Hand a thread whose run failed, died or was cancelled over to the workers."""
+    """Hand a thread over to the workers again."""
     asked: ResumeRequest = request.body
     handle = await retry_thread(request.service, request.key, delay=asked.delay)
     return await _handed_over(request, handle)
@@ -160,9 +176,7 @@ async def _result(request: ApiRequest, handle: Handle[Any]) -> Result[Any] | Non
     closing = asyncio.create_task(request.service.closing.wait())
     try:
         await asyncio.wait(
-            [result, closing],
-            timeout=request.query.wait,
-            return_when=asyncio.FIRST_COMPLETED,
+            [result, closing], timeout=request.query.wait, return_when=asyncio.FIRST_COMPLETED
         )
         return await result if result.done() else None
     finally:
@@ -170,29 +184,29 @@ async def _result(request: ApiRequest, handle: Handle[Any]) -> Result[Any] | Non
         closing.cancel()
 
 
-async def list_runs_of_thread(request: ApiRequest) -> Reply:
-    """The runs of a thread, newest first."""
-    found = await request.off_loop(_of_thread, request.service, request.key, request.query)
-    return Reply(found)
-
-
-def _of_thread(service: Service, key: ThreadKey, query: ThreadRunsQuery) -> RunsDocument:
+@Endpoint(
+    "GET",
+    f"{THREAD}/runs",
+    "read",
+    query=ThreadRunsQuery,
+    answers={200: RunsDocument},
+    problems=(404,),
+)
+def list_runs_of_thread(request: ApiRequest) -> RunsDocument:
+    """List the runs of a thread, newest first."""
+    service, key = request.service, request.key
     service.line(key)
-    store = service.store
-    runs = store.runs(key, limit=query.limit)
-    return RunsDocument(tenant=key.tenant, runs=tuple(run_lines(store, runs)))
+    runs = service.store.runs(key, limit=request.query.limit)
+    return RunsDocument(tenant=key.tenant, runs=tuple(run_lines(service.store, runs)))
 
 
-async def list_runs(request: ApiRequest) -> Reply:
-    """Runs of the caller's tenant: the current ones by status, or all, newest first."""
-    found = await request.off_loop(_runs, request.service, request.tenant, request.query)
-    return Reply(found)
-
-
-def _runs(service: Service, tenant: str, query: RunsQuery) -> RunsDocument:
+@Endpoint("GET", "/v1/runs", "read", query=RunsQuery, answers={200: RunsDocument})
+def list_runs(request: ApiRequest) -> RunsDocument:
+    """List runs: the current ones by status, or all, newest first."""
+    query: RunsQuery = request.query
     if query.status is None and query.graph is not None:
         raise InvalidRequest("graph needs a status: all runs are listed for every graph")
-    return runs_document(service, tenant, query)
+    return runs_document(request.service, request.tenant, query)
 
 
 def runs_document(service: Service, tenant: str, query: RunsQuery) -> RunsDocument:

@@ -17,13 +17,7 @@ from milecastle.app.encryption.keyring import Keyring
 from milecastle.app.with_store import on_one_store
 from milecastle.codec.envelope import ENCRYPTED
 from milecastle.engine.status import claimed
-from milecastle.errors import (
-    CodecError,
-    EncryptionError,
-    InvalidRequest,
-    NoKeyring,
-    ResumeRefused,
-)
+from milecastle.errors import CodecError, EncryptionError, InvalidRequest, NoKeyring, ResumeRefused
 from milecastle.fleet.worker import Worker, WorkerOptions
 from milecastle.model.keys import ThreadKey, refuse_reserved, refuse_subgraph
 from milecastle.model.run import ThreadInfo
@@ -35,8 +29,6 @@ from milecastle.server.redaction import Redact
 from milecastle.server.turns import THREADS, ServerThreads
 from milecastle.views.decoding import Decoded, decode
 from milecastle.views.showing import Shown, read_shown
-
-__all__ = ["Service", "is_shared"]
 
 _log = logging.getLogger("milecastle.server")
 

@@ -33,8 +33,6 @@ from milecastle.errors import InvalidRequest
 from milecastle.server.application import Application
 from milecastle.server.connections import MOST_INCOMPLETE, ConnectionLimits, connections
 
-__all__ = ["ListeningSocket", "is_loopback", "listen", "serve"]
-
 _log = logging.getLogger("milecastle.server")
 
 _GRACE: Final = 10

@@ -10,8 +10,6 @@ from starlette.responses import Response
 from milecastle.server.access import SESSION, cookie_name
 from milecastle.server.mounting import mount_point
 
-__all__ = ["end_session", "set_session"]
-
 R = TypeVar("R", bound=Response)
 
 

@@ -18,6 +18,7 @@ from milecastle.model.run import ThreadInfo
 from milecastle.model.tags import TagChange
 from milecastle.server import limits
 from milecastle.server.documents import (
+    DeleteQuery,
     DiffQuery,
     ForkRequest,
     HistoryQuery,
@@ -25,6 +26,7 @@ from milecastle.server.documents import (
     InboxLine,
     InboxQuery,
     TagRequest,
+    ThreadQuery,
     ThreadsQuery,
     UpdateRequest,
     WholeStateQuery,
@@ -32,7 +34,7 @@ from milecastle.server.documents import (
 from milecastle.server.json_answers import json_answer
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import after_hook
-from milecastle.server.request import ApiRequest, Reply
+from milecastle.server.request import THREAD, ApiRequest, Endpoint, Reply
 from milecastle.server.service import Service
 from milecastle.views.decoding import Decoded
 from milecastle.views.documents import (
@@ -50,38 +52,14 @@ from milecastle.views.listing import asking_page, thread_page
 from milecastle.views.showing import change_line, changes_between, show_document
 from milecastle.views.values import fitted
 
-__all__ = [
-    "cancel",
-    "cancel_thread",
-    "delete",
-    "delete_thread",
-    "diff",
-    "fork",
-    "fork_thread",
-    "history",
-    "inbox_document",
-    "inbox_line",
-    "list_questions",
-    "list_threads",
-    "show",
-    "show_thread",
-    "tag",
-    "tag_thread",
-    "update",
-    "update_thread",
-    "whole_state",
-]
 
-
-async def list_threads(request: ApiRequest) -> Reply:
-    """The threads of the caller's tenant, by name."""
-    return Reply(await request.off_loop(_list, request.service, request.tenant, request.query))
-
-
-def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
+@Endpoint("GET", "/v1/threads", "read", query=ThreadsQuery, answers={200: LsDocument})
+def list_threads(request: ApiRequest) -> LsDocument:
+    """List threads, by name."""
+    query: ThreadsQuery = request.query
     lines, next = thread_page(
-        service.store,
-        tenant,
+        request.service.store,
+        request.tenant,
         status=query.status,
         graph=query.graph,
         tag=query.tag,
@@ -90,14 +68,13 @@ def _list(service: Service, tenant: str, query: ThreadsQuery) -> LsDocument:
         limit=query.limit,
         most=limits.LOOKED_AT,
     )
-    return LsDocument(tenant=tenant, threads=lines, next=next)
+    return LsDocument(tenant=request.tenant, threads=lines, next=next)
 
 
-async def show(request: ApiRequest) -> Reply:
-    """A thread at its head or at a checkpoint, with its state."""
-    return Reply(
-        await request.off_loop(show_thread, request.service, request.key, request.query.at)
-    )
+@Endpoint("GET", THREAD, "read", query=ThreadQuery, answers={200: ShowDocument}, problems=(404,))
+def show(request: ApiRequest) -> ShowDocument:
+    """Show a thread with its state."""
+    return show_thread(request.service, request.key, request.query.at)
 
 
 def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> ShowDocument:
@@ -113,8 +90,16 @@ def show_thread(service: Service, key: ThreadKey, at: str | None = None) -> Show
     return show_document(service.store, key, shown, decoded)
 
 
+@Endpoint(
+    "GET",
+    f"{THREAD}/state",
+    "read",
+    query=WholeStateQuery,
+    answers={200: "application/json"},
+    problems=(404, 409, 500),
+)
 async def whole_state(request: ApiRequest) -> Response:
-    """The state of a thread, or one of its channels, however large it is."""
+    """Download the state of a thread, or one channel of it, however large."""
     make = partial(_whole, request.service, request.key, request.query)
     return await json_answer(request.service, make)
 
@@ -129,42 +114,48 @@ def _whole(service: Service, key: ThreadKey, query: WholeStateQuery) -> Any:
     return shown if query.channel is None else shown[query.channel]
 
 
-async def history(request: ApiRequest) -> Reply:
-    """The checkpoints of a thread, newest first, without their states."""
-    return Reply(await request.off_loop(_history, request.service, request.key, request.query))
-
-
-def _history(service: Service, key: ThreadKey, query: HistoryQuery) -> HistoryDocument:
+@Endpoint(
+    "GET",
+    f"{THREAD}/history",
+    "read",
+    query=HistoryQuery,
+    answers={200: HistoryDocument},
+    problems=(404,),
+)
+def history(request: ApiRequest) -> HistoryDocument:
+    """List the checkpoints of a thread, newest first."""
+    service, key, query = request.service, request.key, request.query
     service.line(key)
     entries = service.store.history(key, limit=query.limit, before=query.before)
     lines = tuple(checkpoint_line(CheckpointMetadata.of(key, entry)) for entry in entries)
     return HistoryDocument(tenant=key.tenant, thread=key.thread, checkpoints=lines)
 
 
-async def diff(request: ApiRequest) -> Reply:
-    """The differences between two checkpoints of a thread, by path."""
-    return Reply(await request.off_loop(_diff, request.service, request.key, request.query))
-
-
-def _diff(service: Service, key: ThreadKey, query: DiffQuery) -> DiffDocument:
+@Endpoint(
+    "GET",
+    f"{THREAD}/diff",
+    "read",
+    query=DiffQuery,
+    answers={200: DiffDocument},
+    problems=(404, 409, 500),
+)
+def diff(request: ApiRequest) -> DiffDocument:
+    """Show the differences between two checkpoints, by path."""
+    service, key = request.service, request.key
     service.line(key)
-    chains = [service.chain(key, at) for at in (query.a, query.b)]
+    chains = [service.chain(key, at) for at in (request.query.a, request.query.b)]
     old, new = (service.decoded(key, chain) for chain in chains)
     a, b = (f"{key.thread}@{chain.entries[-1].seq}" for chain in chains)
     changes, unread = changes_between(old, new)
     return DiffDocument(
-        tenant=key.tenant,
-        a=a,
-        b=b,
-        changes=tuple(map(change_line, changes)),
-        not_compared=unread,
+        tenant=key.tenant, a=a, b=b, changes=tuple(map(change_line, changes)), not_compared=unread
     )
 
 
-async def list_questions(request: ApiRequest) -> Reply:
-    """The open questions of the caller's tenant, by thread."""
-    found = await request.off_loop(inbox_document, request.service, request.tenant, request.query)
-    return Reply(found)
+@Endpoint("GET", "/v1/questions", "read", query=InboxQuery, answers={200: InboxDocument})
+def list_questions(request: ApiRequest) -> InboxDocument:
+    """List the open questions, by thread: the inbox."""
+    return inbox_document(request.service, request.tenant, request.query)
 
 
 def inbox_document(service: Service, tenant: str, query: InboxQuery) -> InboxDocument:
@@ -191,10 +182,17 @@ def inbox_line(service: Service, info: ThreadInfo) -> InboxLine:
     )
 
 
-async def fork(request: ApiRequest) -> Reply:
+@Endpoint(
+    "POST",
+    f"{THREAD}/fork",
+    "run",
+    body=ForkRequest,
+    answers={200: WrittenDocument},
+    problems=(404, 409, 500),
+)
+def fork(request: ApiRequest) -> WrittenDocument:
     """Go back to a checkpoint, in the same thread or in a new one."""
-    asked: ForkRequest = request.body
-    return Reply(await request.off_loop(fork_thread, request.service, request.key, asked))
+    return fork_thread(request.service, request.key, request.body)
 
 
 def fork_thread(service: Service, key: ThreadKey, asked: ForkRequest) -> WrittenDocument:
@@ -206,10 +204,17 @@ def fork_thread(service: Service, key: ThreadKey, asked: ForkRequest) -> Written
     return _written(app.fork(key, at, target))
 
 
-async def update(request: ApiRequest) -> Reply:
+@Endpoint(
+    "POST",
+    f"{THREAD}/update",
+    "admin",
+    body=UpdateRequest,
+    answers={200: WrittenDocument},
+    problems=(404, 409, 422, 500),
+)
+def update(request: ApiRequest) -> WrittenDocument:
     """Change the state of a thread by adding a checkpoint."""
-    asked: UpdateRequest = request.body
-    return Reply(await request.off_loop(update_thread, request.service, request.key, asked))
+    return update_thread(request.service, request.key, request.body)
 
 
 def update_thread(service: Service, key: ThreadKey, asked: UpdateRequest) -> WrittenDocument:
@@ -229,10 +234,17 @@ def _written(known: CheckpointMetadata) -> WrittenDocument:
     return WrittenDocument(tenant=key.tenant, thread=key.thread, checkpoint=checkpoint_line(known))
 
 
-async def tag(request: ApiRequest) -> Reply:
+@Endpoint(
+    "POST",
+    f"{THREAD}/tags",
+    "run",
+    body=TagRequest,
+    answers={200: TagDocument},
+    problems=(404, 409),
+)
+def tag(request: ApiRequest) -> TagDocument:
     """Add and remove tags of a thread."""
-    asked: TagRequest = request.body
-    return Reply(await request.off_loop(tag_thread, request.service, request.key, asked))
+    return tag_thread(request.service, request.key, request.body)
 
 
 def tag_thread(service: Service, key: ThreadKey, asked: TagRequest) -> TagDocument:
@@ -242,6 +254,9 @@ def tag_thread(service: Service, key: ThreadKey, asked: TagRequest) -> TagDocume
     return TagDocument(tenant=key.tenant, thread=key.thread, tags=tags)
 
 
+@Endpoint(
+    "POST", f"{THREAD}/cancel", "run", answers={200: CancelDocument}, problems=(404, 409, 500)
+)
 async def cancel(request: ApiRequest) -> Reply:
     """Close the unfinished run of a thread."""
     return Reply(await cancel_thread(request.service, request.key))
@@ -255,8 +270,11 @@ async def cancel_thread(
     return CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled)
 
 
+@Endpoint(
+    "DELETE", THREAD, "admin", query=DeleteQuery, answers={200: DeleteDocument}, problems=(404, 409)
+)
 async def delete(request: ApiRequest) -> Reply:
-    """Delete a thread, its runs, its subgraphs and its key."""
+    """Delete a thread, its runs and its subgraphs."""
     take_over: bool = request.query.take_over
     return Reply(await delete_thread(request.service, request.key, take_over=take_over))
 

@@ -18,8 +18,6 @@ from milecastle.server.identity import Identity, TokenScope
 from milecastle.support.prepared import prepared
 from milecastle.support.printable import printable
 
-__all__ = ["TokenFile", "new_secret", "read_tokens", "refuse_weak"]
-
 _log = logging.getLogger("milecastle.server")
 
 _SHORTEST: Final = 32

@@ -21,8 +21,6 @@ from weakref import WeakValueDictionary
 
 from milecastle.server.problems import TOO_MANY, Refused
 
-__all__ = ["CALLER", "MOST_OPEN", "THREADS", "OpenRequests", "ServerThreads"]
-
 T = TypeVar("T")
 
 THREADS: Final = 8

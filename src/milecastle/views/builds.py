@@ -20,8 +20,6 @@ from milecastle.views.documents import (
 )
 from milecastle.views.lines import moment, run_line, thread_line
 
-__all__ = ["FileThreads", "plan_document"]
-
 
 class FileThreads:
     """The file runs of one tenant in one workspace."""

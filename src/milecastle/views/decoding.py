@@ -57,10 +57,7 @@ def read_chain(store: Store, key: ThreadKey, seq: int) -> Chain:
 
 
 def decode(
-    key: ThreadKey,
-    chain: Chain,
-    graph: CompiledGraph | None,
-    keyring: Callable[[], Keyring | None],
+    key: ThreadKey, chain: Chain, graph: CompiledGraph | None, keyring: Callable[[], Keyring | None]
 ) -> Decoded:
     """The state at the end of a chain; without a graph, without types.
 

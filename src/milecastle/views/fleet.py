@@ -9,8 +9,6 @@ from milecastle.ports.claims import ClaimStore, system_time
 from milecastle.views.documents import HeldLine, QueueDocument, WorkersDocument
 from milecastle.views.lines import held_line, lane_line, limit_line, worker_line
 
-__all__ = ["STUCK_AFTER", "queue_document", "workers_document"]
-
 STUCK_AFTER = 600.0
 """After how many seconds without a checkpoint a running thread is shown as long."""
 

@@ -11,8 +11,6 @@ from milecastle.codec.declared_order import in_declared_order
 from milecastle.graph.schema import StateSchema
 from milecastle.graph.structure import CompiledGraph
 
-__all__ = ["input_schema"]
-
 
 def input_schema(graph: CompiledGraph) -> dict[str, Any]:
     """The JSON schema of what a run of a graph can be given.

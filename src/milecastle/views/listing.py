@@ -17,20 +17,6 @@ from milecastle.ports.store import Store
 from milecastle.views.documents import ThreadLine
 from milecastle.views.lines import thread_line
 
-__all__ = [
-    "LOST",
-    "InfoPage",
-    "ThreadPage",
-    "asking_page",
-    "asking_threads",
-    "found_page",
-    "found_threads",
-    "looked_at",
-    "thread_lines",
-    "thread_page",
-    "with_tags",
-]
-
 T = TypeVar("T")
 
 _TOGETHER: Final = 1000
@@ -105,10 +91,7 @@ def with_tags(store: Store, tenant: str, lines: Iterable[ThreadLine]) -> tuple[T
 
 
 def _cut(
-    candidates: Iterator[ThreadInfo],
-    match: Callable[[ThreadInfo], T | None],
-    limit: int,
-    most: int,
+    candidates: Iterator[ThreadInfo], match: Callable[[ThreadInfo], T | None], limit: int, most: int
 ) -> tuple[tuple[T, ...], str | None]:
     """What matches, and where the next page begins if candidates are left to look at."""
     found: list[T] = []

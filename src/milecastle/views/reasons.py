@@ -18,8 +18,6 @@ from milecastle.support.printable import quoted
 from milecastle.views.documents import WhyDocument, WhyLine
 from milecastle.views.lines import moment, names, seconds
 
-__all__ = ["fleet_troubles", "why_document"]
-
 _LATE: Final = 60.0
 """After how many seconds without a claim a due thread is worth a warning."""
 

@@ -22,15 +22,6 @@ from milecastle.views.documents import ChangeLine, RunLine, ShowDocument, TaskLi
 from milecastle.views.lines import checkpoint_line, question_lines, run_line
 from milecastle.views.values import plain
 
-__all__ = [
-    "change_line",
-    "changes_between",
-    "ended_tasks",
-    "read_shown",
-    "run_lines",
-    "show_document",
-]
-
 
 class Shown(NamedTuple):
     """A checkpoint, without the results of its step, and the record of its run."""

@@ -1,4 +1,4 @@
-"""Values of the state as JSON for display, and parsing of typed JSON.
+"""Values of the state as JSON for display.
 
 What JSON cannot express is written as text: times in ISO 8601, sets as sorted lists, bytes in
 base64, non-finite numbers by name, and integers with more digits than Python writes in hexadecimal.
@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
-import click
 import msgspec
 
 from milecastle.graph.schema import Channel, StateSchema
@@ -46,11 +45,17 @@ def as_json(value: Any, *, indent: int | None = None) -> str:
     return "\n".join([escaped(line, _JSON) for line in text.split("\n")])
 
 
+class PlainValue(msgspec.Struct, frozen=True):
+    """A value that ``plain`` has converted."""
+
+    value: Any
+
+
 def json_pieces(value: Any) -> Iterator[str]:
     """A value as JSON text, in pieces of bounded size, each made in a few milliseconds."""
     parts: list[str] = []
     size = 0
-    for text in _tokens(plain(value)):
+    for text in _tokens(value.value if isinstance(value, PlainValue) else plain(value)):
         parts.append(text)
         size += len(text)
         if size >= _PIECE:
@@ -186,29 +191,6 @@ def _converted(value: Any) -> Any:
         return msgspec.to_builtins(value, str_keys=True)
     except (TypeError, ValueError, OverflowError):
         return f"<{type(value).__module__}.{type(value).__qualname__}>"
-
-
-def parse_object(text: str, what: str) -> dict[str, Any]:
-    """A JSON object typed by a user.
-
-    Raises:
-        click.UsageError: it is something else; the value is not repeated.
-    """
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise click.UsageError(f"{what} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise click.UsageError(f'{what} must be a JSON object, such as \'{{"topic": "walls"}}\'')
-    return cast("dict[str, Any]", found)
-
-
-def parse_loosely(text: str) -> Any:
-    """JSON if valid, else the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def fitted(schema: StateSchema, given: Mapping[str, Any], typed: Mapping[str, str]) -> Any:

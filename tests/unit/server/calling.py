@@ -14,9 +14,10 @@ import msgspec
 
 from milecastle import END, START, App, StateGraph, append, interrupt
 from milecastle.fleet.worker import Worker, WorkerOptions
-from milecastle.server.access import ALL_SCOPES, Access, Identify, Identity, TokenScope
+from milecastle.server.access import Access, Identify
 from milecastle.server.application import Application
 from milecastle.server.chat.table import CHAT
+from milecastle.server.identity import ALL_SCOPES, Identity, TokenScope
 from milecastle.server.problems import ProblemDocument
 from milecastle.server.redaction import Redact
 from milecastle.server.request import Endpoint

@@ -10,13 +10,8 @@ from starlette.datastructures import Headers
 
 from milecastle.errors import InvalidRequest
 from milecastle.server import asgi
-from milecastle.server.access import (
-    ALL_SCOPES,
-    Access,
-    Identity,
-    cookie_name,
-    refuse_foreign,
-)
+from milecastle.server.access import Access, cookie_name, refuse_foreign
+from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.problems import Refused
 from milecastle.server.tokens import TokenFile, read_tokens
 from tests.unit.server.calling import ADDRESS, Api, token_of

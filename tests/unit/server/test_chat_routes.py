@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 
-from milecastle.server.access import ALL_SCOPES
 from milecastle.server.chat.table import CHAT
+from milecastle.server.identity import ALL_SCOPES
 from milecastle.server.limits import MOST_BODY
 from milecastle.server.pages.table import PAGES
 from milecastle.server.request import Endpoint

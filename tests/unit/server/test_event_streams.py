@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from milecastle import Unavailable
 from milecastle.model.event import Event
+from milecastle.model.keys import ThreadKey
 from milecastle.server import event_stream, events
 from milecastle.server.event_stream import ABORT, EventStreamResponse
+from milecastle.views import values
 
 
 async def texts(*found: bytes | Exception) -> AsyncGenerator[bytes, None]:
@@ -78,3 +81,34 @@ def test_what_has_no_checkpoint_has_its_own_name(name: Any) -> None:
     found, document = events._described(event)  # pyright: ignore[reportPrivateUsage]
     assert found == name
     assert getattr(document, "run_id", None) == "r"
+
+
+@pytest.mark.parametrize(("hook", "most"), [(None, 1), (lambda place, value: value, 2)])
+def test_values_of_an_event_are_converted_to_json_once(
+    hook: Any, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what a hook returns, once more. They were converted 3 times, with a hook 4 times."""
+    converted: list[Any] = []
+    plain = values.plain
+
+    def counting(value: Any) -> Any:
+        converted.extend([value] if value == "leaf" else [])
+        return plain(value)
+
+    monkeypatch.setattr(values, "plain", counting)
+    key = ThreadKey("default", "t")
+    service: Any = SimpleNamespace(redact=hook)
+    followed = events._UnservedThread(service, key)  # pyright: ignore[reportPrivateUsage]
+    event: Event[Any] = Event(
+        type="state",
+        run_id="r",
+        key=key,
+        step=1,
+        seq=1,
+        time=0,
+        state={"n": {"items": ["leaf"]}},
+        data={"source": "step", "nodes": ("a",), "next": ()},
+    )
+    text = followed._text(event)  # pyright: ignore[reportPrivateUsage]
+    assert b'"state": {"n": {"items": ["leaf"]}}' in text
+    assert len(converted) == most

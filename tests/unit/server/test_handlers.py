@@ -27,7 +27,7 @@ from milecastle.fleet.bulk import job_key
 from milecastle.fleet.worker import Worker
 from milecastle.ports.store import Batch
 from milecastle.server import problem_for
-from milecastle.server.access import Identity
+from milecastle.server.identity import Identity
 from milecastle.server.limits import refuse_two_lengths
 from milecastle.server.problems import UNAUTHORIZED, Refused
 from milecastle.server.routes import ENDPOINTS

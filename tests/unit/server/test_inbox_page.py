@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from milecastle import END, START, App, StateGraph, interrupt
-from milecastle.server.access import ALL_SCOPES
-from milecastle.server.pages.badges import open_questions
+from milecastle.server.identity import ALL_SCOPES
+from milecastle.server.pages.inbox import open_questions
 from tests.unit.server.browsing import Browser, Document, Element
 from tests.unit.server.calling import OTHER, Api, token_of
 
@@ -280,9 +280,9 @@ def test_badge_looks_at_so_many_threads(
     fill(api, app, *(f"t{number}" for number in range(6)))
     service = api.application.service
     assert open_questions(service, "default") == "6"
-    monkeypatch.setattr("milecastle.server.pages.badges._LOOKED_AT", 4)
+    monkeypatch.setattr("milecastle.server.pages.inbox._LOOKED_AT", 4)
     assert open_questions(service, "default") == "4+"
-    monkeypatch.setattr("milecastle.server.pages.badges._COUNTED", 3)
+    monkeypatch.setattr("milecastle.server.pages.inbox._COUNTED", 3)
     assert open_questions(service, "default") == "3+"
     assert open_questions(service, OTHER) == ""
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from milecastle.server import event_stream, events
-from milecastle.server.access import ALL_SCOPES, Identity
+from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.pages import live, thread
 from milecastle.server.pages.table import PAGES
 from tests.unit.server.browsing import Browser, Document

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from milecastle.server.access import ALL_SCOPES, SESSION, Access, Identity, credential
+from milecastle.server.access import SESSION, Access, credential
 from milecastle.server.health import THREADS
+from milecastle.server.identity import ALL_SCOPES, Identity
 from milecastle.server.limits import MOST_BODY
 from milecastle.server.pages.forms import FORM
 from milecastle.server.pages.rendering import Renderer, command_line

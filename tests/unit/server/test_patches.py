@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milecastle.server.chat.agui.patches import json_patch
+from milecastle.server.chat.agui.translating import json_patch
 
 jsonpatch: Any = pytest.importorskip("jsonpatch")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from milecastle.server.access import ALL_SCOPES
 from milecastle.server.documents import WaitQuery
+from milecastle.server.identity import ALL_SCOPES
 from milecastle.server.limits import MOST_BODY, MOST_HEADERS
 from milecastle.server.request import Endpoint
 from milecastle.server.routes import ENDPOINTS

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from milecastle.model.keys import ThreadKey
-from milecastle.server.access import ALL_SCOPES
+from milecastle.server.identity import ALL_SCOPES
 from milecastle.server.pages.rendering import segment
 from tests.unit.server.browsing import Browser, Document
 from tests.unit.server.calling import OTHER, Api, build, token_of, trip

@@ -23,7 +23,7 @@ from milecastle import (
     interrupt,
 )
 from milecastle.model.checkpoint import Entry
-from milecastle.server.access import ALL_SCOPES
+from milecastle.server.identity import ALL_SCOPES
 from milecastle.server.pages.excerpts import Excerpts
 from milecastle.server.pages.rendering import segment
 from milecastle.server.pages.timeline import branches, folded, intervals, visits

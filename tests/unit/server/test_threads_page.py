@@ -6,7 +6,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from milecastle.server.access import ALL_SCOPES
+from milecastle.server.identity import ALL_SCOPES
 from milecastle.views.listing import thread_page
 from tests.unit.server.browsing import Browser, Document
 from tests.unit.server.calling import OTHER, Api, token_of, trip

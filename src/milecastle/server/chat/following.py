@@ -21,8 +21,6 @@ from milecastle.views.documents import RunLine, ShowDocument
 from milecastle.views.lines import run_line
 from milecastle.views.values import json_size
 
-__all__ = ["RunEvent", "RunStopped", "follow_run", "is_unfinished", "seq_of", "shown", "translated"]
-
 _LARGE: Final = 1 << 20
 
 _UNFINISHED: Final = frozenset({"queued", "running", "sleeping"})

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from milecastle.server.chat.agui.table import AGUI
+from milecastle.server.chat.agui.runs import AGUI
 from milecastle.server.chat.langgraph.table import LANGGRAPH
 from milecastle.server.request import Endpoint
 from milecastle.support.prepared import prepared
-
-__all__ = ["CHAT"]
 
 CHAT: Final[tuple[Endpoint, ...]] = (*AGUI, *LANGGRAPH)
 

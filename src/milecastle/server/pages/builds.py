@@ -16,15 +16,12 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import Mode, RunRecord
 from milecastle.server.documents import Message
 from milecastle.server.graphs import served
-from milecastle.server.pages.fitting import BYTES, fitting
-from milecastle.server.pages.rendering import shown_size
-from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.pages.rendering import BYTES, fitting, shown_size
+from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.request import ApiRequest
 from milecastle.views.builds import FileThreads, plan_document
-from milecastle.views.documents import FileShowDocument, PlanDocument, PlanLine
-
-__all__ = ["BuildsQuery", "PlanQuery", "list_builds", "show_build", "show_plan"]
+from milecastle.views.documents import PlanLine
 
 _ROWS: Final = 30
 _LOOKED_AT: Final = 300
@@ -53,17 +50,17 @@ class BuildLine(msgspec.Struct, frozen=True, kw_only=True):
     reused: int
 
 
-async def list_builds(request: ApiRequest) -> PageView:
+@WebPage("GET", "/builds", "read", query=BuildsQuery, label="Builds")
+def list_builds(request: ApiRequest) -> PageView:
     """The file runs of a graph, newest first."""
     query: BuildsQuery = request.query
     apps = {name: app for name, app in request.service.apps.items() if app.workspace is not None}
     graph = query.graph or next(iter(apps), None)
     if query.graph and query.graph not in apps:
         raise Refused(NOT_FOUND, 404, "this server has no builds of the graph")
-    found: tuple[list[BuildLine], str | None] = ([], None)
+    lines, next_ = list[BuildLine](), None
     if graph is not None:
-        found = await request.off_loop(_lines, apps[graph], request.tenant, query.after or None)
-    lines, next_ = found
+        lines, next_ = _lines(apps[graph], request.tenant, query.after or None)
     chosen = {"graph": query.graph or None, "after": query.after or None}
     return PageView(
         template="builds.html",
@@ -111,9 +108,14 @@ def _workspace(app: App[Any]) -> Workspace:
     return app.workspace
 
 
-async def show_build(request: ApiRequest) -> PageView:
+@WebPage("GET", "/builds/{graph}/runs/{run}", "read")
+def show_build(request: ApiRequest) -> PageView:
     """One file run: which nodes it ran, and which it reused."""
-    document = await request.off_loop(_shown, request)
+    files = FileThreads(_workspace(served(request)), request.tenant)
+    record = files.run(request.path["run"])
+    if record is None:
+        raise Refused(NOT_FOUND, 404, "there is no such build")
+    document = files.show_document(record)
     nodes = list(fitting(document.nodes, _node_size))
     address = f"{document.thread}@{document.run.run_id}"
     return PageView(
@@ -130,23 +132,21 @@ async def show_build(request: ApiRequest) -> PageView:
     )
 
 
-def _shown(request: ApiRequest) -> FileShowDocument:
-    files = FileThreads(_workspace(served(request)), request.tenant)
-    record = files.run(request.path["run"])
-    if record is None:
-        raise Refused(NOT_FOUND, 404, "there is no such build")
-    return files.show_document(record)
-
-
 def _node_size(node: Any) -> int:
     return 300 + shown_size(node.node) + sum(map(shown_size, node.outputs))
 
 
-async def show_plan(request: ApiRequest) -> PageView:
+@WebPage("GET", "/builds/{graph}/plan", "read", query=PlanQuery)
+def show_plan(request: ApiRequest) -> PageView:
     """What a build would run and reuse, and why. It runs nothing."""
     mode: Mode = request.query.mode
     app = served(request)
-    document = await request.off_loop(_plan, app, request.tenant, mode)
+    _workspace(app)
+    key = ThreadKey(request.tenant, app.graph.name)
+    try:
+        document = plan_document(key.thread, app.plan(mode=mode, thread=key))
+    except OSError as error:
+        raise InvalidRequest(f"the files cannot be read: {error.strerror}") from None
     nodes = list(fitting(document.nodes, _plan_size))
     return PageView(
         template="plan.html",
@@ -161,15 +161,6 @@ async def show_plan(request: ApiRequest) -> PageView:
             "refused": list(fitting(document.refused, shown_size, 50_000)),
         },
     )
-
-
-def _plan(app: App[Any], tenant: str, mode: Mode) -> PlanDocument:
-    _workspace(app)
-    try:
-        key = ThreadKey(tenant, app.graph.name)
-        return plan_document(key.thread, app.plan(mode=mode, thread=key))
-    except OSError as error:
-        raise InvalidRequest(f"the files cannot be read: {error.strerror}") from None
 
 
 def _plan_size(line: PlanLine) -> int:

@@ -15,8 +15,6 @@ from markupsafe import escape
 from milecastle.support.printable import printable
 from milecastle.views.values import anything, as_json, plain
 
-__all__ = ["Excerpt", "Excerpts", "Hiding", "short"]
-
 Hiding = Callable[[str, Any], Any]
 """Gets the place of a value and its JSON, and returns what is shown in its place."""
 

@@ -11,6 +11,7 @@ change line ends in what they send.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Awaitable
 from hashlib import sha256
 from typing import Any, Final, TypeVar, get_origin
 from urllib.parse import parse_qsl, unquote
@@ -19,10 +20,10 @@ import msgspec
 import msgspec.structs
 from starlette.datastructures import Headers
 
+from milecastle.errors import MilecastleError
 from milecastle.server.access import credential
-from milecastle.server.problems import FOREIGN, UNREADABLE, Refused
-
-__all__ = ["FORM", "csrf_token", "decode_form", "named"]
+from milecastle.server.problems import FOREIGN, UNREADABLE, Refused, shown_message
+from milecastle.server.redaction import Redact
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -86,3 +87,19 @@ def named(segment: str) -> str:
         return unquote(segment, errors="strict")
     except UnicodeDecodeError:
         raise Refused(UNREADABLE, 400, "a name in the form is not UTF-8") from None
+
+
+ThreadOutcome = tuple[str, str, str]
+"""A thread, what became of it, and the code of the error if it was refused."""
+
+
+async def outcome_of(
+    thread: str, doing: Awaitable[str], redact: Redact | None = None
+) -> ThreadOutcome:
+    """Do something to a thread, which says what became of it."""
+    try:
+        return thread, await doing, ""
+    except MilecastleError as error:
+        return thread, shown_message(error, redact), error.code
+    except Refused as error:
+        return thread, error.detail, error.problem.code

@@ -19,10 +19,9 @@ from milecastle.fleet.schedules import Schedules
 from milecastle.ports.claims import ClaimStore
 from milecastle.server.documents import RunRequest
 from milecastle.server.graphs import graph_document, graphs_document, served
-from milecastle.server.pages.fitting import fitting
-from milecastle.server.pages.rendering import command_line, segment, shown_size
+from milecastle.server.pages.rendering import command_line, fitting, segment, shown_size
 from milecastle.server.pages.schema_forms import SchemaForm, form_fields, parsed, typed_in
-from milecastle.server.pages.view import PagePlace, PageView, of_tenant
+from milecastle.server.pages.view import PagePlace, PageView, WebPage, of_tenant
 from milecastle.server.problems import Refused, problem_document
 from milecastle.server.redaction import Redact, after_hook, without_values
 from milecastle.server.request import ApiRequest
@@ -32,8 +31,6 @@ from milecastle.views.documents import ScheduleLine
 from milecastle.views.graphs import input_schema
 from milecastle.views.lines import schedule_line
 from milecastle.views.values import as_json
-
-__all__ = ["StartForm", "draw_graph", "list_graphs", "show_graph", "start_run", "start_values"]
 
 _HIDDEN: Final = "[hidden]"
 _PART: Final = 50_000
@@ -62,9 +59,10 @@ class StartForm(SchemaForm, frozen=True, kw_only=True):
     delay: str = ""
 
 
-async def list_graphs(request: ApiRequest) -> PageView:
+@WebPage("GET", "/graphs", "read", label="Graphs")
+def list_graphs(request: ApiRequest) -> PageView:
     """The graphs that this server runs."""
-    lines = (await request.off_loop(graphs_document, request.service)).graphs
+    lines = graphs_document(request.service).graphs
     shown = list(fitting(lines, lambda line: 400 + shown_size(line.graph)))
     return PageView(
         template="graphs.html",
@@ -74,29 +72,24 @@ async def list_graphs(request: ApiRequest) -> PageView:
     )
 
 
-async def show_graph(request: ApiRequest) -> PageView:
+@WebPage("GET", "/graphs/{graph}", "read")
+def show_graph(request: ApiRequest) -> PageView:
     """One graph, with a form that starts a run of it."""
-    return await _shown(request, served(request))
+    return _view(request, served(request))
 
 
-async def draw_graph(request: ApiRequest) -> Response:
+@WebPage("GET", "/graphs/{graph}/drawing.svg", "read")
+def draw_graph(request: ApiRequest) -> Response:
     """The drawing of a graph. Its style is inside it, and nothing else is loaded."""
-    drawing = await request.off_loop(served(request).draw, "svg")
     headers = {"Content-Security-Policy": _POLICY}
-    return Response(drawing, headers=headers, media_type="image/svg+xml")
+    return Response(served(request).draw("svg"), headers=headers, media_type="image/svg+xml")
 
 
-async def _shown(
+def _view(
     request: ApiRequest,
     app: App[Any],
     form: StartForm | None = None,
     error: Exception | None = None,
-) -> PageView:
-    return await request.off_loop(_view, request, app, form, error)
-
-
-def _view(
-    request: ApiRequest, app: App[Any], form: StartForm | None, error: Exception | None
 ) -> PageView:
     document, redact = graph_document(app), request.service.redact
     error = None if error is None else without_values(error, redact)
@@ -199,6 +192,7 @@ def _samples(request: ApiRequest, graph: str, example: dict[str, Any]) -> dict[s
     }
 
 
+@WebPage("POST", "/graphs/{graph}/runs", "run", form=StartForm)
 async def start_run(request: ApiRequest) -> PageView:
     """Submit a run, and lead to its thread. What was typed is shown again if it is refused."""
     form: StartForm = request.body
@@ -210,7 +204,7 @@ async def start_run(request: ApiRequest) -> PageView:
     except (MilecastleError, Refused) as error:
         if "read" not in request.identity.scopes:
             raise
-        return await _shown(request, app, form, error)
+        return await request.off_loop(_view, request, app, form, error)
     thread = handle.thread.thread
     return PageView(
         template="started.html",

@@ -17,8 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server.documents import InboxDocument, InboxLine, InboxQuery, Message
-from milecastle.server.pages.forms import named
-from milecastle.server.pages.outcomes import ThreadOutcome, outcome_of
+from milecastle.server.pages.forms import ThreadOutcome, named, outcome_of
 from milecastle.server.pages.rendering import multiline, query_text, segment, shown_size
 from milecastle.server.pages.schema_forms import (
     FormField,
@@ -27,16 +26,15 @@ from milecastle.server.pages.schema_forms import (
     parsed,
     typed_in,
 )
-from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.redaction import Redact, after_hook
 from milecastle.server.request import ApiRequest
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import inbox_document, inbox_line
 from milecastle.views.documents import QuestionLine
+from milecastle.views.listing import asking_page
 from milecastle.views.values import as_json, plain
-
-__all__ = ["InboxForm", "InboxPageQuery", "answer", "show_inbox"]
 
 _ROWS: Final = 50
 _BYTES: Final = 180_000
@@ -81,6 +79,19 @@ class QuestionKind(msgspec.Struct, kw_only=True):
     asked: list[ShownQuestion]
 
 
+_COUNTED: Final = 100
+_LOOKED_AT: Final = 1000
+"""How many threads are counted, and how many are looked at for that."""
+
+
+def open_questions(service: Service, tenant: str) -> str:
+    """How many questions are open; of many threads, at least how many."""
+    page = asking_page(service.store, tenant, None, None, limit=_COUNTED, most=_LOOKED_AT)
+    count = sum(info.questions for info in page.infos)
+    return f"{count}{'+' if page.next else ''}" if count else ""
+
+
+@WebPage("GET", "/inbox", "read", query=InboxPageQuery, label="Inbox", badge=open_questions)
 async def show_inbox(request: ApiRequest) -> PageView:
     """Open questions, by thread, those that ask for the same type together."""
     return await _inbox(request, request.query.graph or None, request.query.after or None)
@@ -216,6 +227,7 @@ def _size(asked: ShownQuestion, kind: QuestionKind) -> int:
     return shown + sum(map(_field_size, kind.fields)) * (1 if kind.asked else 2)
 
 
+@WebPage("POST", "/inbox", "answer", form=InboxForm)
 async def answer(request: ApiRequest) -> PageView | Response:
     """Answer some questions, and show the inbox again to those who may read it."""
     form: InboxForm = request.body
@@ -228,9 +240,7 @@ async def answer(request: ApiRequest) -> PageView | Response:
     typed = typed_in(form)
     outcomes = [
         await outcome_of(
-            thread,
-            _answered(request, thread, ids, form.kind, typed),
-            request.service.redact,
+            thread, _answered(request, thread, ids, form.kind, typed), request.service.redact
         )
         for thread, ids in by_thread.items()
     ]

@@ -23,8 +23,6 @@ from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.request import ApiRequest
 
-__all__ = ["live_parts", "wants_stream"]
-
 PAUSE: Final = 0.5
 LONGEST: Final = 600.0
 """Seconds: between two looks; that a stream lasts."""

@@ -8,12 +8,10 @@ from typing import Final
 from starlette.responses import RedirectResponse, Response
 
 from milecastle.server.documents import Message
-from milecastle.server.pages.view import PageView
+from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import Refused, problem_document
 from milecastle.server.request import ApiRequest
 from milecastle.server.sessions import end_session, set_session
-
-__all__ = ["LoginForm", "LogoutForm", "login", "logout", "show_login"]
 
 _OWN: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")
 """A path of this server: not ``//host``, and nothing that a browser takes for it."""
@@ -30,6 +28,7 @@ class LogoutForm(Message, frozen=True):
     """Nothing."""
 
 
+@WebPage("GET", "/login", None)
 async def show_login(request: ApiRequest) -> PageView:
     """The form for a token."""
     return _asked("/")
@@ -46,6 +45,7 @@ def _asked(next: str, error: Refused | None = None) -> PageView:
     )
 
 
+@WebPage("POST", "/login", None, form=LoginForm)
 async def login(request: ApiRequest) -> PageView | Response:
     """Exchange a token for a session."""
     form: LoginForm = request.body
@@ -57,6 +57,7 @@ async def login(request: ApiRequest) -> PageView | Response:
     return set_session(RedirectResponse(place, 303), request.http, session)
 
 
+@WebPage("POST", "/logout", None, form=LogoutForm)
 async def logout(request: ApiRequest) -> Response:
     """End the session, here and in the browser."""
     request.access.end_session(request.http.headers)

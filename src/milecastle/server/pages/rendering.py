@@ -13,10 +13,10 @@ Rules:
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -33,17 +33,6 @@ from milecastle.server.request import ApiRequest
 from milecastle.support.printable import is_unsafe, printable
 from milecastle.views.lines import seconds
 from milecastle.views.values import as_json
-
-__all__ = [
-    "HEADERS",
-    "Renderer",
-    "command_line",
-    "multiline",
-    "prefers_html",
-    "query_text",
-    "segment",
-    "shown_size",
-]
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -227,3 +216,19 @@ def _escaped(char: str) -> str:
     if char in "\\'":
         return f"\\{char}"
     return f"\\U{ord(char):08x}" if is_unsafe(char) else char
+
+
+T = TypeVar("T")
+
+BYTES: Final = 200_000
+"""The bytes that the rows of a page may take."""
+
+
+def fitting(items: Iterable[T], size: Callable[[T], int], most: int = BYTES) -> Iterator[T]:
+    """The first items, as many as have room."""
+    taken = 0
+    for item in items:
+        taken += size(item)
+        if taken > most:
+            return
+        yield item

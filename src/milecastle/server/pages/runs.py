@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import Any, Final, get_args
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from milecastle.app.upkeep.changing import CHANGEABLE, BulkAction
 from milecastle.errors import InvalidRequest
-from milecastle.fleet.bulk import job_key
+from milecastle.fleet.bulk import CHANGEABLE, BulkAction, job_key
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
 from milecastle.server import limits
-from milecastle.server.access import TokenScope
 from milecastle.server.documents import BulkRequest, CurrentStatus, Message, RunsQuery
+from milecastle.server.identity import TokenScope
 from milecastle.server.jobs import job_document, submit_job
-from milecastle.server.pages.fitting import fitting
 from milecastle.server.pages.forms import named
-from milecastle.server.pages.rendering import segment, shown_size
-from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.pages.rendering import fitting, segment, shown_size
+from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.request import ApiRequest
 from milecastle.server.runs import runs_document
 from milecastle.server.service import Service
 from milecastle.views.documents import RunLine, RunsDocument
 from milecastle.views.listing import found_threads
-
-__all__ = [
-    "SCOPES",
-    "BulkForm",
-    "RunsPageQuery",
-    "bulk_values",
-    "change_runs",
-    "list_runs",
-    "show_job",
-]
 
 _ROWS: Final = 100
 _COUNTED: Final = 1000
@@ -64,14 +53,15 @@ class BulkForm(Message, frozen=True):
     confirmed: str = ""
 
 
-async def list_runs(request: ApiRequest) -> PageView:
+@WebPage("GET", "/runs", "read", query=RunsPageQuery, label="Runs")
+def list_runs(request: ApiRequest) -> PageView:
     """The current runs of a status, those that failed first; or all, newest first."""
     query: RunsPageQuery = request.query
     status, graph = query.status or "failed", query.graph or None
     if status not in STATUSES:
         raise InvalidRequest("there is no such status")
     chosen = {"status": status, "graph": graph, "after": query.after or None}
-    document = await request.off_loop(_document, request.service, request.tenant, chosen, _ROWS)
+    document = _document(request.service, request.tenant, chosen, _ROWS)
     return PageView(
         template="runs.html",
         live="_runs.html",
@@ -149,6 +139,12 @@ async def change_runs(action: BulkAction, request: ApiRequest) -> PageView | Res
     )
 
 
+BULK_PAGES: Final = tuple(
+    WebPage("POST", f"/runs/{action}", scope, form=BulkForm)(partial(change_runs, action))
+    for action, scope in SCOPES.items()
+)
+
+
 def _title(action: BulkAction) -> str:
     return f"{action.capitalize()} {'threads' if action == 'delete' else 'runs'}"
 
@@ -170,9 +166,10 @@ def _asked(action: BulkAction, form: BulkForm) -> BulkRequest:
         raise InvalidRequest("how many runs at most is a number above 0, or empty") from None
 
 
-async def show_job(request: ApiRequest) -> PageView:
+@WebPage("GET", "/jobs/{job}", "read")
+def show_job(request: ApiRequest) -> PageView:
     """How far a job is."""
-    job = await request.off_loop(job_document, request)
+    job = job_document(request)
     return PageView(
         template="job.html",
         live="_job.html",

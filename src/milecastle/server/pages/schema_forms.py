@@ -31,8 +31,6 @@ from milecastle.server.pages.forms import named
 from milecastle.support.printable import path_segment, printable
 from milecastle.views.values import as_json
 
-__all__ = ["FormField", "SchemaForm", "form_fields", "parsed", "typed_in"]
-
 FormControl = Literal["buttons", "choice", "line", "lines", "number", "json"]
 _Schema = Mapping[str, Any]
 

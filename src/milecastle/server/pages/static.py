@@ -13,10 +13,9 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
+from milecastle.server.pages.view import WebPage
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.request import ApiRequest
-
-__all__ = ["static", "static_files", "static_url"]
 
 _FOLDER: Final = Path(__file__).resolve().parent.parent / "static"
 _TYPES: Final = {
@@ -56,6 +55,7 @@ def static_url(name: str) -> str:
     return next(file.url for file in static_files().values() if file.name == name)
 
 
+@WebPage("GET", "/static/{file}", None)
 async def static(request: ApiRequest) -> Response:
     """One of the files."""
     file = static_files().get(f"/static/{request.path['file']}")

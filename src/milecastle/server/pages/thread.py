@@ -34,15 +34,8 @@ from milecastle.server.documents import Message
 from milecastle.server.pages.excerpts import Excerpt, Excerpts, short
 from milecastle.server.pages.rendering import segment
 from milecastle.server.pages.schema_forms import FormField, form_fields
-from milecastle.server.pages.timeline import (
-    Interval,
-    Visits,
-    branches,
-    folded,
-    intervals,
-    visits,
-)
-from milecastle.server.pages.view import PageView
+from milecastle.server.pages.timeline import Interval, Visits, branches, folded, intervals, visits
+from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import NOT_FOUND, Refused
 from milecastle.server.redaction import Redact, after_hook, redacted
 from milecastle.server.request import ApiRequest
@@ -52,15 +45,6 @@ from milecastle.views.lines import checkpoint_line, moment, question_lines
 from milecastle.views.listing import looked_at, with_tags
 from milecastle.views.reasons import why_document
 from milecastle.views.showing import change_line, changes_between, ended_tasks
-
-__all__ = [
-    "FormRefusal",
-    "ThreadPageQuery",
-    "show_drawing",
-    "show_thread",
-    "thread_url",
-    "thread_view",
-]
 
 _VALUES: Final = 130_000
 """Bytes of HTML that all values of a page may take."""
@@ -147,6 +131,16 @@ class _Reading(msgspec.Struct, frozen=True, kw_only=True):
         return self.entry.seq == self.head.seq
 
 
+def made_of(request: ApiRequest) -> str:
+    """What a page of a resting thread depends on; nothing for one that moves."""
+    service, key = request.service, request.key
+    info, head = service.line(key), service.store.head(key)
+    if info.status in ("running", "queued") or info.due_at is not None or head is None:
+        return ""
+    return f"{head.id}.{info.status}.{info.run_id}.{tags_at(service.store, key)}"
+
+
+@WebPage("GET", "/threads/{thread}", "read", query=ThreadPageQuery, made_of=made_of)
 async def show_thread(request: ApiRequest) -> PageView:
     """A thread at its head, or at a checkpoint."""
     return await thread_view(request, request.query.at or None)
@@ -183,15 +177,6 @@ def thread_url(thread: str, **query: Any) -> str:
         return "/threads"
     given = "&".join(f"{name}={value}" for name, value in query.items())
     return f"/threads/{segment(thread)}" + (f"?{given}" if given else "")
-
-
-def made_of(request: ApiRequest) -> str:
-    """What a page of a resting thread depends on; nothing for one that moves."""
-    service, key = request.service, request.key
-    info, head = service.line(key), service.store.head(key)
-    if info.status in ("running", "queued") or info.due_at is not None or head is None:
-        return ""
-    return f"{head.id}.{info.status}.{info.run_id}.{tags_at(service.store, key)}"
 
 
 def _read(service: Service, key: ThreadKey, at: str | None) -> _Reading:
@@ -485,22 +470,19 @@ _HASH: Final = b64encode(sha256(STYLE.encode()).digest()).decode()
 _DRAWN: Final = {"Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_HASH}'"}
 
 
-async def show_drawing(request: ApiRequest) -> Response:
+@WebPage("GET", "/threads/{thread}/graph.svg", "read", query=ThreadPageQuery)
+def show_drawing(request: ApiRequest) -> Response:
     """The graph of a thread as SVG, with the way to a checkpoint."""
-    drawn = await request.off_loop(_drawn, request.service, request.key, request.query.at)
-    return Response(drawn, headers=_DRAWN, media_type="image/svg+xml")
-
-
-def _drawn(service: Service, key: ThreadKey, at: str | None) -> str:
-    """From the code if it is served and is the same, else as the thread was saved with it."""
-    read = _read(service, key, at or None)
+    service, key = request.service, request.key
+    read = _read(service, key, request.query.at or None)
     app, fingerprint = service.apps.get(read.info.graph), read.entry.fingerprint
     way = visits(read.entries, read.entry.seq)
-    if app is not None and app.graph.fingerprint == fingerprint:
+    if app is not None and app.graph.fingerprint == fingerprint:  # else as it was saved with it
         manifest, notes = app.graph.manifest, notes_of(app.graph)
     else:
         stored = service.store.manifest(key, fingerprint)
         if stored is None:
             raise Refused(NOT_FOUND, 404, "no graph is recorded for this checkpoint")
         manifest, notes = Manifest.from_bytes(stored), None
-    return draw_svg(manifest, marks=_marks(way, read), visits=way.counts, notes=notes)
+    drawn = draw_svg(manifest, marks=_marks(way, read), visits=way.counts, notes=notes)
+    return Response(drawn, headers=_DRAWN, media_type="image/svg+xml")

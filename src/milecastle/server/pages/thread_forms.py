@@ -19,17 +19,14 @@ from milecastle.server.documents import ForkRequest, Message, TagRequest, Update
 from milecastle.server.pages.forms import named
 from milecastle.server.pages.schema_forms import SchemaForm, parsed, typed_in
 from milecastle.server.pages.thread import FormRefusal, thread_url, thread_view
-from milecastle.server.pages.view import PageView
+from milecastle.server.pages.view import PageView, WebPage
 from milecastle.server.problems import shown_message, status_of
 from milecastle.server.redaction import after_hook
 from milecastle.server.request import ApiRequest
 from milecastle.server.runs import answer_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import fork_thread, tag_thread, update_thread
-from milecastle.views.documents import QuestionLine
 from milecastle.views.lines import question_lines
-
-__all__ = ["AnswerForm", "ForkForm", "TagForm", "UpdateForm", "answer", "fork", "tag", "update"]
 
 _FORK: Final = "fork"
 _TAGS: Final = "tags"
@@ -63,6 +60,7 @@ class UpdateForm(Message, frozen=True):
     at: int = 0
 
 
+@WebPage("POST", "/threads/{thread}/answers", "answer", form=AnswerForm)
 async def answer(request: ApiRequest) -> PageView | Response:
     """Answer an open question."""
     form: AnswerForm = request.body
@@ -78,18 +76,15 @@ async def _answered(request: ApiRequest, id: str, typed: Mapping[str, str]) -> s
 
 
 def _typed(service: Service, key: ThreadKey, id: str, typed: Mapping[str, str]) -> Any:
-    lines = _open_questions(service, key)
+    service.app_of(key)
+    lines = question_lines(service.decoded(key, service.chain(key, None)).interrupts)
     schema = next((line.answer for line in lines if line.id == id), msgspec.UNSET)
     if schema is msgspec.UNSET:
         raise InvalidRequest("this question is not open any more")
     return parsed(schema, typed, after_hook("answer", schema, service.redact))
 
 
-def _open_questions(service: Service, key: ThreadKey) -> tuple[QuestionLine, ...]:
-    service.app_of(key)
-    return question_lines(service.decoded(key, service.chain(key, None)).interrupts)
-
-
+@WebPage("POST", "/threads/{thread}/fork", "run", form=ForkForm)
 async def fork(request: ApiRequest) -> PageView | Response:
     """Go back to a checkpoint, in the same thread or in a new one."""
     form: ForkForm = request.body
@@ -103,6 +98,7 @@ async def _forked(request: ApiRequest, asked: ForkRequest) -> str:
     return written.thread
 
 
+@WebPage("POST", "/threads/{thread}/tags", "run", form=TagForm)
 async def tag(request: ApiRequest) -> PageView | Response:
     """Change the tags of the thread."""
     form: TagForm = request.body
@@ -117,6 +113,7 @@ async def _tagged(request: ApiRequest, asked: TagRequest) -> str:
     return request.key.thread
 
 
+@WebPage("POST", "/threads/{thread}/update", "admin", form=UpdateForm)
 async def update(request: ApiRequest) -> PageView | Response:
     """Change the state by adding a checkpoint."""
     form: UpdateForm = request.body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, get_args
 
 import msgspec
@@ -10,23 +11,19 @@ import msgspec
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.server import limits
-from milecastle.server.access import TokenScope
 from milecastle.server.documents import ListedStatus, Message
-from milecastle.server.pages.fitting import fitting
-from milecastle.server.pages.forms import named
+from milecastle.server.identity import TokenScope
+from milecastle.server.pages.forms import ThreadOutcome, named, outcome_of
 from milecastle.server.pages.graphs import start_values
-from milecastle.server.pages.outcomes import ThreadOutcome, outcome_of
-from milecastle.server.pages.rendering import shown_size
+from milecastle.server.pages.rendering import fitting, shown_size
 from milecastle.server.pages.runs import bulk_values
-from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.request import ApiRequest
 from milecastle.server.runs import retry_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread, delete_thread
 from milecastle.views.documents import ThreadLine
 from milecastle.views.listing import ThreadPage, thread_page
-
-__all__ = ["ACTIONS", "ActionForm", "ThreadAction", "ThreadsPageQuery", "act", "list_threads"]
 
 _ROWS: Final = 100
 
@@ -48,13 +45,17 @@ class ActionForm(Message, frozen=True):
     confirmed: str = ""
 
 
-async def list_threads(request: ApiRequest) -> PageView:
+@WebPage("GET", "/threads", "read", query=ThreadsPageQuery, label="Threads")
+def list_threads(request: ApiRequest) -> PageView:
     """Threads by name, by status, graph, tag and beginning of the name."""
     query: ThreadsPageQuery = request.query
     chosen = {name: getattr(query, name) or None for name in query.__struct_fields__}
     if chosen["status"] not in (None, *get_args(ListedStatus)):
         raise InvalidRequest("there is no such status")
-    page = await request.off_loop(_page, request.service, request.tenant, chosen)
+    store, most = request.service.store, limits.LOOKED_AT
+    found = thread_page(store, request.tenant, **chosen, limit=_ROWS, most=most)
+    lines = tuple(fitting(found.lines, _size))
+    page = ThreadPage(lines, lines[-1].thread if len(lines) < len(found.lines) else found.next)
     return PageView(
         template="threads.html",
         live="_threads.html",
@@ -83,13 +84,6 @@ async def list_threads(request: ApiRequest) -> PageView:
 def _start(request: ApiRequest) -> dict[str, Any] | None:
     """How a run is started, for a tenant that has no thread."""
     return start_values(request, next(iter(request.service.apps.values())))
-
-
-def _page(service: Service, tenant: str, chosen: dict[str, Any]) -> ThreadPage:
-    found = thread_page(service.store, tenant, **chosen, limit=_ROWS, most=limits.LOOKED_AT)
-    lines = tuple(fitting(found.lines, _size))
-    is_cut = len(lines) < len(found.lines)
-    return ThreadPage(lines, lines[-1].thread if is_cut else found.next)
 
 
 def _size(line: ThreadLine) -> int:
@@ -159,3 +153,9 @@ async def act(action: ThreadAction, request: ApiRequest) -> PageView:
             "back_to": "Threads",
         },
     )
+
+
+ACTION_PAGES: Final = tuple(
+    WebPage("POST", f"/bulk/{action.verb}", action.scope, form=ActionForm)(partial(act, action))
+    for action in ACTIONS
+)

@@ -16,8 +16,6 @@ from milecastle.model.checkpoint import Entry
 from milecastle.model.run import RunRecord, ThreadInfo
 from milecastle.server.pages.excerpts import short
 
-__all__ = ["HistoryBranch", "Interval", "Visits", "branches", "folded", "intervals", "visits"]
-
 IntervalKind = Literal["running", "waiting", "sleeping", "stopped", "ended"]
 
 _NAMES: Final = 4

@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
+import msgspec.structs
 from starlette.responses import Response
 
-from milecastle.server.access import TokenScope
 from milecastle.server.documents import NoQuery
-from milecastle.server.request import ApiRequest
+from milecastle.server.identity import TokenScope
+from milecastle.server.request import ApiRequest, asynchronous
 from milecastle.server.service import Service
-
-__all__ = ["Badge", "MadeOf", "PagePlace", "PageView", "WebPage", "of_tenant"]
 
 
 class PagePlace(msgspec.Struct, frozen=True):
@@ -48,8 +47,12 @@ Badge = Callable[[Service, str], str]
 """The number beside a link, for a tenant; empty if there is none. It is called off the loop."""
 
 
-class WebPage(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table of pages.
+async def _undeclared(request: ApiRequest) -> Response:
+    raise NotImplementedError
+
+
+class WebPage(msgspec.Struct, frozen=True):
+    """A page, declared as the decorator of its handler, which takes its place.
 
     ``scope`` is what the caller needs; ``None``: nobody is asked. ``form`` is what is sent, always
     with a CSRF token. A page with a ``label`` is in the navigation, with its ``badge``. The live
@@ -58,13 +61,19 @@ class WebPage(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     path: str
-    handler: PageHandler
     scope: TokenScope | None
+    handler: PageHandler = _undeclared
     query: type[msgspec.Struct] = NoQuery
     form: type[msgspec.Struct] | None = None
     label: str = ""
     badge: Badge | None = None
     made_of: MadeOf | None = None
+
+    def __call__(
+        self, handler: PageHandler | Callable[[ApiRequest], PageView | Response]
+    ) -> WebPage:
+        """Declare the route of a handler."""
+        return msgspec.structs.replace(self, handler=asynchronous(handler))
 
     @property
     def name(self) -> str:

@@ -11,20 +11,18 @@ from typing import Any, Final
 
 from milecastle.ports.claims import ClaimStore
 from milecastle.ports.store import Store
-from milecastle.server.pages.fitting import fitting
-from milecastle.server.pages.rendering import shown_size
-from milecastle.server.pages.view import PageView, of_tenant
+from milecastle.server.pages.rendering import fitting, shown_size
+from milecastle.server.pages.view import PageView, WebPage, of_tenant
 from milecastle.server.request import ApiRequest
 from milecastle.views.fleet import queue_document, workers_document
 from milecastle.views.values import anything
-
-__all__ = ["show_workers"]
 
 _PART: Final = 60_000
 """The bytes that each of the tables may take."""
 
 
-async def show_workers(request: ApiRequest) -> PageView:
+@WebPage("GET", "/workers", "read", label="Workers")
+def show_workers(request: ApiRequest) -> PageView:
     """Workers with what they run, the queue, and what limits it."""
     tenant = request.tenant
     return PageView(
@@ -34,7 +32,7 @@ async def show_workers(request: ApiRequest) -> PageView:
         commands=(("workers", "--threads"), ("queue", *of_tenant(tenant))),
         values={
             "has_worker": request.service.worker is not None,
-            "fleet": await request.off_loop(_fleet, request.service.store, tenant),
+            "fleet": _fleet(request.service.store, tenant),
         },
     )
 

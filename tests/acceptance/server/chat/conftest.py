@@ -11,8 +11,7 @@ import httpx
 import pytest
 import uvicorn
 
-from milecastle.server.application import Application
-from milecastle.server.assembling import assemble
+from milecastle.server.application import Application, assemble
 from milecastle.server.serving import ListeningSocket, listen, serve
 from milecastle.server.tokens import new_secret
 from tests.acceptance.server.chat.graphs import build

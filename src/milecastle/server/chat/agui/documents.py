@@ -8,26 +8,6 @@ import msgspec
 
 from milecastle.support.prepared import prepared
 
-__all__ = [
-    "AgentInput",
-    "AguiEvent",
-    "AguiOutcome",
-    "AguiRunError",
-    "Custom",
-    "InterruptLine",
-    "MessagesSnapshot",
-    "ResumeEntry",
-    "RunFinished",
-    "RunStarted",
-    "StateDelta",
-    "StateSnapshot",
-    "StepFinished",
-    "StepStarted",
-    "TextMessageContent",
-    "TextMessageEnd",
-    "TextMessageStart",
-]
-
 
 class ResumeEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The answer to an interrupt, or that there will be none."""

@@ -5,32 +5,29 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
-from milecastle.server.chat.abandoning import submit_message
 from milecastle.server.chat.agui.documents import AgentInput, AguiEvent
 from milecastle.server.chat.agui.translating import BREAKPOINT, AguiTranslation
 from milecastle.server.chat.following import RunEvent, follow_run, seq_of, shown, translated
-from milecastle.server.chat.messages import MESSAGES, messages_in
+from milecastle.server.chat.messages import MESSAGES, messages_in, submit_message
 from milecastle.server.documents import RunRequest
 from milecastle.server.event_stream import EventStreamResponse
 from milecastle.server.graphs import served
-from milecastle.server.request import ApiRequest
+from milecastle.server.request import ApiRequest, Endpoint
 from milecastle.server.runs import answer_thread, retry_thread
 from milecastle.server.service import Service
 from milecastle.server.threads import cancel_thread
 from milecastle.views.values import as_json, plain
 
-__all__ = ["run_agent"]
-
 
 async def run_agent(request: ApiRequest) -> Response:
-    """Start a run, or continue one with answers, and send its events."""
+    """Run an agent and send its events."""
     asked: AgentInput = request.body
     service, key = request.service, request.service.key(request.tenant, asked.thread_id)
     graph = served(request).graph.name if "graph" in request.path else None
@@ -128,3 +125,17 @@ def _made(translation: AguiTranslation, event: RunEvent) -> Iterator[bytes]:
 
 def _text(event: AguiEvent) -> bytes:
     return f"data: {as_json(msgspec.to_builtins(event))}\n\n".encode()
+
+
+AGUI: Final = tuple(
+    Endpoint(
+        "POST",
+        path,
+        "run",
+        also=("read",),
+        body=AgentInput,
+        answers={200: "text/event-stream"},
+        problems=(404, 409, 422, 500),
+    )(run_agent)
+    for path in ("/agui", "/agui/{graph}")
+)

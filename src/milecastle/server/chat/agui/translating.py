@@ -3,7 +3,7 @@
 Rules:
 
 - The first event of a run is its start, then comes a snapshot of the state; each later state is a
-  patch of the one before.
+  patch of the one before, as JSON Patch (RFC 6902).
 - Steps and messages that have begun are ended before the run is.
 - Messages of assistants are sent as text, once: what was emitted of one is not sent again when it
   is committed. If the client cannot have the messages of the state after that (others were added,
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from milecastle.server.chat.agui.conversation import conversation
 from milecastle.server.chat.agui.documents import (
     AguiEvent,
     AguiOutcome,
@@ -33,14 +32,18 @@ from milecastle.server.chat.agui.documents import (
     TextMessageEnd,
     TextMessageStart,
 )
-from milecastle.server.chat.agui.patches import json_patch
 from milecastle.server.chat.following import RunEvent, RunStopped
-from milecastle.server.chat.messages import Chunk, as_object, chunk_of, messages_in
+from milecastle.server.chat.messages import (
+    Chunk,
+    as_object,
+    chunk_of,
+    messages_in,
+    role_of,
+    text_of,
+)
 from milecastle.server.documents import EmittedEvent, StateEvent
 from milecastle.views.documents import QuestionLine, ShowDocument
-from milecastle.views.values import as_json
-
-__all__ = ["BREAKPOINT", "AguiTranslation"]
+from milecastle.views.values import anything, as_json
 
 _PROTOCOL: Final = "1.0"
 _WAITING: Final = frozenset({"interrupt", "sleep"})
@@ -178,3 +181,74 @@ def _breakpoint(shown: ShowDocument) -> InterruptLine:
         message=f"the run waits before {nodes}",
         metadata={"nodes": list(shown.checkpoint.next)},
     )
+
+
+_SPEAKERS: Final = frozenset({"assistant", "developer", "system", "tool", "user"})
+_PARTS: Final = frozenset({"audio", "document", "image", "text", "video"})
+
+
+def conversation(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages that a client of AG-UI can have: those with an id, of somebody who speaks."""
+    found = [one for one in messages if isinstance(one.get("id"), str)]
+    return [_message(one, role) for one in found if (role := role_of(one)) in _SPEAKERS]
+
+
+def _message(given: dict[str, Any], role: str) -> dict[str, Any]:
+    content: Any = given.get("content")
+    has_parts = role == "user" and _is_parts(content)
+    made: dict[str, Any] = {"id": given["id"], "role": role}
+    made["content"] = content if has_parts else text_of(content)
+    if role == "tool":
+        made["toolCallId"] = str(given.get("toolCallId") or given.get("tool_call_id") or "")
+    calls = given.get("toolCalls") or [*map(_call, given.get("tool_calls") or ())]
+    return {**made, "toolCalls": calls} if calls and role == "assistant" else made
+
+
+def _is_parts(content: Any) -> bool:
+    parts: list[Any] = anything(content) if isinstance(content, list) else [None]
+    return all((as_object(part) or {}).get("type") in _PARTS for part in parts)
+
+
+def _call(given: dict[str, Any]) -> dict[str, Any]:
+    """A call of a tool as LangChain writes it."""
+    function = {"name": str(given.get("name")), "arguments": as_json(given.get("args"))}
+    return {"id": str(given.get("id")), "type": "function", "function": function}
+
+
+def json_patch(old: Any, new: Any) -> list[dict[str, Any]]:
+    """The operations that make ``new`` of ``old``, in the order in which they are applied."""
+    return list(_operations("", old, new))
+
+
+def _operations(path: str, old: object, new: object) -> Iterator[dict[str, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        yield from _of_objects(path, anything(old), anything(new))
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _of_arrays(path, anything(old), anything(new))
+    elif not _is_same(anything(old), anything(new)):
+        yield {"op": "replace", "path": path, "value": new}
+
+
+def _is_same(old: object, new: object) -> bool:
+    return type(old) is type(new) and old == new  # True == 1
+
+
+def _of_objects(path: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, value in old.items():
+        place = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+        if name in new:
+            yield from _operations(place, value, new[name])
+        else:
+            yield {"op": "remove", "path": place}
+    for name in (name for name in new if name not in old):
+        place = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
+        yield {"op": "add", "path": place, "value": new[name]}
+
+
+def _of_arrays(path: str, old: list[Any], new: list[Any]) -> Iterator[dict[str, Any]]:
+    for at, (one, other) in enumerate(zip(old, new, strict=False)):
+        yield from _operations(f"{path}/{at}", one, other)
+    for at in range(len(old) - 1, len(new) - 1, -1):
+        yield {"op": "remove", "path": f"{path}/{at}"}
+    for value in new[len(old) :]:
+        yield {"op": "add", "path": f"{path}/-", "value": value}

@@ -24,18 +24,6 @@ from milecastle.server.json_answers import json_answer
 from milecastle.server.request import ApiRequest
 from milecastle.views.documents import QuestionLine, RunLine, ShowDocument
 
-__all__ = [
-    "INTERRUPT",
-    "answered",
-    "interrupt_of",
-    "run_of",
-    "run_status",
-    "state_of",
-    "thread_of",
-    "thread_status",
-    "values_of",
-]
-
 INTERRUPT: Final = "__interrupt__"
 """The key under which values have open questions."""
 

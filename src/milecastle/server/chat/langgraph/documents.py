@@ -13,29 +13,6 @@ import msgspec
 from milecastle.server.documents import Message, PageSize
 from milecastle.support.prepared import prepared
 
-__all__ = [
-    "Assistant",
-    "AssistantsRequest",
-    "CancelRunQuery",
-    "CheckpointRequest",
-    "GraphQuery",
-    "HistoryRequest",
-    "JoinQuery",
-    "ListRunsQuery",
-    "RunInput",
-    "SdkCheckpoint",
-    "SdkCommand",
-    "SdkInterrupt",
-    "SdkRun",
-    "SdkThread",
-    "SearchRequest",
-    "StateQuery",
-    "StateUpdate",
-    "ThreadInput",
-    "ThreadState",
-    "ThreadTask",
-]
-
 Offset = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 SdkThreadStatus = Literal["idle", "busy", "interrupted", "error"]
 SdkRunStatus = Literal["pending", "running", "error", "success", "timeout", "interrupted"]

@@ -17,7 +17,6 @@ from milecastle.app.runs.submission import Handle
 from milecastle.errors import InvalidRequest
 from milecastle.model.keys import ThreadKey
 from milecastle.model.run import RunStatus
-from milecastle.server.chat.abandoning import submit_message
 from milecastle.server.chat.following import (
     RunEvent,
     RunStopped,
@@ -35,7 +34,7 @@ from milecastle.server.chat.langgraph.describing import (
 )
 from milecastle.server.chat.langgraph.documents import JoinQuery, ListRunsQuery, RunInput, SdkRun
 from milecastle.server.chat.langgraph.translating import MODES, SdkTranslation, known_modes
-from milecastle.server.chat.messages import MESSAGES, as_object, role_of
+from milecastle.server.chat.messages import MESSAGES, as_object, role_of, submit_message
 from milecastle.server.documents import ForkRequest, RunOptions, RunRequest, StateEvent
 from milecastle.server.event_stream import EventStreamResponse
 from milecastle.server.problems import NOT_FOUND, Refused
@@ -47,17 +46,6 @@ from milecastle.server.threads import cancel_thread, fork_thread
 from milecastle.views.documents import QuestionLine
 from milecastle.views.showing import run_lines
 from milecastle.views.values import anything, as_json
-
-__all__ = [
-    "cancel_run",
-    "create_run",
-    "get_run",
-    "join_run",
-    "join_stream",
-    "list_runs",
-    "stream_run",
-    "wait_for_run",
-]
 
 _BUSY: Final[Mapping[str, Literal["reject", "queue", "cancel"]]] = {
     "reject": "reject",
@@ -239,10 +227,7 @@ async def _streamed(
     state = await service.off_loop(_state_before, service, run)
     translation = SdkTranslation(run.key.thread, run.run_id, modes, state)
     query = urlencode([("stream_mode", mode) for mode in modes])
-    headers = {
-        "Content-Location": run.place(),
-        "Location": f"{run.place('/stream')}?{query}",
-    }
+    headers = {"Content-Location": run.place(), "Location": f"{run.place('/stream')}?{query}"}
     texts = _texts(service, run, translation, events, cancels=cancels)
     return EventStreamResponse(service.closing, texts, headers)
 
@@ -321,22 +306,19 @@ def _ending(event: RunStopped) -> dict[str, Any]:
 # ---- looking at runs, and cancelling
 
 
-async def list_runs(request: ApiRequest) -> Response:
+def list_runs(request: ApiRequest) -> list[SdkRun]:
     """The runs of a thread, newest first."""
-    return await answered(request, _runs, request.service, request.key, request.query)
-
-
-def _runs(service: Service, key: ThreadKey, query: ListRunsQuery) -> list[SdkRun]:
+    service, key = request.service, request.key
+    query: ListRunsQuery = request.query
     service.line(key)
     lines = map(run_of, run_lines(service.store, service.store.runs(key)))
     fitting = (one for one in lines if query.status in (None, one.status))
     return [*islice(fitting, query.offset, query.offset + query.limit)]
 
 
-async def get_run(request: ApiRequest) -> Response:
+def get_run(request: ApiRequest) -> SdkRun:
     """A run."""
-    run_id = request.path["run"]
-    return await answered(request, _run, request.service, request.key, run_id)
+    return _run(request.service, request.key, request.path["run"])
 
 
 def _run(service: Service, key: ThreadKey, run_id: str) -> SdkRun:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 import msgspec
+from starlette.responses import Response
 
 from milecastle.server.chat.langgraph import assistants, runs, threads
+from milecastle.server.chat.langgraph.describing import answered
 from milecastle.server.chat.langgraph.documents import (
     AssistantsRequest,
     CancelRunQuery,
@@ -24,9 +29,7 @@ from milecastle.server.chat.langgraph.documents import (
 from milecastle.server.documents import NoQuery
 from milecastle.server.identity import TokenScope
 from milecastle.server.limits import JSON
-from milecastle.server.request import Endpoint, Handler
-
-__all__ = ["LANGGRAPH"]
+from milecastle.server.request import ApiRequest, Endpoint, Handler
 
 _THREAD: Final = "/threads/{thread}"
 _RUN: Final = f"{_THREAD}/runs/{{run}}"
@@ -37,7 +40,7 @@ _EVENTS: Final = "text/event-stream"
 def _line(
     method: str,
     path: str,
-    handler: Handler,
+    handler: Handler | Callable[[ApiRequest], Any],
     scope: TokenScope,
     *,
     body: type[msgspec.Struct] | None = None,
@@ -48,8 +51,6 @@ def _line(
     return Endpoint(
         method=method,
         path=f"/langgraph{path}",
-        handler=handler,
-        summary=(handler.__doc__ or "").partition("\n")[0],
         scope=scope,
         also=also,
         query=query,
@@ -58,7 +59,15 @@ def _line(
         problems=(404, 409, 422, 500),
         stores=path != "/info" and not path.startswith("/assistants"),
         kinds=(JSON, "text/plain"),  # the proxy of the public front end sends its JSON as text
-    )
+    )(handler if iscoroutinefunction(handler) else _off_loop(handler))
+
+
+def _off_loop(make: Callable[[ApiRequest], Any]) -> Handler:
+    @wraps(make)
+    async def handler(request: ApiRequest) -> Response:
+        return await answered(request, make, request)
+
+    return handler
 
 
 def _starting(path: str) -> tuple[Endpoint, ...]:

@@ -17,12 +17,7 @@ from milecastle.model.keys import ThreadKey
 from milecastle.model.run import ThreadInfo
 from milecastle.server.budget import NO_STATE, ValueBudget
 from milecastle.server.chat.following import shown
-from milecastle.server.chat.langgraph.describing import (
-    answered,
-    state_of,
-    thread_of,
-    thread_status,
-)
+from milecastle.server.chat.langgraph.describing import state_of, thread_of, thread_status
 from milecastle.server.chat.langgraph.documents import (
     CheckpointRequest,
     HistoryRequest,
@@ -41,33 +36,17 @@ from milecastle.server.threads import delete_thread, fork_thread, update_thread
 from milecastle.views.documents import ShowDocument
 from milecastle.views.lines import checkpoint_line, moment, run_line
 
-__all__ = [
-    "copy_thread",
-    "create_thread",
-    "drop_thread",
-    "get_history",
-    "get_state",
-    "get_state_at",
-    "get_thread",
-    "post_state",
-    "post_state_at",
-    "search_threads",
-]
-
 _MOST: Final = 10_000
 """Threads that a search looks at."""
 
 _PAGE: Final = 100
 
 
-async def create_thread(request: ApiRequest) -> Response:
+def create_thread(request: ApiRequest) -> SdkThread:
     """Name a thread. Nothing is stored before its first run."""
+    service = request.service
     asked: ThreadInput = request.body
-    key = request.service.key(request.tenant, asked.thread_id or str(uuid4()))
-    return await answered(request, _created, request.service, key, asked)
-
-
-def _created(service: Service, key: ThreadKey, asked: ThreadInput) -> SdkThread:
+    key = service.key(request.tenant, asked.thread_id or str(uuid4()))
     if service.store.thread(key) is not None:
         if asked.if_exists != "do_nothing":
             raise InvalidRequest(f"thread '{key.thread}' exists")
@@ -89,9 +68,9 @@ def _graph(metadata: ThreadMetadata | None) -> str | None:
     return None if metadata is None else metadata.graph_id or metadata.assistant_id
 
 
-async def get_thread(request: ApiRequest) -> Response:
+def get_thread(request: ApiRequest) -> SdkThread:
     """A thread with its values."""
-    return await answered(request, _thread, request.service, request.key)
+    return _thread(request.service, request.key)
 
 
 def _thread(service: Service, key: ThreadKey, budget: ValueBudget | None = None) -> SdkThread:
@@ -119,13 +98,11 @@ def _unread(service: Service, key: ThreadKey, entry: Entry) -> ShowDocument:
     )
 
 
-async def search_threads(request: ApiRequest) -> Response:
+def search_threads(request: ApiRequest) -> list[SdkThread]:
     """Threads of the caller's tenant, those that changed last first."""
-    return await answered(request, _search, request.service, request.tenant, request.body)
-
-
-def _search(service: Service, tenant: str, asked: SearchRequest) -> list[SdkThread]:
-    infos = islice(_recent(service, tenant), _MOST)
+    service = request.service
+    asked: SearchRequest = request.body
+    infos = islice(_recent(service, request.tenant), _MOST)
     fitting = (info for info in infos if _fits(info, asked))
     page = islice(fitting, asked.offset, asked.offset + asked.limit)
     budget = ValueBudget()
@@ -156,12 +133,9 @@ async def drop_thread(request: ApiRequest) -> Response:
     return Response(status_code=204)
 
 
-async def copy_thread(request: ApiRequest) -> Response:
+def copy_thread(request: ApiRequest) -> SdkThread:
     """Copy a thread as it is now to a thread with a new name."""
-    return await answered(request, _copied, request.service, request.key)
-
-
-def _copied(service: Service, key: ThreadKey) -> SdkThread:
+    service, key = request.service, request.key
     head = service.chain(key, None).entries[-1].seq
     name = str(uuid4())
     fork_thread(service, key, ForkRequest(at=head, as_thread=name))
@@ -171,44 +145,36 @@ def _copied(service: Service, key: ThreadKey) -> SdkThread:
 # ---- states
 
 
-async def get_state(request: ApiRequest) -> Response:
+def get_state(request: ApiRequest) -> ThreadState:
     """A thread at its head."""
-    return await answered(request, _state, request)
+    return state_of(shown(request.service, request.key))
 
 
-async def get_state_at(request: ApiRequest) -> Response:
+def get_state_at(request: ApiRequest) -> ThreadState:
     """A thread at a checkpoint."""
-    at = request.path["checkpoint"]
-    return await answered(request, _state, request, at)
+    return state_of(shown(request.service, request.key, request.path["checkpoint"]))
 
 
-async def post_state_at(request: ApiRequest) -> Response:
+def post_state_at(request: ApiRequest) -> ThreadState:
     """A thread at a checkpoint."""
     asked: CheckpointRequest = request.body
-    at = asked.checkpoint.checkpoint_id
-    return await answered(request, _state, request, at)
+    return state_of(shown(request.service, request.key, asked.checkpoint.checkpoint_id))
 
 
-def _state(request: ApiRequest, at: str | None = None) -> ThreadState:
-    return state_of(shown(request.service, request.key, at))
-
-
-async def post_state(request: ApiRequest) -> Response:
+def post_state(request: ApiRequest) -> dict[str, SdkCheckpoint]:
     """Change the state of a thread by adding a checkpoint."""
     asked: StateUpdate = request.body
     at = asked.checkpoint_id or (asked.checkpoint.checkpoint_id if asked.checkpoint else None)
     change = UpdateRequest(update=asked.values or {}, at=at)
-    found = await request.off_loop(update_thread, request.service, request.key, change)
+    found = update_thread(request.service, request.key, change)
     place = SdkCheckpoint(thread_id=found.thread, checkpoint_id=found.checkpoint.id)
-    return await answered(request, dict, {"checkpoint": place})
+    return {"checkpoint": place}
 
 
-async def get_history(request: ApiRequest) -> Response:
+def get_history(request: ApiRequest) -> list[ThreadState]:
     """The states of a thread, newest first; none, if it has not been run."""
-    return await answered(request, _history, request.service, request.key, request.body)
-
-
-def _history(service: Service, key: ThreadKey, asked: HistoryRequest) -> list[ThreadState]:
+    service, key = request.service, request.key
+    asked: HistoryRequest = request.body
     if service.store.thread(key) is None:
         return []
     before: Any = asked.before

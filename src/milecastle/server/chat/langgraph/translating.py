@@ -30,8 +30,6 @@ from milecastle.server.event_stream import event_text
 from milecastle.views.documents import QuestionLine
 from milecastle.views.values import anything, as_json
 
-__all__ = ["MODES", "SdkTranslation", "known_modes"]
-
 MODES: Final = ("values", "updates", "messages", "messages-tuple", "custom")
 
 
