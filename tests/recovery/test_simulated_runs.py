@@ -79,7 +79,7 @@ def test_an_answer_that_is_not_tied_to_its_branch_is_found(
         step = place.partition(".")[2]
         return ThreadKey(parent.tenant, f"{parent.thread}\x1f{step}\x1f{task}")
 
-    monkeypatch.setattr("milecastle.app.runs.calls.child_key", by_step_only)
+    monkeypatch.setattr("milecastle.app.runs.starting.child_key", by_step_only)
     assert "that nobody gave on this branch" in str(found_like("nobody gave on this branch"))
 
 

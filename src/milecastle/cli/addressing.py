@@ -142,18 +142,15 @@ def _head(store: Store, key: ThreadKey) -> CheckpointAddress:
 def _checkpoint(store: Store, key: ThreadKey, at: str) -> CheckpointAddress:
     # A seq has no leading zero, and an id created before the year 2500 has one.
     if at.isdecimal() and at[0] != "0" and len(at) <= _LONGEST_SEQ:
-        return _by_seq(store, key, int(at))
+        seq = int(at)
+        entry = next(iter(store.history(key, limit=1, before=seq + 1)), None)
+        if entry is not None and entry.seq == seq:
+            return CheckpointAddress(key, seq)
+        raise InvalidRequest(
+            f"thread '{key.thread}' has no checkpoint {seq}: "
+            f"`{command_text('history', key.thread)}` lists them"
+        )
     return _by_id(store, key, at)
-
-
-def _by_seq(store: Store, key: ThreadKey, seq: int) -> CheckpointAddress:
-    entry = next(iter(store.history(key, limit=1, before=seq + 1)), None)
-    if entry is not None and entry.seq == seq:
-        return CheckpointAddress(key, seq)
-    raise InvalidRequest(
-        f"thread '{key.thread}' has no checkpoint {seq}: "
-        f"`{command_text('history', key.thread)}` lists them"
-    )
 
 
 def _by_id(store: Store, key: ThreadKey, text: str) -> CheckpointAddress:

@@ -13,18 +13,6 @@ from milecastle.errors import (
     StoreError,
 )
 
-__all__ = [
-    "CONFLICT",
-    "FAILED",
-    "INTERRUPTED",
-    "OK",
-    "REFUSED",
-    "STOPPED",
-    "UNREACHABLE",
-    "USAGE",
-    "code_of",
-]
-
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2

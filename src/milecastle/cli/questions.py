@@ -1,9 +1,10 @@
-"""Questions that nodes asked, and answers that people type."""
+"""Questions that nodes asked, and the answers and JSON that people type."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -12,7 +13,7 @@ from milecastle.errors import ResumeRefused
 from milecastle.model.interrupt import Interrupt
 from milecastle.views.documents import QuestionLine
 from milecastle.views.lines import question_lines
-from milecastle.views.values import as_json, parse_loosely
+from milecastle.views.values import as_json
 
 _WORDS = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 
@@ -52,3 +53,26 @@ def parse_answer(text: str, schema: Mapping[str, Any] | None) -> Any:
     if wanted == "boolean" and text.strip().lower() in _WORDS:
         return _WORDS[text.strip().lower()]
     return parse_loosely(text)
+
+
+def parse_loosely(text: str) -> Any:
+    """JSON if valid, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def parse_object(text: str, what: str) -> dict[str, Any]:
+    """A JSON object typed by a user.
+
+    Raises:
+        click.UsageError: it is something else; the value is not repeated.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"{what} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise click.UsageError(f'{what} must be a JSON object, such as \'{{"topic": "walls"}}\'')
+    return cast("dict[str, Any]", found)

@@ -28,8 +28,6 @@ import msgspec
 
 from milecastle.cli.printing import say
 
-__all__ = ["DevSeat", "Interrupts", "Reloader", "changed", "take_dev_seat", "watched"]
-
 _SEAT: Final = "MILECASTLE_DEV_SEAT"
 """Tells the child the descriptors of the pipe and of the socket, and the token."""
 

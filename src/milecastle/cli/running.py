@@ -15,16 +15,18 @@ import click
 from milecastle.app.application import App
 from milecastle.app.results import Result
 from milecastle.app.runs.planned import PlannedRun
+from milecastle.app.runs.submission import Handle, require_shared
 from milecastle.cli.addressing import command_text
 from milecastle.cli.exits import FAILED, INTERRUPTED, OK, STOPPED
 from milecastle.cli.printing import ProgressReport, print_document, print_lines, print_state, say
-from milecastle.cli.questions import question_text
+from milecastle.cli.questions import parse_object, question_text
 from milecastle.cli.session import Session
 from milecastle.model.event import Event
 from milecastle.model.keys import ThreadKey
 from milecastle.model.policies import ExecutionOptions
-from milecastle.views.lines import moment, names, run_document, seconds
-from milecastle.views.values import as_json, parse_object
+from milecastle.ports.claims import ClaimStore
+from milecastle.views.lines import moment, names, run_document, seconds, submit_document
+from milecastle.views.values import as_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -174,3 +176,16 @@ def _where(result: Result[Any]) -> str:
         asking = tuple(one.node for one in result.interrupts if one.asks)
         return f" at {names(asking)}" if asking else f" before {names(result.next)}"
     return f" until {seconds(moment(result.wake_at))}" if result.wake_at else ""
+
+
+def shared_store(session: Session) -> ClaimStore:
+    """The store of this call, if workers can share it."""
+    return require_shared(session.store())
+
+
+def print_handle(session: Session, handle: Handle[Any]) -> None:
+    """Print what became of a run that was handed over."""
+    key = handle.thread
+    session.report(
+        submit_document(handle), [f"thread {key.thread}: run {handle.run_id} is {handle.status}"]
+    )

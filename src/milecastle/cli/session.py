@@ -6,6 +6,7 @@ environment; pyproject.toml; ``runs.db`` in this folder, if it is there.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import click
+import msgspec
 
 from milecastle.app.application import App
 from milecastle.app.checkpoints import CheckpointStore
@@ -23,6 +25,7 @@ from milecastle.app.settings import ProjectSettings, Setting, read_settings
 from milecastle.app.state_graph import StateGraph
 from milecastle.app.with_store import on_one_store, with_store
 from milecastle.cli.loading import load
+from milecastle.cli.printing import print_document, print_lines
 from milecastle.errors import MilecastleError, PlaintextRefused, Unavailable
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.maintenance import Unopened
@@ -131,9 +134,9 @@ class Session:
         self.as_json = as_json
         self.debug = debug
         self.folder = Path.cwd()
-        self._store_flag = store
-        self._tenant_flag = tenant
-        self._app_flags = tuple(dict.fromkeys(apps))
+        self.typed_store = store
+        self.typed_tenant = tenant
+        self.typed_apps = tuple(dict.fromkeys(apps))
         self._settings: ProjectSettings | None = None
         self._app: App[Any] | None = None
         self._opened: list[Store | Keyring] = []
@@ -152,7 +155,7 @@ class Session:
     def app_reference(self) -> str | None:
         """The app, from this call or a setting."""
         found = self.settings.app
-        return " ".join(self._app_flags) or (found.value if found else None)
+        return " ".join(self.typed_apps) or (found.value if found else None)
 
     @property
     def named_app(self) -> str | None:
@@ -162,33 +165,18 @@ class Session:
         """
         found = self.settings.app
         named = found.value if found and found.folder is None else None
-        return " ".join(self._app_flags) or named
+        return " ".join(self.typed_apps) or named
 
     @property
     def typed_app(self) -> str | None:
         """The app, if it was named in this call, so that a repeated command names it too."""
-        return " ".join(self._app_flags) or None
-
-    @property
-    def typed_apps(self) -> tuple[str, ...]:
-        """The apps that were named in this call."""
-        return self._app_flags
-
-    @property
-    def typed_tenant(self) -> str | None:
-        """The tenant, if it was named in this call."""
-        return self._tenant_flag
-
-    @property
-    def typed_store(self) -> str | None:
-        """The store, if it was named in this call."""
-        return self._store_flag
+        return " ".join(self.typed_apps) or None
 
     @property
     def tenant(self) -> str:
         """The tenant of the threads."""
-        if self._tenant_flag:
-            return self._tenant_flag
+        if self.typed_tenant:
+            return self.typed_tenant
         own = self._app.tenant if self._app else _USUAL_TENANT
         found = self.settings.tenant
         return own if own != _USUAL_TENANT or found is None else found.value
@@ -197,10 +185,17 @@ class Session:
         """A thread of the tenant."""
         return ThreadKey(self.tenant, thread)
 
+    def report(self, document: msgspec.Struct, lines: Iterable[str]) -> None:
+        """Print a document with ``--json``, else lines."""
+        if self.as_json:
+            print_document(document)
+        else:
+            print_lines(lines)
+
     def url(self) -> Setting | None:
         """The store, from a flag or setting, or the default file."""
-        if self._store_flag:
-            return Setting(self._store_flag, "--store")
+        if self.typed_store:
+            return Setting(self.typed_store, "--store")
         if self.settings.store:
             return self.settings.store
         if (self.folder / _USUAL_FILE).is_file():
@@ -214,7 +209,7 @@ class Session:
         return self._store
 
     def _find_store(self) -> Store:
-        if self._app_flags and not self._store_flag:
+        if self.typed_apps and not self.typed_store:
             return self._store_of_app()
         found = self.url()
         if found is not None:
@@ -286,7 +281,7 @@ class Session:
 
     def _load(self) -> list[App[Any]]:
         setting = self.settings.app
-        named = self._app_flags or ((setting.value,) if setting else ())
+        named = self.typed_apps or ((setting.value,) if setting else ())
         if not named:
             raise click.UsageError(
                 "no graph given: use --app module:attribute, MILECASTLE_APP, or "
@@ -304,12 +299,12 @@ class Session:
 
     def _assemble(self, found: App[Any] | StateGraph[Any]) -> App[Any]:
         if not isinstance(found, App):
-            tenant = self._tenant_flag or (self.settings.tenant or Setting("", "")).value
+            tenant = self.typed_tenant or (self.settings.tenant or Setting("", "")).value
             found = found.compile(tenant=tenant or _USUAL_TENANT)
         if found.has_store:
             self._opened.append(found.store)
-        named = self._store_flag or self._setting_of_store()
-        if self._store_flag or (not found.has_store and named):
+        named = self.typed_store or (self.settings.store.value if self.settings.store else None)
+        if self.typed_store or (not found.has_store and named):
             return with_store(found, self._open_once(str(named)))
         return found
 
@@ -341,9 +336,6 @@ class Session:
         """The state at the end of a chain; with the app's types if this call names the app."""
         return decode(key, chain, self.app().graph if self.typed_app else None, self.keyring)
 
-    def _setting_of_store(self) -> str | None:
-        return self.settings.store.value if self.settings.store else None
-
     @contextmanager
     def user_code(self) -> Generator[None]:
         """Context for running user code: with ``--json``, its output goes to stderr."""
@@ -363,3 +355,12 @@ class Session:
         for store in self._opened:
             with suppress(MilecastleError):
                 store.close()
+
+
+def end_abandoned(session: Session) -> None:
+    """End the process at once: a sync node cannot be stopped, and Python would wait for its end."""
+    session.close()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -45,10 +45,7 @@ class ExecutorChoice:
     """Makes executors for a graph with nodes that run elsewhere; the others run by ``local``."""
 
     def __init__(
-        self,
-        local: SeenExecutors,
-        graph: CompiledGraph,
-        sites: Callable[[Any], Site] = site_of,
+        self, local: SeenExecutors, graph: CompiledGraph, sites: Callable[[Any], Site] = site_of
     ) -> None:
         self._local = local
         self._graph = graph

@@ -171,9 +171,7 @@ class ProcessPool:
     hint = '; its output says why. A script starts its runs under `if __name__ == "__main__":`'
 
     def __init__(
-        self,
-        most: int | None = None,
-        start: Callable[[connection.Connection], Process] = launch,
+        self, most: int | None = None, start: Callable[[connection.Connection], Process] = launch
     ) -> None:
         self._most = most or usable_cpus()
         self._start = start

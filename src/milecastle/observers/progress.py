@@ -119,18 +119,14 @@ class PlainProgress:
                 self._over(run)
                 return f"waiting at {event.node}"
             case _:
-                return self._said_of_some(event)
-
-    def _said_of_some(self, event: Event) -> str | None:
-        """Lines for events that not every graph has."""
-        if event.type == "item_complete":
-            return self._item(event, event.data["done"])
-        if event.type == "retry":
-            return f"step {event.step}: {event.node} will be retried"
-        if event.type == "sleep":
-            self._over((event.run_id,))
-            return "sleeps"
-        return None
+                if event.type == "item_complete":
+                    return self._item(event, event.data["done"])
+                if event.type == "retry":
+                    return f"step {event.step}: {event.node} will be retried"
+                if event.type == "sleep":
+                    self._over((event.run_id,))
+                    return "sleeps"
+                return None
 
     def _item(self, event: Event, done: int) -> str | None:
         """Items are many: the start, the end, and one line per second in between."""

@@ -16,7 +16,8 @@ import numpy as np
 import pydantic
 import pytest
 
-from milecastle.views.values import as_json, parse_loosely, parse_object
+from milecastle.cli.questions import parse_loosely, parse_object
+from milecastle.views.values import as_json
 
 
 class Colour(enum.Enum):

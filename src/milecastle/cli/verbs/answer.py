@@ -8,12 +8,11 @@ from milecastle.app.runs.answering import Given
 from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.questions import choose, parse_answer
+from milecastle.cli.questions import choose, parse_answer, parse_object
 from milecastle.cli.running import finish, options_of, run_options, take_over_option
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, stored_app, verb
 from milecastle.errors import ResumeRefused
-from milecastle.views.values import parse_object
 
 
 @click.command("answer")

@@ -35,8 +35,6 @@ def command(
     run = file_run(session, app, thread, workspace, mode)
     with session.user_code():
         result = run.run(
-            mode,
-            input=fitted(app.graph.schema, values, {}),
-            options=options_of(None, timeout),
+            mode, input=fitted(app.graph.schema, values, {}), options=options_of(None, timeout)
         )
     print_file_result(session, run.key, mode, result)

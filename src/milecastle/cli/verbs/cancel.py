@@ -6,7 +6,6 @@ import click
 
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session, keepers_of, with_keys
 from milecastle.cli.verb import app_option, verb
 from milecastle.views.documents import CancelDocument
@@ -26,8 +25,5 @@ def command(session: Session, thread: str) -> None:
     key = find_thread(session.store(), session.tenant, thread)
     cancelled = with_keys(keepers_of(session), lambda keeper: keeper.cancel(key))
     document = CancelDocument(tenant=key.tenant, thread=key.thread, cancelled=cancelled)
-    if session.as_json:
-        print_document(document)
-    else:
-        what = "cancelled" if cancelled else "nothing to cancel: it has no unfinished run"
-        print_lines([f"thread {key.thread}: {what}"])
+    what = "cancelled" if cancelled else "nothing to cancel: it has no unfinished run"
+    session.report(document, [f"thread {key.thread}: {what}"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session
 from milecastle.cli.verb import verb
 from milecastle.views.documents import CompletionDocument
@@ -30,7 +29,4 @@ def command(session: Session, shell: str) -> None:
         raise click.UsageError(f"there is no completion for {shell}")
     maker = found(cli, {}, "milecastle", COMPLETION)
     script = maker.source_template % maker.source_vars()
-    if session.as_json:
-        print_document(CompletionDocument(shell=shell, script=script))
-    else:
-        print_lines(script.splitlines())
+    session.report(CompletionDocument(shell=shell, script=script), script.splitlines())

@@ -9,7 +9,7 @@ import click
 from milecastle.app.threads.children import is_child, root_of
 from milecastle.app.upkeep.copying import CopyReport, copy_threads
 from milecastle.cli.addressing import all_threads
-from milecastle.cli.printing import ProgressReport, counted, print_document, print_lines
+from milecastle.cli.printing import ProgressReport, counted
 from milecastle.cli.session import Session, check_place, masked
 from milecastle.cli.verb import verb
 from milecastle.model.keys import ThreadKey
@@ -21,11 +21,7 @@ from milecastle.views.documents import CopyDocument
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.option(
-    "--thread",
-    "threads",
-    metavar="NAME",
-    multiple=True,
-    help="Only this thread; may be repeated.",
+    "--thread", "threads", metavar="NAME", multiple=True, help="Only this thread; may be repeated."
 )
 @verb
 def command(session: Session, source: str, target: str, threads: tuple[str, ...]) -> None:
@@ -50,11 +46,10 @@ def command(session: Session, source: str, target: str, threads: tuple[str, ...]
         changed=changed,
         checkpoints=checkpoints,
     )
-    if session.as_json:
-        print_document(document)
-    else:
-        copied = counted(checkpoints, "checkpoint")
-        print_lines([f"{counted(looked_at, 'thread')}, {changed} changed, {copied} copied"])
+    copied = counted(checkpoints, "checkpoint")
+    session.report(
+        document, [f"{counted(looked_at, 'thread')}, {changed} changed, {copied} copied"]
+    )
 
 
 def _names(store: Store, tenant: str, threads: tuple[str, ...]) -> Iterator[str]:

@@ -7,7 +7,6 @@ import click
 from milecastle.app.upkeep.removing import delete_thread
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
 from milecastle.views.documents import DeleteDocument
@@ -28,7 +27,4 @@ def command(session: Session, thread: str, take_over: bool) -> None:
     key = find_thread(store, session.tenant, thread)
     deleted = delete_thread(store, key, session.keyring(), take_over=take_over)
     document = DeleteDocument(tenant=key.tenant, thread=key.thread, deleted=deleted)
-    if session.as_json:
-        print_document(document)
-    else:
-        print_lines([f"thread {key.thread}: {'deleted' if deleted else 'not found'}"])
+    session.report(document, [f"thread {key.thread}: {'deleted' if deleted else 'not found'}"])

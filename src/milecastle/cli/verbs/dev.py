@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from milecastle.cli.reloading import Interrupts
     from milecastle.server.serving import ListeningSocket
 
-__all__ = ["command"]
-
 _HOST = "127.0.0.1"
 
 

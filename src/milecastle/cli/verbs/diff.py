@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from milecastle.app.threads.difference import Change
-from milecastle.cli.addressing import CheckpointAddress, find_checkpoint
+from milecastle.cli.addressing import find_checkpoint
 from milecastle.cli.completing import complete_threads
 from milecastle.cli.printing import print_document, print_lines, say
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
-from milecastle.views.decoding import Decoded, read_chain
+from milecastle.views.decoding import read_chain
 from milecastle.views.documents import DiffDocument
 from milecastle.views.showing import change_line, changes_between
 from milecastle.views.values import as_json
@@ -30,7 +30,10 @@ def command(session: Session, a: str, b: str | None) -> None:
     store = session.store()
     one = find_checkpoint(store, session.tenant, a)
     other = find_checkpoint(store, session.tenant, b or one.key.thread)
-    old, new = (_decoded(session, address) for address in (one, other))
+    old, new = (
+        session.decode(address.key, read_chain(session.store(), address.key, address.seq))
+        for address in (one, other)
+    )
     changes, unread = changes_between(old, new)
     if session.as_json:
         document = DiffDocument(
@@ -50,10 +53,6 @@ def command(session: Session, a: str, b: str | None) -> None:
     )
     if not changes and not unread:
         say(f"{one} and {other} are the same")
-
-
-def _decoded(session: Session, address: CheckpointAddress) -> Decoded:
-    return session.decode(address.key, read_chain(session.store(), address.key, address.seq))
 
 
 def _text(change: Change) -> str:

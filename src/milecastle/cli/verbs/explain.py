@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import click
 
-from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session
 from milecastle.cli.verb import verb
 from milecastle.views.documents import ExplainDocument
@@ -55,7 +54,7 @@ def command(session: Session, code: str) -> None:
     page = pages.get(code.upper()) or pages.get(f"MC{code}")
     if page is None:
         raise click.UsageError(f"unknown error code '{code}': the codes are {', '.join(pages)}")
-    if session.as_json:
-        print_document(ExplainDocument(code=page.code, title=page.title, text=page.text))
-    else:
-        print_lines([f"{page.code} {page.title}", "", *page.text.split("\n")])
+    session.report(
+        ExplainDocument(code=page.code, title=page.title, text=page.text),
+        [f"{page.code} {page.title}", "", *page.text.split("\n")],
+    )

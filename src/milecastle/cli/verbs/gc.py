@@ -44,11 +44,7 @@ def _age(context: click.Context, parameter: click.Parameter, value: str | None) 
     "--older-than", metavar="AGE", callback=_age, help="Delete what is older: 12h, 30d, 4w."
 )
 @click.option(
-    "--thread",
-    "threads",
-    metavar="NAME",
-    multiple=True,
-    help="Only this thread; may be repeated.",
+    "--thread", "threads", metavar="NAME", multiple=True, help="Only this thread; may be repeated."
 )
 @click.option("--workspace", metavar="DIR", help="Also delete old file runs in this workspace.")
 @click.option(

@@ -29,12 +29,7 @@ _FORMS = {"svg": draw_svg, "mermaid": draw_mermaid, "text": draw_text}
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="A file.")
 @verb
-def command(
-    session: Session,
-    form: str | None,
-    thread: str | None,
-    output: str | None,
-) -> None:
+def command(session: Session, form: str | None, thread: str | None, output: str | None) -> None:
     """Draw a graph.
 
     From its code, or with --thread from the store, as it was when the thread was saved.

@@ -18,11 +18,7 @@ from milecastle.views.values import fitted
 @build_options
 @verb
 def command(
-    session: Session,
-    thread: str | None,
-    given: str | None,
-    mode: Mode,
-    workspace: str | None,
+    session: Session, thread: str | None, given: str | None, mode: Mode, workspace: str | None
 ) -> None:
     """Print what build would run and reuse, and why; run nothing.
 

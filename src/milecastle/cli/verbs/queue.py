@@ -6,14 +6,12 @@ import click
 import msgspec.structs
 
 from milecastle.cli.printing import print_document, print_table, say
+from milecastle.cli.running import shared_store
 from milecastle.cli.session import Session
-from milecastle.cli.sharing import shared_store
 from milecastle.cli.verb import app_option, verb
 from milecastle.ports.limits import Limit
 from milecastle.views.fleet import queue_document
 from milecastle.views.lines import lane_row, limit_row
-
-__all__ = ["command"]
 
 
 @click.command("queue")

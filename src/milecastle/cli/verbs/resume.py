@@ -7,11 +7,11 @@ import click
 from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
+from milecastle.cli.questions import parse_object
 from milecastle.cli.running import finish, options_of, run_options, take_over_option
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
 from milecastle.errors import InvalidRequest, ResumeRefused
-from milecastle.views.values import parse_object
 
 
 @click.command("resume")

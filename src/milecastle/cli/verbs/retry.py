@@ -6,11 +6,9 @@ import click
 
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
+from milecastle.cli.running import print_handle
 from milecastle.cli.session import Session
-from milecastle.cli.sharing import print_handle
 from milecastle.cli.verb import app_option, stored_app, verb
-
-__all__ = ["command"]
 
 
 @click.command("retry")

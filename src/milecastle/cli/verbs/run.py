@@ -9,6 +9,7 @@ import click
 from milecastle.app.runs.calls import Call, if_taken
 from milecastle.cli.addressing import command_text
 from milecastle.cli.printing import say
+from milecastle.cli.questions import parse_object
 from milecastle.cli.running import (
     finish,
     input_options,
@@ -22,7 +23,7 @@ from milecastle.cli.unloadable import load_or_record
 from milecastle.cli.verb import app_argument, verb
 from milecastle.model.keys import ThreadKey
 from milecastle.model.tags import read_tags
-from milecastle.views.values import fitted, parse_object
+from milecastle.views.values import fitted
 
 
 class _RunCommand(click.Command):

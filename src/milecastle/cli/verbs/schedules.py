@@ -12,8 +12,6 @@ from milecastle.cli.verb import app_option, stored_app, verb
 from milecastle.views.documents import BackfillLine, SchedulesDocument
 from milecastle.views.lines import schedule_line, schedule_row
 
-__all__ = ["command"]
-
 
 def _moment(
     context: click.Context, parameter: click.Parameter, value: str | None
@@ -47,11 +45,7 @@ def _moment(
 @app_option
 @verb
 def command(
-    session: Session,
-    action: str,
-    name: str | None,
-    start: datetime | None,
-    end: datetime | None,
+    session: Session, action: str, name: str | None, start: datetime | None, end: datetime | None
 ) -> None:
     """List the schedules of a graph; backfill, pause or resume one.
 

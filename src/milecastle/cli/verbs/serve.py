@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from milecastle.cli.printing import print_document, say
 from milecastle.cli.session import Session
 from milecastle.cli.verb import apps_argument, verb
 from milecastle.views.documents import ServeDocument
-
-if TYPE_CHECKING:
-    from milecastle.server.service import Service
-
-__all__ = ["command"]
 
 
 @click.command("serve")
@@ -72,7 +65,7 @@ def command(
 
     seat = take_dev_seat()
     require_extra()
-    from milecastle.server.assembling import assemble
+    from milecastle.server.application import assemble
     from milecastle.server.serving import ListeningSocket, is_loopback, listen, serve
     from milecastle.server.tokens import new_secret
 
@@ -91,15 +84,10 @@ def command(
         url = f"http://{listening.address}/" + (f"?token={token}" if token else "")
         say(f"serving {', '.join(app.graph.name for app in apps)} on {url}")
         asyncio.run(serve(application, listening))
-    _finish(session, application.service, url)
-
-
-def _finish(session: Session, service: Service, url: str) -> None:
-    """Say that it has stopped, and end the process if a sync node does not."""
-    from milecastle.cli.stopping import end_abandoned
+    from milecastle.cli.session import end_abandoned
 
     say("server stopped")
     if session.as_json:
         print_document(ServeDocument(url=url.partition("?")[0]))
-    if service.worker is not None and service.worker.has_abandoned:
+    if application.service.worker is not None and application.service.worker.has_abandoned:
         end_abandoned(session)

@@ -12,8 +12,6 @@ from milecastle.cli.verb import verb
 from milecastle.stores.opening import find_shards
 from milecastle.views.documents import MoveLine, ShardsDocument
 
-__all__ = ["command"]
-
 
 def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> range | None:
     """A shard, or a range of them."""
@@ -62,15 +60,24 @@ def command(
     elif action == "plan":
         _plan(session, found.value, document, sample)
     elif shards is not None and to is not None:
-        _move(session, found.value, document, shards, to)
+        moved: list[MoveLine] = []
+        for shard, was_elsewhere in find_shards(found.value).move(shards, to):
+            if was_elsewhere:
+                moved.append(MoveLine(shard=shard, to=to))
+            if not session.as_json:
+                print_lines(
+                    [f"shard {shard} {'is now' if was_elsewhere else 'was already'} in {to}"]
+                )
+        if session.as_json:
+            print_document(ShardsDocument(store=document.store, moved=tuple(moved)))
 
 
 def _init(session: Session, url: str, document: ShardsDocument) -> None:
     written = tuple(find_shards(url).initialise())
-    if session.as_json:
-        print_document(ShardsDocument(store=document.store, initialised=written))
-        return
-    print_lines([f"initialised {name}" for name in written] or ["every database is initialised"])
+    session.report(
+        ShardsDocument(store=document.store, initialised=written),
+        [f"initialised {name}" for name in written] or ["every database is initialised"],
+    )
 
 
 def _plan(session: Session, url: str, document: ShardsDocument, sample: float) -> None:
@@ -84,14 +91,3 @@ def _plan(session: Session, url: str, document: ShardsDocument, sample: float) -
         return
     lines = [f"milecastle shards move {one.shard} --to {one.to}" for one in moves]
     print_lines(lines or ["the databases are about equally large and busy"])
-
-
-def _move(session: Session, url: str, document: ShardsDocument, shards: range, to: str) -> None:
-    moved: list[MoveLine] = []
-    for shard, was_elsewhere in find_shards(url).move(shards, to):
-        if was_elsewhere:
-            moved.append(MoveLine(shard=shard, to=to))
-        if not session.as_json:
-            print_lines([f"shard {shard} {'is now' if was_elsewhere else 'was already'} in {to}"])
-    if session.as_json:
-        print_document(ShardsDocument(store=document.store, moved=tuple(moved)))

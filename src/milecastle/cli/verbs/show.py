@@ -19,7 +19,6 @@ from milecastle.cli.questions import question_text
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb, workspace_option
 from milecastle.errors import InvalidRequest
-from milecastle.ports.store import Store
 from milecastle.views.decoding import Decoded
 from milecastle.views.documents import ShowDocument
 from milecastle.views.lines import names
@@ -49,10 +48,6 @@ def command(session: Session, address: str, full: bool, workspace: str | None) -
             return
     if store is None:
         raise no_thread(session, address)
-    _show(session, store, address, full)
-
-
-def _show(session: Session, store: Store, address: str, full: bool) -> None:
     place = find_checkpoint(store, session.tenant, address)
     shown = read_shown(store, place.key, None if place.is_head else place.seq)
     if shown is None:

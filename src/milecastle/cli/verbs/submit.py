@@ -5,13 +5,10 @@ from __future__ import annotations
 import click
 
 from milecastle.app.runs.calls import IfBusy
-from milecastle.cli.running import input_options, read_input
+from milecastle.cli.running import input_options, print_handle, read_input
 from milecastle.cli.session import Session
-from milecastle.cli.sharing import print_handle
 from milecastle.cli.verb import app_argument, stored_app, verb
 from milecastle.views.values import fitted
-
-__all__ = ["command"]
 
 
 @click.command("submit")

@@ -7,7 +7,6 @@ import click
 from milecastle.app.threads.tagging import change_tags
 from milecastle.cli.addressing import find_thread
 from milecastle.cli.completing import complete_threads
-from milecastle.cli.printing import print_document, print_lines
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
 from milecastle.model.tags import TagChange
@@ -29,7 +28,4 @@ def command(session: Session, thread: str, add: tuple[str, ...], remove: tuple[s
     store = session.store()
     key = find_thread(store, session.tenant, thread)
     tags = change_tags(store, key, TagChange.of(add, remove))
-    if session.as_json:
-        print_document(TagDocument(tenant=key.tenant, thread=key.thread, tags=tags))
-    else:
-        print_lines(tags)
+    session.report(TagDocument(tenant=key.tenant, thread=key.thread, tags=tags), tags)

@@ -6,9 +6,10 @@ import click
 
 from milecastle.cli.addressing import find_checkpoint
 from milecastle.cli.completing import complete_threads
+from milecastle.cli.questions import parse_loosely
 from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, print_written, stored_app, verb
-from milecastle.views.values import fitted, parse_loosely
+from milecastle.views.values import fitted
 
 
 @click.command("update")

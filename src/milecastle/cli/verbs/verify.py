@@ -46,11 +46,7 @@ def command(session: Session, threads: tuple[str, ...]) -> None:
         damage += Damage.of(found.thread, report.findings)
         progress.at(found.thread)
     document = VerifyDocument(
-        tenant=tenant,
-        threads=looked_at,
-        checkpoints=checkpoints,
-        runs=runs,
-        damage=tuple(damage),
+        tenant=tenant, threads=looked_at, checkpoints=checkpoints, runs=runs, damage=tuple(damage)
     )
     _print(session, document)
     sys.exit(FAILED if damage else OK)

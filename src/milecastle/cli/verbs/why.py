@@ -11,8 +11,6 @@ from milecastle.cli.session import Session
 from milecastle.cli.verb import app_option, verb
 from milecastle.views.reasons import why_document
 
-__all__ = ["command"]
-
 
 @click.command("why")
 @click.argument("thread", shell_complete=complete_threads)

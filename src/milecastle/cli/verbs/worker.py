@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from milecastle.fleet.processes import Seat
     from milecastle.fleet.worker import Worker
 
-__all__ = ["command"]
-
 
 @click.command("worker")
 @apps_argument
@@ -106,7 +104,13 @@ def command(
         worker = Worker(session.apps(), WorkerOptions(concurrency=concurrency, **changed))
         _spare_the_collector()
         asyncio.run(_serve(worker, seat, address, until_idle))
-    _finish(session, worker)
+    from milecastle.cli.session import end_abandoned
+
+    say(f"worker {worker.id} stopped")
+    if session.as_json:
+        print_document(WorkerDocument(id=worker.id))
+    if worker.has_abandoned:
+        end_abandoned(session)
 
 
 def _spare_the_collector() -> None:
@@ -139,14 +143,3 @@ async def _serve(
             await worker.run_until_idle()
         else:
             await worker.run_until_signalled()
-
-
-def _finish(session: Session, worker: Worker) -> None:
-    """Say that it has stopped, and end the process if a sync node does not."""
-    from milecastle.cli.stopping import end_abandoned
-
-    say(f"worker {worker.id} stopped")
-    if session.as_json:
-        print_document(WorkerDocument(id=worker.id))
-    if worker.has_abandoned:
-        end_abandoned(session)

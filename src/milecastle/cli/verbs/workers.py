@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 
 from milecastle.cli.printing import print_document, print_lines, print_table, say
+from milecastle.cli.running import shared_store
 from milecastle.cli.session import Session
-from milecastle.cli.sharing import shared_store
 from milecastle.cli.verb import app_argument, verb
 from milecastle.views.fleet import STUCK_AFTER, workers_document
 from milecastle.views.lines import held_row, worker_row
-
-__all__ = ["command"]
 
 
 @click.command("workers")

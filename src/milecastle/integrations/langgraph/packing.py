@@ -107,7 +107,7 @@ def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) ->
             return Packed(PLAIN, ormsgpack.packb(value, option=_OPTIONS))
         except TypeError:
             pass  # not plain: it has objects, or keys that are not text
-    items = _items(value)
+    items = cast("Sequence[Any]", value) if type(value) is list else ()
     if known and items:
         found = _encodings.joined(serde, items)
         if found is not None:
@@ -117,10 +117,6 @@ def pack(serde: SerializerProtocol, value: Any, before: Packed | None = None) ->
         count, start = list_head(body)
         return Packed(count, body[start:])
     return Packed(form, bytes(body))
-
-
-def _items(value: Any) -> Sequence[Any]:
-    return cast("Sequence[Any]", value) if type(value) is list else ()
 
 
 def unpack(serde: SerializerProtocol, packed: Packed) -> Any:

@@ -144,11 +144,7 @@ def _page(store: Store, key: ThreadKey, before: int | None) -> list[Entry]:
 
 
 def _replayed(
-    store: Store,
-    key: ThreadKey,
-    page: list[Entry],
-    ids: set[str],
-    late: dict[str, list[TaskWrite]],
+    store: Store, key: ThreadKey, page: list[Entry], ids: set[str], late: dict[str, list[TaskWrite]]
 ) -> list[tuple[Entry, LogState]]:
     """The checkpoints of a page with their states, oldest first.
 

@@ -51,11 +51,7 @@ from milecastle.integrations.langgraph.reading import (
     with_run,
 )
 from milecastle.integrations.langgraph.serde import StrictSerializer
-from milecastle.integrations.langgraph.writing import (
-    append_checkpoint,
-    append_writes,
-    pack_writes,
-)
+from milecastle.integrations.langgraph.writing import append_checkpoint, append_writes, pack_writes
 from milecastle.model.keys import ThreadKey
 from milecastle.ports.store import Batch, Store
 from milecastle.stores.opening import find_store, require_store

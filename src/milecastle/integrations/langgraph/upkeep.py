@@ -9,20 +9,9 @@ import msgspec.structs
 
 from milecastle.codec import envelope
 from milecastle.errors import Conflict, InvalidRequest
-from milecastle.integrations.langgraph.log import (
-    CHECKPOINT,
-    NOTE,
-    encode,
-    owner_of,
-    take_stray,
-)
+from milecastle.integrations.langgraph.log import CHECKPOINT, NOTE, encode, owner_of, take_stray
 from milecastle.integrations.langgraph.packing import ChannelParts, apply, whole, write_body
-from milecastle.integrations.langgraph.reading import (
-    read_log,
-    restored,
-    walk,
-    with_run,
-)
+from milecastle.integrations.langgraph.reading import read_log, restored, walk, with_run
 from milecastle.integrations.langgraph.writing import rekeyed, snapshot
 from milecastle.model.checkpoint import ROLLUP, SNAPSHOT, Entry
 from milecastle.model.keys import ThreadKey

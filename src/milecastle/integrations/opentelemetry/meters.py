@@ -15,8 +15,6 @@ from milecastle.integrations.opentelemetry.names import GRAPH, QUEUE_STATE
 from milecastle.ports.claims import LaneDepth
 from milecastle.ports.limits import graph_of
 
-__all__ = ["Meters", "observe_depths"]
-
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600)
 """The bounds of the buckets, if the provider takes advice."""
 

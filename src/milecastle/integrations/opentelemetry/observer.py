@@ -38,8 +38,6 @@ from milecastle.model.run import Segment
 from milecastle.ports.store import Store
 from milecastle.version import __version__
 
-__all__ = ["OpenTelemetryObserver"]
-
 Attributes = dict[str, str | int]
 
 _propagator = TraceContextTextMapPropagator()
