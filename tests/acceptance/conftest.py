@@ -51,10 +51,12 @@ def repeating(group: Iterable[pytest.Item]) -> list[pytest.Item]:
 def pairs_of(item: pytest.Item) -> set[Pair]:
     """The pairs that a test shows. Engine and stores cannot see each other: a case and a store are
     none, unless the test has nothing else."""
-    given = {name: repr(value) for name, value in vars(item)["callspec"].params.items()}
-    around = [(name, given.pop(name)) for name in (*DRIVERS_AND_NODES, "store") if name in given]
-    case = ("case", tuple(sorted(given.items())))
-    pairs = {frozenset(pair) for pair in combinations([case, *around], 2)}
+    params: dict[str, Any] = vars(item)["callspec"].params
+    given = {name: repr(value) for name, value in params.items()}
+    names = [name for name in (*DRIVERS_AND_NODES, "store") if name in given]
+    around: list[tuple[str, Any]] = [(name, given.pop(name)) for name in names]
+    case: tuple[str, Any] = ("case", tuple(sorted(given.items())))
+    pairs: set[Pair] = {frozenset(pair) for pair in combinations([case, *around], 2)}
     if len(around) > 1:
         pairs -= {frozenset((case, one)) for one in around if one[0] == "store"}
     return pairs or {frozenset([case])}
