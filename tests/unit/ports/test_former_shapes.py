@@ -25,7 +25,13 @@ class Former:
         return self._methods[name] if name in self._methods else getattr(self._inside, name)
 
 
-@pytest.mark.parametrize(("method", "capability", "now"), [("tagged_threads", "tags", "threads")])
+@pytest.mark.parametrize(
+    ("method", "capability", "now"),
+    [
+        ("tagged_threads", "tags", "threads"),
+        ("pending_migrations", "maintenance", "pending_migrations"),
+    ],
+)
 def test_methods_that_moved_are_named_with_their_new_place(
     method: str, capability: str, now: str
 ) -> None:
