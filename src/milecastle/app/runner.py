@@ -139,9 +139,8 @@ class Runner(Generic[S]):
         """The files of the tenant; ``InvalidRequest`` without an object storage."""
         settings = self.settings
         sealed = settings.encryption is not None
-        return require_files(settings.store and settings.store.file_storage).files(
-            settings.tenant, sealed=sealed
-        )
+        storage = settings.store.file_storage if settings.store else None
+        return require_files(storage).files(settings.tenant, sealed=sealed)
 
     @property
     def shared_cache(self) -> SharedCache | None:

@@ -199,7 +199,7 @@ class HostServices:
     def files(self, tenant: str, *, sealed: bool) -> PlacedFiles:
         """The files of a tenant, of a store that has an object storage."""
         store = self.host.store
-        return require_files(store and store.file_storage).files(tenant, sealed=sealed)
+        return require_files(store.file_storage if store else None).files(tenant, sealed=sealed)
 
     def heartbeat(self) -> None:
         """A node is still at work."""
