@@ -50,7 +50,10 @@ PUBLIC = (
     "milecastle.integrations.pydantic_ai",
     "milecastle.integrations.openai_agents",
 )
-NOT_FOR_USERS = {"Keyring.sealer": "what the codec asks a keyring for"}
+NOT_FOR_USERS = {
+    "App.runner": "runs and threads, for the layers above",
+    "Keyring.sealer": "what the codec asks a keyring for",
+}
 """Methods of public classes that other parts of the package call, and why they are there."""
 SECTIONS = {
     "app": "Graphs and apps",
