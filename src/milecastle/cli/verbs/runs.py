@@ -87,7 +87,7 @@ def command(
         "cancel": cancel_all,
         "delete": delete_all,
     }
-    given = [action for action, is_given in flags.items() if is_given]
+    given: list[BulkAction] = [action for action, is_given in flags.items() if is_given]
     if len(given) > 1:
         raise click.UsageError("one of --retry-all, --cancel-all and --delete-all at a time")
     action = given[0] if given else None
