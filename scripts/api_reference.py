@@ -52,9 +52,13 @@ PUBLIC = (
 )
 NOT_FOR_USERS = {
     "App.runner": "runs and threads, for the layers above",
+    "Buildable.runner": "runs and threads, for builds",
+    "Capabilities.file_storage": "files of a store with object storage: ours alone",
     "Keyring.sealer": "what the codec asks a keyring for",
 }
 """Methods of public classes that other parts of the package call, and why they are there."""
+SHOWN_AS = {"_Listing": "Store"}
+"""Private protocols, each with the public class that people pass."""
 SECTIONS = {
     "app": "Graphs and apps",
     "stores": "Graphs and apps",
@@ -182,6 +186,8 @@ class _Public(ast.NodeTransformer):
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in SHOWN_AS:
+            return ast.Name(SHOWN_AS[node.id])
         found = self._package.find(self._module, node.id)
         if found is None or found.item in self._package.names or _is_type_variable(found.item):
             return node
